@@ -1,0 +1,1 @@
+"""The binding cycle: reserve, permit, bind; undo beside do; events and status."""

@@ -1,0 +1,1 @@
+"""An embedded API server for demo, simulation and tests: a verified fake."""

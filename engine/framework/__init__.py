@@ -1,0 +1,1 @@
+"""What the steps agree on: extension points, statuses, profiles. No I/O."""

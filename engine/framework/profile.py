@@ -1,0 +1,42 @@
+"""A profile: the policies, their order, weights and arguments for one `schedulerName`.
+
+Owns the resolved form only. Decoding a `KubeSchedulerConfiguration` and merging plugin sets is
+`engine.policy.config`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EnabledPolicy:
+    """One policy at one extension point of a profile.
+
+    `instance` indexes `Program.instances`: the policy's file with its arguments applied.
+    `weight` counts at scoring points only and is at least 1.
+    """
+
+    policy: str
+    instance: int
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What runs, in which order, for pods that name this scheduler.
+
+    `points` maps a hook name to the enabled policies that define it, in execution order.
+    `arguments` holds each plugin's resolved arguments by plugin name, those of parts of the
+    runtime (DefaultPreemption, VolumeBinding) included.
+    """
+
+    scheduler_name: str
+    points: Mapping[str, tuple[EnabledPolicy, ...]]
+    arguments: Mapping[str, Mapping[str, Any]]
+    percentage_of_nodes_to_score: int | None = None
+    runtime_plugins: frozenset[str] = frozenset()
+
+    def at(self, hook: str) -> tuple[EnabledPolicy, ...]:
+        """The policies enabled for *hook*, in order; empty if there are none."""
+        return self.points.get(hook, ())

@@ -1,0 +1,44 @@
+"""What a step answers about a pod or a node: codes and reasons.
+
+Owns the codes of kube-scheduler's framework and nothing that acts on them.
+"""
+
+import enum
+from dataclasses import dataclass
+
+
+class Code(enum.Enum):
+    """The outcome of one step. Values are kube-scheduler's spelling."""
+
+    SUCCESS = "Success"
+    ERROR = "Error"
+    UNSCHEDULABLE = "Unschedulable"
+    UNRESOLVABLE = "UnschedulableAndUnresolvable"
+    WAIT = "Wait"
+    SKIP = "Skip"
+    PENDING = "Pending"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """An outcome with its reasons and the plugin that gave it.
+
+    `UNSCHEDULABLE` means that removing pods could help; `UNRESOLVABLE` that it could not.
+    """
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+
+    @property
+    def is_rejection(self) -> bool:
+        """True if the pod may not go here, for a reason that is not an error."""
+        return self.code in (Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+    @property
+    def message(self) -> str:
+        """The reasons, joined as kube-scheduler joins them."""
+        return ", ".join(self.reasons)
+
+
+SUCCESS = Status(Code.SUCCESS)

@@ -1,0 +1,1 @@
+"""Small parts without a domain: clock, heap."""

@@ -1,0 +1,480 @@
+"""The API objects that the scheduler reads, as frozen typed records of only the fields it reads.
+
+Owns decoding from JSON and the shape of every object; derived quantities (requests, ports, QoS)
+live in `pod.py` and `node.py`. Field names are the API's in snake_case. Quantities stay strings
+here: `quantity.py` gives them meaning, so that one malformed quantity never costs an object.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """Base of every decoded record: immutable, unknown fields ignored, defaults left out."""
+
+
+class OwnerReference(Record, frozen=True):
+    """Who made an object; `controller` marks the managing one."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Record, frozen=True):
+    """Metadata of any object. Times are RFC 3339 strings as the API sends them."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+# --- selectors -----------------------------------------------------------------------------
+
+
+class LabelSelectorRequirement(Record, frozen=True):
+    """One `matchExpressions` entry of a label selector: In, NotIn, Exists, DoesNotExist."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class LabelSelector(Record, frozen=True):
+    """matchLabels AND matchExpressions. Empty matches everything; absent (None) nothing."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: list[LabelSelectorRequirement] = []
+
+
+class NodeSelectorRequirement(Record, frozen=True):
+    """One requirement of a node selector term: also Gt and Lt."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class NodeSelectorTerm(Record, frozen=True):
+    """Requirements that must all hold; an empty term matches nothing."""
+
+    match_expressions: list[NodeSelectorRequirement] = []
+    match_fields: list[NodeSelectorRequirement] = []
+
+
+class NodeSelector(Record, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredSchedulingTerm(Record, frozen=True):
+    """A weighted preference for nodes."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Record, frozen=True):
+    """Required and preferred node terms."""
+
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class PodAffinityTerm(Record, frozen=True):
+    """Pods (by label and namespace) that this pod wants near or far, by topology key."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(Record, frozen=True):
+    """A preferred pod affinity term."""
+
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Record, frozen=True):
+    """Required and preferred terms; used for affinity and for anti-affinity."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class Affinity(Record, frozen=True):
+    """All affinity rules of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Record, frozen=True):
+    """Which taints a pod bears. Empty key with Exists: all; empty effect: all effects."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(Record, frozen=True):
+    """How evenly pods of a selector spread over the values of a topology key."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] = []
+
+
+# --- pods ----------------------------------------------------------------------------------
+
+
+class ResourceRequirements(Record, frozen=True):
+    """Requests and limits by resource name; quantities as strings (or numbers, as sent)."""
+
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class ContainerPort(Record, frozen=True):
+    """A port of a container; only those with a host port matter to scheduling."""
+
+    host_port: int = 0
+    container_port: int = 0
+    protocol: str = ""
+    host_ip: str = msgspec.field(name="hostIP", default="")
+
+
+class Container(Record, frozen=True):
+    """A container, or an init container; `restart_policy` Always makes that a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: list[ContainerPort] = []
+    restart_policy: str | None = None
+
+
+class PersistentVolumeClaimVolumeSource(Record, frozen=True):
+    """A volume that is a claim of the pod's namespace."""
+
+    claim_name: str = ""
+    read_only: bool = False
+
+
+class Volume(Record, frozen=True):
+    """A volume of a pod. Sources that scheduling reads are typed or kept as plain data."""
+
+    name: str = ""
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    ephemeral: dict[str, Any] | None = None
+    gce_persistent_disk: dict[str, Any] | None = msgspec.field(
+        name="gcePersistentDisk", default=None
+    )
+    aws_elastic_block_store: dict[str, Any] | None = msgspec.field(
+        name="awsElasticBlockStore", default=None
+    )
+    iscsi: dict[str, Any] | None = None
+    rbd: dict[str, Any] | None = None
+    csi: dict[str, Any] | None = None
+    azure_disk: dict[str, Any] | None = None
+    cinder: dict[str, Any] | None = None
+    image: dict[str, Any] | None = None
+
+
+class PodSchedulingGate(Record, frozen=True):
+    """A named reason not to schedule the pod yet."""
+
+    name: str = ""
+
+
+class PodResourceClaim(Record, frozen=True):
+    """A device claim that the pod names, or a template for one."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class SchedulingGroup(Record, frozen=True):
+    """The pod group that a pod belongs to."""
+
+    pod_group_name: str | None = None
+
+
+class PodSpec(Record, frozen=True):
+    """What a pod asks for."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: dict[str, str | int | float] = {}
+    resources: ResourceRequirements | None = None
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    scheduling_gates: list[PodSchedulingGate] = []
+    volumes: list[Volume] = []
+    resource_claims: list[PodResourceClaim] = []
+    scheduling_group: SchedulingGroup | None = None
+    service_account_name: str = ""
+    host_network: bool = False
+    termination_grace_period_seconds: int | None = None
+
+
+class PodCondition(Record, frozen=True):
+    """One condition of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStatus(Record, frozen=True):
+    """What a container really has: actuated and allocated resources (in-place resize)."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int | float] = {}
+
+
+class PodStatus(Record, frozen=True):
+    """What is known of a pod."""
+
+    phase: str = ""
+    nominated_node_name: str = ""
+    start_time: str | None = None
+    conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    resource_claim_statuses: list[dict[str, Any]] = []
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int | float] = {}
+
+
+class PodManifest(Record, frozen=True):
+    """A pod as the API sends it. `pod.Pod` wraps it with what is derived."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- nodes ---------------------------------------------------------------------------------
+
+
+class Taint(Record, frozen=True):
+    """A mark that keeps pods away unless tolerated."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Record, frozen=True):
+    """What a node is told to be."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class ContainerImage(Record, frozen=True):
+    """An image present on a node, with all its names."""
+
+    names: list[str] = []
+    size_bytes: int = 0
+
+
+class NodeCondition(Record, frozen=True):
+    """One condition of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Record, frozen=True):
+    """What a node offers and holds."""
+
+    allocatable: dict[str, str | int | float] = {}
+    capacity: dict[str, str | int | float] = {}
+    images: list[ContainerImage] = []
+    conditions: list[NodeCondition] = []
+    declared_features: list[str] = []
+
+
+class NodeManifest(Record, frozen=True):
+    """A node as the API sends it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- everything else -----------------------------------------------------------------------
+
+
+class Namespace(Record, frozen=True):
+    """A namespace: its labels are what namespace selectors match."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ServiceSpec(Record, frozen=True):
+    """The pods that a service sends traffic to."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(Record, frozen=True):
+    """A service: its selector groups pods for default spreading."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class WorkloadSpec(Record, frozen=True):
+    """The selector of a ReplicaSet or StatefulSet."""
+
+    selector: LabelSelector | None = None
+
+
+class Workload(Record, frozen=True):
+    """A ReplicaSet or a StatefulSet: its selector groups pods for default spreading."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+
+
+class ReplicationController(Record, frozen=True):
+    """A ReplicationController: like a workload, with a plain label selector."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class PodDisruptionBudgetSpec(Record, frozen=True):
+    """The pods that a budget protects."""
+
+    selector: LabelSelector | None = None
+
+
+class PodDisruptionBudgetStatus(Record, frozen=True):
+    """How many of them may go now, and which are going."""
+
+    disruptions_allowed: int = 0
+    disrupted_pods: dict[str, Any] = {}
+
+
+class PodDisruptionBudget(Record, frozen=True):
+    """A disruption budget."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+class PlainObject(Record, frozen=True):
+    """An object whose spec and status are kept as plain data (volumes, claims, classes, CSI)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class StorageClass(Record, frozen=True):
+    """A storage class."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[dict[str, Any]] = []
+
+
+class CSIStorageCapacity(Record, frozen=True):
+    """How much a driver can still provision for a class in a topology."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | None = None
+    maximum_volume_size: str | int | None = None
+
+
+class ConfigMap(Record, frozen=True):
+    """A ConfigMap's text data."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+def _without_nulls(value: Any) -> Any:
+    """*value* with every null member left out, as the API means an absent field."""
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_nulls(v) for v in value if v is not None]
+    return value
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def decode(kind: type[T], raw: bytes | str) -> T:
+    """Decode one object of *kind* from its JSON text.
+
+    Nulls where a list, map or string is expected count as absent. Raises
+    `msgspec.ValidationError`, naming the path, when a field has a type that the API forbids.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
+    try:
+        value: T = decoder.decode(raw)
+    except msgspec.ValidationError:
+        # Rare: a null in a place that the API writes as absent. The tolerant way costs a second
+        # pass over plain data, which the common case must not pay.
+        value = msgspec.convert(_without_nulls(msgspec.json.decode(raw)), kind, strict=False)
+    return value
+
+
+def from_plain(kind: type[T], value: Any) -> T:
+    """Build one object of *kind* from plain data (a decoded YAML or JSON manifest)."""
+    return msgspec.convert(_without_nulls(value), kind, strict=False)

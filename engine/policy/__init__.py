@@ -1,0 +1,1 @@
+"""Policies: sources, bundles, static analysis, views, verdict tables and the sandbox."""

@@ -1,0 +1,1 @@
+"""The child process that runs policies, and the evaluator that talks to it."""

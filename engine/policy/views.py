@@ -1,0 +1,451 @@
+"""What a policy sees of pods, nodes and the cluster: names, types, documentation, values.
+
+Owns the schema that `check`, the sandbox, the projections and the documents share. A field's value
+is plain JSON data; records (`Taint`, `Toleration`, ...) are objects here and structs in Starlark.
+Which fields a hook gets is decided by `analysis`; how they are reused by `verdicts`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from engine.model import objects as api
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.model.quantity import QuantityError, resource_amount
+
+
+class ClusterFacts(Protocol):
+    """What the views need of a snapshot beside the pod or node at hand."""
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes the cluster has."""
+        ...
+
+    @property
+    def image_nodes(self) -> Mapping[str, int]:
+        """For each image name, on how many nodes it is present."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewField:
+    """One attribute of a view.
+
+    `type` is the type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
+    a record name. `extract` gives the plain value; its arguments are the object and the facts.
+    `is_placed` marks what placements change; `is_shared` what other nodes' changes can change.
+    """
+
+    type: str
+    doc: str
+    extract: Callable[[Any, ClusterFacts], Any]
+    is_placed: bool = False
+    is_shared: bool = False
+
+
+# --- records -------------------------------------------------------------------------------
+
+RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Taint": {
+        "key": ("str", "the taint's key"),
+        "value": ("str", 'its value, or ""'),
+        "effect": ("str", "NoSchedule, PreferNoSchedule or NoExecute"),
+    },
+    "Toleration": {
+        "key": ("str", '"" with operator Exists tolerates every taint'),
+        "operator": ("str", "Equal or Exists"),
+        "value": ("str", 'compared by Equal, or ""'),
+        "effect": ("str", '"" means every effect'),
+    },
+    "Requirement": {
+        "key": ("str", "label key, or field name in fields"),
+        "operator": ("str", "In, NotIn, Exists, DoesNotExist, Gt or Lt"),
+        "values": ("list[str]", "what the operator compares with"),
+    },
+    "NodeTerm": {
+        "expressions": ("list[Requirement]", "label requirements; all must hold"),
+        "fields": ("list[Requirement]", "field requirements; all must hold"),
+    },
+    "PreferredNodeTerm": {
+        "weight": ("int", "1..100"),
+        "term": ("NodeTerm", "the nodes that are preferred"),
+    },
+    "NodeAffinity": {
+        "required": ("list[NodeTerm]?", "terms of which one must hold; None if not given"),
+        "preferred": ("list[PreferredNodeTerm]", "weighted preferences"),
+    },
+    "Selector": {
+        "labels": ("dict[str, str]", "labels that must be equal"),
+        "expressions": ("list[Requirement]", "requirements that must all hold"),
+    },
+    "PodTerm": {
+        "topology_key": ("str", "node label that makes the domains"),
+        "selector": ("Selector?", "which pods; None matches none"),
+        "namespaces": ("list[str]", "in these namespaces"),
+        "namespace_selector": ("Selector?", "or in namespaces with these labels"),
+        "match_label_keys": ("list[str]", "pod label keys that must be equal"),
+        "mismatch_label_keys": ("list[str]", "pod label keys that must differ"),
+    },
+    "PreferredPodTerm": {
+        "weight": ("int", "1..100"),
+        "term": ("PodTerm", "the pods that are preferred near"),
+    },
+    "PodAffinity": {
+        "required": ("list[PodTerm]", "all must hold"),
+        "preferred": ("list[PreferredPodTerm]", "weighted preferences"),
+    },
+    "SpreadConstraint": {
+        "max_skew": ("int", "how uneven is still allowed"),
+        "topology_key": ("str", "node label that makes the domains"),
+        "when_unsatisfiable": ("str", "DoNotSchedule or ScheduleAnyway"),
+        "selector": ("Selector?", "which pods are counted"),
+        "min_domains": ("int?", "how many domains must exist"),
+        "node_affinity_policy": ("str?", "Honor or Ignore; None is Honor"),
+        "node_taints_policy": ("str?", "Honor or Ignore; None is Ignore"),
+        "match_label_keys": ("list[str]", "pod label keys that must be equal"),
+    },
+    "HostPort": {
+        "ip": ("str", '"0.0.0.0" is every address'),
+        "protocol": ("str", "TCP, UDP or SCTP"),
+        "port": ("int", "the port on the node"),
+    },
+    "Container": {
+        "name": ("str", "its name"),
+        "image": ("str", "as written in the manifest"),
+        "requests": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
+        "limits": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
+        "is_sidecar": ("bool", "an init container that is always restarted"),
+    },
+    "Owner": {
+        "kind": ("str", "for example ReplicaSet"),
+        "name": ("str", "its name"),
+        "uid": ("str", "its uid"),
+    },
+    "Image": {
+        "size_bytes": ("int", "size on this node"),
+        "node_count": ("int", "how many nodes have the image"),
+    },
+}
+
+
+def _requirements(given: list[Any]) -> list[dict[str, Any]]:
+    return [{"key": r.key, "operator": r.operator, "values": list(r.values)} for r in given]
+
+
+def _node_term(term: api.NodeSelectorTerm) -> dict[str, Any]:
+    return {
+        "expressions": _requirements(term.match_expressions),
+        "fields": _requirements(term.match_fields),
+    }
+
+
+def node_affinity_view(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
+    """The plain form of a `NodeAffinity` record; also used for the `addedAffinity` argument."""
+    if affinity is None:
+        return None
+    required = None
+    if affinity.required is not None:
+        required = [_node_term(t) for t in affinity.required.node_selector_terms]
+    return {
+        "required": required,
+        "preferred": [
+            {"weight": p.weight, "term": _node_term(p.preference)} for p in affinity.preferred
+        ],
+    }
+
+
+def _selector(selector: api.LabelSelector | None) -> dict[str, Any] | None:
+    if selector is None:
+        return None
+    return {
+        "labels": selector.match_labels,
+        "expressions": _requirements(selector.match_expressions),
+    }
+
+
+def _pod_term(term: api.PodAffinityTerm) -> dict[str, Any]:
+    return {
+        "topology_key": term.topology_key,
+        "selector": _selector(term.label_selector),
+        "namespaces": list(term.namespaces),
+        "namespace_selector": _selector(term.namespace_selector),
+        "match_label_keys": list(term.match_label_keys),
+        "mismatch_label_keys": list(term.mismatch_label_keys),
+    }
+
+
+def _pod_affinity(affinity: api.PodAffinity | None) -> dict[str, Any] | None:
+    if affinity is None:
+        return None
+    return {
+        "required": [_pod_term(t) for t in affinity.required],
+        "preferred": [
+            {"weight": p.weight, "term": _pod_term(p.pod_affinity_term)}
+            for p in affinity.preferred
+        ],
+    }
+
+
+def _affinity(pod: Pod) -> api.Affinity:
+    return pod.manifest.spec.affinity or api.Affinity()
+
+
+def _spread(constraint: api.TopologySpreadConstraint) -> dict[str, Any]:
+    return {
+        "max_skew": constraint.max_skew,
+        "topology_key": constraint.topology_key,
+        "when_unsatisfiable": constraint.when_unsatisfiable,
+        "selector": _selector(constraint.label_selector),
+        "min_domains": constraint.min_domains,
+        "node_affinity_policy": constraint.node_affinity_policy,
+        "node_taints_policy": constraint.node_taints_policy,
+        "match_label_keys": list(constraint.match_label_keys),
+    }
+
+
+def _tolerations(pod: Pod) -> list[dict[str, str]]:
+    return [
+        {
+            "key": t.key,
+            "operator": t.operator or "Equal",
+            "value": t.value,
+            "effect": t.effect,
+        }
+        for t in pod.manifest.spec.tolerations
+    ]
+
+
+def _amounts(given: Mapping[str, Any]) -> dict[str, int]:
+    amounts = {}
+    for name, quantity in given.items():
+        try:
+            amounts[name] = resource_amount(name, quantity)
+        except QuantityError:
+            amounts[name] = 0  # listed in `Pod.problems`, which rejects the pod with its path
+    return amounts
+
+
+def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": c.name,
+            "image": c.image,
+            "requests": _amounts(c.resources.requests),
+            "limits": _amounts(c.resources.limits),
+            "is_sidecar": c.restart_policy == "Always",
+        }
+        for c in containers
+    ]
+
+
+def _owner(pod: Pod) -> dict[str, str] | None:
+    owner = pod.controller
+    return None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid}
+
+
+def _host_ports(pod: Pod) -> list[dict[str, Any]]:
+    return [{"ip": ip, "protocol": proto, "port": port} for ip, proto, port in pod.host_ports]
+
+
+def _image_volumes(pod: Pod) -> list[str]:
+    return [
+        str(v.image.get("reference", "")) for v in pod.manifest.spec.volumes if v.image is not None
+    ]
+
+
+def _manifest(raw: bytes | None, fallback: Any) -> Any:
+    # Kept raw until a policy asks: decoding a whole manifest costs more than a decision.
+    return msgspec.json.decode(raw if raw is not None else msgspec.json.encode(fallback))
+
+
+def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda pod, _: extract(pod))
+
+
+POD_FIELDS: Final[dict[str, ViewField]] = {
+    "name": _pod("str", "its name; unique, so reading it defeats reuse", lambda p: p.name),
+    "namespace": _pod("str", "its namespace", lambda p: p.namespace),
+    "uid": _pod("str", "its uid; unique, so reading it defeats reuse", lambda p: p.uid),
+    "labels": _pod("dict[str, str]", "its labels", lambda p: p.labels),
+    "annotations": _pod("dict[str, str]", "its annotations", lambda p: p.annotations),
+    "owner": _pod("Owner?", "the controller that made it, or None", _owner),
+    "created_at": _pod("int", "creation time, seconds since the epoch", lambda p: int(p.created_at)),
+    "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
+    "priority": _pod("int", "its priority; 0 if not given", lambda p: p.priority),
+    "priority_class_name": _pod(
+        "str", 'its priority class, or ""', lambda p: p.manifest.spec.priority_class_name
+    ),
+    "preemption_policy": _pod(
+        "str",
+        "PreemptLowerPriority or Never",
+        lambda p: p.manifest.spec.preemption_policy or "PreemptLowerPriority",
+    ),
+    "qos_class": _pod("str", "Guaranteed, Burstable or BestEffort", lambda p: p.qos_class),
+    "scheduler_name": _pod("str", "the profile that schedules it", lambda p: p.scheduler_name),
+    "service_account_name": _pod(
+        "str", "its service account", lambda p: p.manifest.spec.service_account_name
+    ),
+    "node_name": _pod("str", 'the node it is on or asks for, or ""', lambda p: p.node_name),
+    "nominated_node_name": _pod(
+        "str", 'the node nominated for it, or ""', lambda p: p.nominated_node_name
+    ),
+    "node_selector": _pod(
+        "dict[str, str]", "node labels that it needs", lambda p: p.manifest.spec.node_selector
+    ),
+    "node_affinity": _pod(
+        "NodeAffinity?",
+        "its node affinity, or None",
+        lambda p: node_affinity_view(_affinity(p).node_affinity),
+    ),
+    "pod_affinity": _pod(
+        "PodAffinity?",
+        "pods it wants near, or None",
+        lambda p: _pod_affinity(_affinity(p).pod_affinity),
+    ),
+    "pod_anti_affinity": _pod(
+        "PodAffinity?",
+        "pods it wants far, or None",
+        lambda p: _pod_affinity(_affinity(p).pod_anti_affinity),
+    ),
+    "topology_spread_constraints": _pod(
+        "list[SpreadConstraint]",
+        "how its peers spread",
+        lambda p: [_spread(c) for c in p.manifest.spec.topology_spread_constraints],
+    ),
+    "tolerations": _pod("list[Toleration]", "the taints that it bears", _tolerations),
+    "scheduling_gates": _pod(
+        "list[str]",
+        "names of its scheduling gates",
+        lambda p: [g.name for g in p.manifest.spec.scheduling_gates],
+    ),
+    "requests": _pod(
+        "dict[str, int]",
+        "what it requests, overhead included; millicores, bytes, whole units",
+        lambda p: p.requests,
+    ),
+    "nonzero_requests": _pod(
+        "dict[str, int]",
+        "cpu and memory with a default per container that names none",
+        lambda p: p.nonzero_requests,
+    ),
+    "scoring_requests": _pod(
+        "dict[str, int]",
+        "the requests that NodeResourcesFit scores with: defaults applied per container",
+        lambda p: p.scoring_requests,
+    ),
+    "containers": _pod(
+        "list[Container]", "its containers", lambda p: _containers(p.manifest.spec.containers)
+    ),
+    "init_containers": _pod(
+        "list[Container]",
+        "its init containers",
+        lambda p: _containers(p.manifest.spec.init_containers),
+    ),
+    "image_volumes": _pod("list[str]", "images that it mounts as volumes", _image_volumes),
+    "host_ports": _pod("list[HostPort]", "host ports that it needs", _host_ports),
+    "host_network": _pod(
+        "bool", "it uses the node's network", lambda p: p.manifest.spec.host_network
+    ),
+    "pod_group_name": _pod(
+        "str",
+        'the pod group of `spec.schedulingGroup`, or ""',
+        lambda p: (p.manifest.spec.scheduling_group or api.SchedulingGroup()).pod_group_name or "",
+    ),
+    "manifest": _pod(
+        "dict[str, any]",
+        "the whole object as the API sent it; costs reuse",
+        lambda p: _manifest(p.raw, p.manifest),
+    ),
+}
+
+
+def _node(
+    type_: str, doc: str, extract: Callable[[NodeInfo], Any], *, is_placed: bool = False
+) -> ViewField:
+    return ViewField(type_, doc, lambda info, _: extract(info), is_placed=is_placed)
+
+
+def _taints(info: NodeInfo) -> list[dict[str, str]]:
+    return [
+        {"key": t.key, "value": t.value, "effect": t.effect} for t in _of(info).manifest.spec.taints
+    ]
+
+
+def _of(info: NodeInfo) -> Any:
+    if info.node is None:
+        raise ValueError(f"node `{info.name}` has pods but no object: it has no view")
+    return info.node
+
+
+def _images(info: NodeInfo, facts: ClusterFacts) -> dict[str, dict[str, int]]:
+    return {
+        name: {"size_bytes": size, "node_count": facts.image_nodes.get(name, 1)}
+        for name, size in _of(info).images.items()
+    }
+
+
+def _used_ports(info: NodeInfo) -> list[dict[str, Any]]:
+    return [
+        {"ip": ip, "protocol": protocol, "port": port}
+        for ip, protocol, port in sorted(info.used_ports)
+    ]
+
+
+NODE_FIELDS: Final[dict[str, ViewField]] = {
+    "name": _node("str", "its name; unique, so reading it defeats reuse", lambda i: i.name),
+    "labels": _node("dict[str, str]", "its labels", lambda i: _of(i).labels),
+    "annotations": _node("dict[str, str]", "its annotations", lambda i: _of(i).annotations),
+    "created_at": _node(
+        "int", "creation time, seconds since the epoch", lambda i: int(_of(i).created_at)
+    ),
+    "taints": _node("list[Taint]", "its taints", _taints),
+    "unschedulable": _node("bool", "it is cordoned", lambda i: _of(i).unschedulable),
+    "allocatable": _node(
+        "dict[str, int]",
+        "what it offers; millicores, bytes, whole units",
+        lambda i: _of(i).allocatable,
+    ),
+    "capacity": _node("dict[str, int]", "what it has in all", lambda i: _of(i).capacity),
+    "conditions": _node(
+        "dict[str, str]", "condition type to True, False or Unknown", lambda i: _of(i).conditions
+    ),
+    "declared_features": _node(
+        "list[str]", "features that its kubelet declares", lambda i: list(_of(i).declared_features)
+    ),
+    "images": ViewField("dict[str, Image]", "images present, by name", _images, is_shared=True),
+    "requested": _node(
+        "dict[str, int]",
+        "the sum of its pods' requests",
+        lambda i: i.requested,
+        is_placed=True,
+    ),
+    "nonzero_requested": _node(
+        "dict[str, int]",
+        "cpu and memory of its pods, with a default where a container names none",
+        lambda i: i.nonzero_requested,
+        is_placed=True,
+    ),
+    "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, is_placed=True),
+    "used_ports": _node(
+        "list[HostPort]", "host ports in use on it", _used_ports, is_placed=True
+    ),
+    "manifest": _node(
+        "dict[str, any]",
+        "the whole object as the API sent it; costs reuse",
+        lambda i: _manifest(_of(i).raw, _of(i).manifest),
+    ),
+}
+
+CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
+    "node_count": ViewField("int", "how many nodes there are", lambda facts, _: facts.node_count),
+}
+
+VIEWS: Final[dict[str, dict[str, ViewField]]] = {
+    "pod": POD_FIELDS,
+    "node": NODE_FIELDS,
+    "cluster": CLUSTER_FIELDS,
+}

@@ -1,0 +1,1 @@
+"""Which pod goes next, and when a rejected pod is tried again."""

@@ -1,0 +1,1 @@
+"""Reflectors and informers: the cluster's objects as a stream of changes."""
