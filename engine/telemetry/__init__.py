@@ -1,1 +1,1 @@
-"""Logs, metrics and health endpoints."""
+"""What the process says about itself: logs, metrics and health endpoints."""

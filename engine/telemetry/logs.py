@@ -1,0 +1,133 @@
+"""Structured logs: a constant message, then key-values, as JSON lines or for a terminal.
+
+Owns the set-up, verbosity, and the promise that no secret is written. What is logged, and when, is
+each module's own business; the keys are shared: `pod`, `node`, `profile`, `policy`,
+`extension_point`, `attempts`, `reason`, `duration_ms`, `revision`.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Final, Literal
+
+import msgspec
+import structlog
+
+LogFormat = Literal["json", "text"]
+
+_REDACTED: Final = "[redacted]"
+_SECRET_KEYS: Final = frozenset(
+    {"authorization", "token", "password", "secret", "client_key", "private_key", "kubeconfig_data"}
+)
+_BEARER: Final = re.compile(r"(?i)(bearer\s+)[a-z0-9._~+/=-]+")
+
+# kube's -v: 0 and 1 are outcomes, 2 adds steps of the runtime, 4 and more are for debugging.
+_DEBUG_VERBOSITY: Final = 4
+
+
+def level_of(verbosity: int) -> int:
+    """The log level that kube's `-v` *verbosity* stands for; negative: warnings and errors only."""
+    if verbosity < 0:
+        return logging.WARNING
+    return logging.DEBUG if verbosity >= _DEBUG_VERBOSITY else logging.INFO
+
+
+def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Replace what must never be logged: values of secret keys, bearer tokens inside texts."""
+    for key, value in event.items():
+        if key in _SECRET_KEYS:
+            event[key] = _REDACTED
+        elif isinstance(value, str) and ("earer " in value or "EARER " in value):
+            event[key] = _BEARER.sub(rf"\1{_REDACTED}", value)
+    return event
+
+
+def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["time"] = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return event
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _render_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> bytes:
+    # Fixed keys first, so that lines are readable without a tool.
+    line = {
+        "time": event.pop("time", None),
+        "level": event.pop("level", None),
+        "message": event.pop("event", None),
+    }
+    line.update(event)
+    return _encode(line)
+
+
+def _render_text(colors: bool) -> Any:
+    console = structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time")
+
+    def render(logger: Any, method: str, event: MutableMapping[str, Any]) -> bytes:
+        return console(logger, method, event).encode()
+
+    return render
+
+
+class _StandardLibraryHandler(logging.Handler):
+    """Sends what libraries log through `logging` down the same road, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            fields: dict[str, Any] = {"logger": record.name}
+            if record.exc_info:
+                fields["exc_info"] = record.exc_info
+            log = structlog.get_logger()
+            log.log(record.levelno, record.getMessage(), **fields)
+        except Exception:
+            self.handleError(record)
+
+
+def configure_logging(
+    *,
+    verbosity: int = 0,
+    log_format: LogFormat = "json",
+    stream: BinaryIO | None = None,
+    colors: bool | None = None,
+) -> None:
+    """Set logging up for the process: every line goes to *stream* (standard error by default).
+
+    Args:
+        verbosity: kube's `-v`. Below 0 only warnings and errors, from 4 on debugging too.
+        log_format: `json` for machines, `text` for people.
+        stream: Where bytes are written.
+        colors: Only for `text`; by default if the stream is a terminal.
+    """
+    target = stream if stream is not None else sys.stderr.buffer
+    level = level_of(verbosity)
+    # Tracebacks become text before redaction: an error's text may quote a request.
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        _stamp,
+        structlog.processors.format_exc_info,
+        redact,
+    ]
+    if log_format == "json":
+        processors.append(_render_json)
+    else:
+        processors.append(_render_text(target.isatty() if colors is None else colors))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.BytesLoggerFactory(target),
+        cache_logger_on_first_use=True,
+    )
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+    root.addHandler(_StandardLibraryHandler())
+    # Libraries are quiet unless something is wrong; their INFO is our DEBUG.
+    root.setLevel(logging.DEBUG if verbosity > _DEBUG_VERBOSITY else logging.WARNING)
+
+
+def get_logger(name: str) -> Any:
+    """A logger whose lines carry `logger` = *name*."""
+    return structlog.get_logger(logger=name)

@@ -1,0 +1,267 @@
+"""Metrics: kube-scheduler's names where the meaning is the same, `starsched_` for what is ours.
+
+Owns every metric of the process, in a registry that is passed in. The hot path touches children
+whose labels were bound once; sizes of queues and caches are read when somebody asks for them, so
+they cost nothing in between.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+SCHEDULED: Final = "scheduled"
+UNSCHEDULABLE: Final = "unschedulable"
+ERROR: Final = "error"
+RESULTS: Final = (SCHEDULED, UNSCHEDULABLE, ERROR)
+
+_MOST_ATTEMPTS_LABEL: Final = 15
+
+
+def exponential(start: float, factor: float, count: int) -> list[float]:
+    """*count* bucket bounds from *start*, each *factor* times the last."""
+    return [start * factor**i for i in range(count)]
+
+
+class ProfileMetrics:
+    """The children of one profile that every attempt touches."""
+
+    __slots__ = ("attempt_seconds", "attempts", "sli_seconds")
+
+    def __init__(self, metrics: "Metrics", profile: str) -> None:
+        self.attempts = {r: metrics.schedule_attempts.labels(r, profile) for r in RESULTS}
+        self.attempt_seconds = {r: metrics.attempt_seconds.labels(r, profile) for r in RESULTS}
+        self.sli_seconds = metrics.sli_by_attempts
+
+    def observe(self, result: str, seconds: float) -> None:
+        """Count one attempt that ended in *result* after *seconds*."""
+        self.attempts[result].inc()
+        self.attempt_seconds[result].observe(seconds)
+
+
+Readings = Iterable[tuple[tuple[str, ...], float]]
+
+
+class _Pulled(Collector):
+    """Families whose samples are read from the running parts at scrape time."""
+
+    def __init__(self) -> None:
+        self._families: list[tuple[str, str, str, tuple[str, ...], Callable[[], Readings]]] = []
+
+    def add(
+        self, kind: str, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
+    ) -> None:
+        self._families.append((kind, name, text, labels, read))
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        for kind, name, text, labels, read in self._families:
+            family: CounterMetricFamily | GaugeMetricFamily
+            if kind == "counter":
+                family = CounterMetricFamily(name, text, labels=labels)
+            else:
+                family = GaugeMetricFamily(name, text, labels=labels)
+            for values, number in read():
+                family.add_metric(list(values), number)
+            yield family
+
+
+class Metrics:
+    """All metrics of a scheduler process, registered in *registry*."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._profiles: dict[str, ProfileMetrics] = {}
+        self._pulled = _Pulled()
+        self._define_scheduler_metrics(registry)
+        self._define_own_metrics(registry)
+        registry.register(self._pulled)
+
+    def _define_scheduler_metrics(self, registry: CollectorRegistry) -> None:
+        self.schedule_attempts = Counter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result: `scheduled`, `unschedulable` "
+            "(the pod fits nowhere now) or `error` (something went wrong).",
+            ["result", "profile"],
+            registry=registry,
+        )
+        self.attempt_seconds = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (decision and binding).",
+            ["result", "profile"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.algorithm_seconds = Histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Latency of the decision alone in seconds.",
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.sli_seconds = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "Seconds from a pod's first attempt to its binding, by the number of attempts.",
+            ["attempts"],
+            buckets=exponential(0.01, 2, 20),
+            registry=registry,
+        )
+        self.sli_by_attempts = [
+            self.sli_seconds.labels(str(n) if n < _MOST_ATTEMPTS_LABEL else f"{n}+")
+            for n in range(1, _MOST_ATTEMPTS_LABEL + 1)
+        ]
+        self.pod_attempts = Histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts it took to schedule a pod.",
+            buckets=exponential(1, 2, 5),
+            registry=registry,
+        )
+        self.queue_incoming = Counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to a scheduling queue, by event and queue.",
+            ["queue", "event"],
+            registry=registry,
+        )
+        self.extension_point_seconds = Histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency of all policies of one extension point (a sample of the attempts).",
+            ["extension_point", "status", "profile"],
+            buckets=exponential(0.0001, 2, 12),
+            registry=registry,
+        )
+        self.event_handling_seconds = Histogram(
+            "scheduler_event_handling_duration_seconds",
+            "Latency of handling one change of an object (a sample of the changes).",
+            ["event"],
+            buckets=exponential(0.0001, 2, 12),
+            registry=registry,
+        )
+        self.permit_wait_seconds = Histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "Seconds that pods waited for leave to be bound.",
+            ["result"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.leader = Gauge(
+            "leader_election_master_status",
+            "1 if this process holds the lease, 0 if it is a standby.",
+            ["name"],
+            registry=registry,
+        )
+
+    def _define_own_metrics(self, registry: CollectorRegistry) -> None:
+        self.binding_seconds = Histogram(
+            "starsched_binding_duration_seconds",
+            "Seconds from sending a binding to knowing its outcome, retries included.",
+            ["result"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
+        self.binding_retries = Counter(
+            "starsched_binding_retries_total",
+            "Binding requests sent again, by what made it necessary.",
+            ["cause"],
+            registry=registry,
+        )
+        self.events_dropped = Counter(
+            "starsched_events_dropped_total",
+            "Events that were not written, by why: `full`, `rejected`, `failed`, `shutdown`.",
+            ["cause"],
+            registry=registry,
+        )
+        self.status_patches = Counter(
+            "starsched_pod_status_patches_total",
+            "Patches of pod conditions by result: `written`, `superseded`, `gone`, `failed`.",
+            ["result"],
+            registry=registry,
+        )
+        self.loop_errors = Counter(
+            "starsched_loop_errors_total",
+            "Unexpected exceptions that the scheduling loop survived, by where.",
+            ["step"],
+            registry=registry,
+        )
+        self.revision_info = Gauge(
+            "starsched_policy_revision_info",
+            "1 for the policy revision in force.",
+            ["revision"],
+            registry=registry,
+        )
+        self.policy_reloads = Counter(
+            "starsched_policy_reloads_total",
+            "Policy candidates by what became of them: `accepted`, `rejected`, `unchanged`, "
+            "`rolled_back`.",
+            ["result"],
+            registry=registry,
+        )
+        self.last_reload_success = Gauge(
+            "starsched_policy_last_reload_success_timestamp_seconds",
+            "When the policies in force were accepted (Unix time).",
+            registry=registry,
+        )
+        self.last_reload_ok = Gauge(
+            "starsched_policy_last_reload_successful",
+            "1 if the newest policies are in force, 0 if the last candidate was rejected.",
+            registry=registry,
+        )
+        self.reload_seconds = Histogram(
+            "starsched_policy_reload_duration_seconds",
+            "Seconds to check, test and try one candidate.",
+            buckets=exponential(0.01, 2, 12),
+            registry=registry,
+        )
+        self.policy_failures = Counter(
+            "starsched_policy_failures_total",
+            "Failed evaluations by policy, hook and kind.",
+            ["policy", "hook", "kind"],
+            registry=registry,
+        )
+
+    def profile(self, name: str) -> ProfileMetrics:
+        """The bound children of profile *name*; made on first use."""
+        found = self._profiles.get(name)
+        if found is None:
+            found = self._profiles[name] = ProfileMetrics(self, name)
+        return found
+
+    def pod_bound(self, attempts: int, sli_seconds: float) -> None:
+        """Count a bound pod that took *attempts*, *sli_seconds* after its first one."""
+        index = min(max(attempts, 1), _MOST_ATTEMPTS_LABEL) - 1
+        self.sli_by_attempts[index].observe(sli_seconds)
+        self.pod_attempts.observe(attempts)
+
+    def set_revision(self, revision: str, accepted_at: float) -> None:
+        """Name *revision* as the one in force since *accepted_at* (Unix time)."""
+        self.revision_info.clear()
+        self.revision_info.labels(revision).set(1)
+        self.last_reload_success.set(accepted_at)
+
+    # --- read at scrape time ---------------------------------------------------------------
+
+    def pull_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        """A gauge without labels whose value is read at scrape time."""
+        self._pulled.add("gauge", name, text, (), lambda: [((), read())])
+
+    def pull_gauges(
+        self, name: str, text: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """A gauge with one label, read at scrape time as a mapping from label value to number."""
+        self._pulled.add(
+            "gauge", name, text, (label,), lambda: [((k,), v) for k, v in read().items()]
+        )
+
+    def pull_labelled_gauges(
+        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
+    ) -> None:
+        """A gauge with several labels, read at scrape time."""
+        self._pulled.add("gauge", name, text, labels, read)
+
+    def pull_counter(
+        self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Readings]
+    ) -> None:
+        """A counter that another part keeps, read at scrape time."""
+        self._pulled.add("counter", name.removesuffix("_total"), text, labels, read)

@@ -1,0 +1,85 @@
+"""Logs are one JSON object a line, with shared keys first and no secrets."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from engine.telemetry.logs import configure_logging, level_of
+
+
+@pytest.fixture
+def stream() -> Iterator[io.BytesIO]:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield io.BytesIO()
+    structlog.reset_defaults()
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def lines(stream: io.BytesIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_one_json_object_with_time_level_and_message_first(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream)
+    structlog.get_logger().info("Bound pod", pod="default/web", node="node-1", attempts=3)
+    (line,) = lines(stream)
+    assert list(line)[:3] == ["time", "level", "message"]
+    assert (line["message"], line["pod"], line["attempts"]) == ("Bound pod", "default/web", 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "secret"),
+    [
+        pytest.param({"token": "hunter2"}, "hunter2", id="secret key"),
+        pytest.param({"authorization": "Basic aHVudGVyMg"}, "aHVudGVyMg", id="header"),
+        pytest.param({"reason": "GET /x: Bearer eyJh.bG-c_i= refused"}, "eyJh", id="inside a text"),
+    ],
+)
+def test_secrets_are_never_written(stream: io.BytesIO, fields: dict[str, str], secret: str) -> None:
+    configure_logging(stream=stream)
+    structlog.get_logger().warning("Request failed", **fields)
+    assert secret not in stream.getvalue().decode()
+    assert "[redacted]" in stream.getvalue().decode()
+
+
+def test_a_traceback_is_redacted_too(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream)
+    try:
+        raise ValueError("sent Bearer abcdef")
+    except ValueError:
+        structlog.get_logger().exception("Unexpected exception")
+    (line,) = lines(stream)
+    assert "Traceback" in str(line["exception"])
+    assert "abcdef" not in stream.getvalue().decode()
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "want"),
+    [
+        pytest.param(-1, logging.WARNING, id="quiet"),
+        pytest.param(0, logging.INFO, id="outcomes"),
+        pytest.param(4, logging.DEBUG, id="steps"),
+    ],
+)
+def test_verbosity_is_kubes_dash_v(verbosity: int, want: int) -> None:
+    assert level_of(verbosity) == want
+
+
+def test_warnings_of_libraries_come_out_in_the_same_form(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream)
+    logging.getLogger("aiohttp.client").warning("slow answer from %s", "there")
+    (line,) = lines(stream)
+    assert (line["message"], line["logger"]) == ("slow answer from there", "aiohttp.client")
+
+
+def test_text_for_people_has_no_colours_in_a_pipe(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream, log_format="text")
+    structlog.get_logger().info("Bound pod", pod="default/web")
+    assert "\x1b" not in stream.getvalue().decode()
+    assert "Bound pod" in stream.getvalue().decode()

@@ -1,0 +1,60 @@
+"""Metrics keep kube-scheduler's names, labels and buckets."""
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from engine.telemetry.metrics import Metrics, exponential
+
+
+def test_buckets_are_kube_schedulers() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.profile("default-scheduler").observe("scheduled", 0.003)
+    text = generate_latest(metrics.registry).decode()
+    assert (
+        'scheduler_scheduling_attempt_duration_seconds_bucket{le="16.384",'
+        'profile="default-scheduler",result="scheduled"} 1.0'
+    ) in text
+    assert (
+        'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 1.0'
+        in text
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "label"),
+    [
+        pytest.param(1, "1", id="first try"),
+        pytest.param(14, "14", id="last number of its own"),
+        pytest.param(15, "15+", id="fifteen"),
+        pytest.param(400, "15+", id="many"),
+    ],
+)
+def test_the_sli_is_split_by_attempts_up_to_15(attempts: int, label: str) -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.pod_bound(attempts, 0.5)
+    name = "scheduler_pod_scheduling_sli_duration_seconds_count"
+    assert metrics.registry.get_sample_value(name, {"attempts": label}) == 1
+
+
+def test_only_the_revision_in_force_is_shown() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.set_revision("aaa", 1.0)
+    metrics.set_revision("bbb", 2.0)
+    info = "starsched_policy_revision_info"
+    assert metrics.registry.get_sample_value(info, {"revision": "bbb"}) == 1
+    assert metrics.registry.get_sample_value(info, {"revision": "aaa"}) is None
+
+
+def test_sizes_are_read_when_somebody_asks() -> None:
+    metrics = Metrics(CollectorRegistry())
+    sizes = {"active": 0.0}
+    metrics.pull_gauges("scheduler_pending_pods", "Pending pods.", "queue", lambda: sizes)
+    metrics.pull_counter("starsched_sandbox_restarts_total", "Restarts.", (), lambda: [((), 4.0)])
+    sizes["active"] = 7.0
+    value = metrics.registry.get_sample_value
+    assert value("scheduler_pending_pods", {"queue": "active"}) == 7
+    assert value("starsched_sandbox_restarts_total") == 4
+
+
+def test_exponential_counts_its_bounds() -> None:
+    assert exponential(1, 2, 5) == [1, 2, 4, 8, 16]
