@@ -1,0 +1,154 @@
+"""NodeInfo: a node plus the pods counted against it, with summed requests.
+
+Owns the sums that filters and scores read. A NodeInfo never changes: each change gives a new one
+that shares what is equal, so that a snapshot can hold it while the cache goes on.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Final
+
+from engine.model.node import Node
+from engine.model.pod import HostPort, Pod
+from engine.model.resources import Amounts
+
+# One counter for all nodes: a node that is deleted and made anew never repeats a generation.
+_generations = itertools.count(1)
+
+_NO_PODS: Final[dict[str, Pod]] = {}
+_NO_AMOUNTS: Final[Amounts] = {}
+_NOTHING_REQUESTED: Final[Amounts] = {"cpu": 0, "memory": 0}
+_NO_PORTS: Final[dict[HostPort, int]] = {}
+
+
+def _plus(sums: Amounts, amounts: Amounts) -> Amounts:
+    """*sums* and *amounts*, without zeros, so that equal contents are equal however they came."""
+    total = sums.copy()
+    for name, amount in amounts.items():
+        if amount:
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _minus(sums: Amounts, amounts: Amounts) -> Amounts:
+    rest = sums.copy()
+    for name, amount in amounts.items():
+        if amount:
+            left = rest[name] - amount
+            if left:
+                rest[name] = left
+            else:
+                del rest[name]
+    return rest
+
+
+class NodeInfo:
+    """A node and what is placed on it.
+
+    Attributes:
+        name: The node's name.
+        node: The node, or None while only its pods are known.
+        pods: The pods by uid, in the order they came. Not to be changed, like every dict here.
+        requested: Sum of the pods' `running_requests`, no zero entries.
+        nonzero_requested: Sum of their `running_nonzero_requests`: cpu and memory, always both.
+        used_ports: How many pods hold each host port (more than one only after a conflict).
+        generation: Grows with each change, over all nodes.
+    """
+
+    __slots__ = (
+        "generation",
+        "name",
+        "node",
+        "nonzero_requested",
+        "pods",
+        "requested",
+        "used_ports",
+    )
+
+    name: str
+    node: Node | None
+    pods: dict[str, Pod]
+    requested: Amounts
+    nonzero_requested: Amounts
+    used_ports: dict[HostPort, int]
+    generation: int
+
+    def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
+        self.name = name
+        self.node = node
+        self.pods = _NO_PODS
+        self.requested = _NO_AMOUNTS
+        self.nonzero_requested = _NOTHING_REQUESTED
+        self.used_ports = _NO_PORTS
+        self.generation = next(_generations)
+        for pod in pods:
+            grown = self.with_pod(pod)
+            self.pods, self.requested = grown.pods, grown.requested
+            self.nonzero_requested, self.used_ports = grown.nonzero_requested, grown.used_ports
+
+    def __repr__(self) -> str:
+        return f"<NodeInfo {self.name}: {len(self.pods)} pods, generation {self.generation}>"
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods count against the node."""
+        return len(self.pods)
+
+    def _copy(self) -> "NodeInfo":
+        copy = NodeInfo.__new__(NodeInfo)
+        copy.name = self.name
+        copy.node = self.node
+        copy.pods = self.pods
+        copy.requested = self.requested
+        copy.nonzero_requested = self.nonzero_requested
+        copy.used_ports = self.used_ports
+        copy.generation = next(_generations)
+        return copy
+
+    def with_node(self, node: Node | None) -> "NodeInfo":
+        """The same pods on another version of the node, or on none."""
+        copy = self._copy()
+        copy.node = node
+        return copy
+
+    def with_pod(self, pod: Pod) -> "NodeInfo":
+        """With *pod* counted; a pod of the same uid is replaced. Cost: a dict copy of the pods."""
+        if pod.uid in self.pods:
+            return self.without_pod(pod.uid).with_pod(pod)
+        copy = self._copy()
+        copy.pods = self.pods.copy()
+        copy.pods[pod.uid] = pod
+        copy.requested = _plus(self.requested, pod.running_requests)
+        nonzero, more = self.nonzero_requested, pod.running_nonzero_requests
+        copy.nonzero_requested = {
+            "cpu": nonzero["cpu"] + more["cpu"],
+            "memory": nonzero["memory"] + more["memory"],
+        }
+        if pod.host_ports:
+            ports = self.used_ports.copy()
+            for port in pod.host_ports:
+                ports[port] = ports.get(port, 0) + 1
+            copy.used_ports = ports
+        return copy
+
+    def without_pod(self, uid: str) -> "NodeInfo":
+        """Without the pod of *uid*. Raises `KeyError` if it is not here."""
+        pod = self.pods[uid]
+        copy = self._copy()
+        copy.pods = self.pods.copy()
+        del copy.pods[uid]
+        copy.requested = _minus(self.requested, pod.running_requests)
+        nonzero, less = self.nonzero_requested, pod.running_nonzero_requests
+        copy.nonzero_requested = {
+            "cpu": nonzero["cpu"] - less["cpu"],
+            "memory": nonzero["memory"] - less["memory"],
+        }
+        if pod.host_ports:
+            ports = self.used_ports.copy()
+            for port in pod.host_ports:
+                if ports[port] == 1:
+                    del ports[port]
+                else:
+                    ports[port] -= 1
+            copy.used_ports = ports
+        return copy

@@ -1,0 +1,299 @@
+"""Request arithmetic: what the containers of a pod add up to.
+
+Owns the rules by which init containers, sidecars, pod-level requests, overhead and in-place resize
+make one sum per resource. Works on nano units and rounds once, at the end.
+
+Source: component-helpers `resource/helpers.go` and `NodeInfo` of kube-scheduler.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from engine.model.objects import Container, ContainerStatus, PodManifest
+from engine.model.quantity import (
+    INT64_MAX,
+    NANO,
+    QuantityError,
+    milli_from_nano,
+    nano_value,
+    whole_from_nano,
+)
+
+Quantities = Mapping[str, str | int | float]
+Amounts = dict[str, int]
+
+# What a container that names no request is taken to use, for scoring only: 0.1 core, 200 MiB.
+DEFAULT_CPU_MILLIS: Final = 100
+DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
+_DEFAULTS_NANO: Final[Mapping[str, int]] = {
+    "cpu": DEFAULT_CPU_MILLIS * 10**6,
+    "memory": DEFAULT_MEMORY_BYTES * NANO,
+}
+_NO_DEFAULTS: Final[Mapping[str, int]] = {}
+
+_NAME_PART: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_PREFIX_PART: Final = re.compile(
+    r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+)
+
+
+@lru_cache(maxsize=65_536)
+def is_qualified_name(text: str) -> bool:
+    """True for what the API takes as a label key or a resource name: `[prefix/]name`."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and not (len(prefix) <= 253 and _PREFIX_PART.fullmatch(prefix)):
+        return False
+    return _NAME_PART.fullmatch(name) is not None
+
+
+@lru_cache(maxsize=4_096)
+def is_extended_resource(name: str) -> bool:
+    """True for a resource outside Kubernetes' own names, such as `nvidia.com/gpu`."""
+    if "/" not in name or "kubernetes.io/" in name or name.startswith("requests."):
+        return False
+    return is_qualified_name(f"requests.{name}")
+
+
+@lru_cache(maxsize=4_096)
+def is_scalar_resource(name: str) -> bool:
+    """True for a resource that is counted in whole units beside cpu, memory and storage."""
+    return (
+        "kubernetes.io/" in name
+        or name.startswith(("hugepages-", "attachable-volumes-"))
+        or is_extended_resource(name)
+    )
+
+
+@lru_cache(maxsize=4_096)
+def is_counted_resource(name: str) -> bool:
+    """True for a resource that a node's sums hold; any other name is ignored."""
+    return name in ("cpu", "memory", "ephemeral-storage") or is_scalar_resource(name)
+
+
+def is_pod_level_resource(name: str) -> bool:
+    """True for a resource that `spec.resources` of a pod may set for the pod as a whole."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def exact_amounts(quantities: Quantities) -> Amounts:
+    """*quantities* in nano units. What is malformed or negative counts as 0."""
+    amounts = {}
+    for name, quantity in quantities.items():
+        try:
+            amounts[name] = max(nano_value(quantity), 0)
+        except QuantityError:
+            amounts[name] = 0
+    return amounts
+
+
+def rounded_amounts(nanos: Mapping[str, int]) -> Amounts:
+    """Nano units as millicores and whole units; names that nodes do not count are left out."""
+    return {
+        name: milli_from_nano(amount) if name == "cpu" else whole_from_nano(amount)
+        for name, amount in nanos.items()
+        if is_counted_resource(name)
+    }
+
+
+def _add(sums: Amounts, more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        sums[name] = sums.get(name, 0) + amount
+
+
+def _raise_to(sums: Amounts, floor: Mapping[str, int]) -> None:
+    for name, amount in floor.items():
+        if name not in sums or amount > sums[name]:
+            sums[name] = amount
+
+
+def _is_resize_infeasible(manifest: PodManifest) -> bool:
+    for condition in manifest.status.conditions:
+        if condition.type == "PodResizePending":
+            return condition.reason == "Infeasible"
+    return False
+
+
+def _effective(
+    manifest: PodManifest, spec: Quantities, actuated: Quantities, allocated: Quantities
+) -> Amounts:
+    """The larger of what was asked for, granted and put into effect, per resource.
+
+    A resize that the node cannot ever do is not counted: the pod keeps what it has.
+    """
+    amounts: Amounts = {} if _is_resize_infeasible(manifest) else exact_amounts(spec)
+    _raise_to(amounts, exact_amounts(actuated))
+    _raise_to(amounts, exact_amounts(allocated))
+    return amounts
+
+
+def is_sidecar(container: Container) -> bool:
+    """True for an init container that runs for the life of the pod."""
+    return container.restart_policy == "Always"
+
+
+def _aggregate(
+    manifest: PodManifest,
+    defaults: Mapping[str, int],
+    amounts_of: Callable[[Container, bool], Amounts],
+) -> Amounts:
+    """Sum over the containers; each init container needs room beside the sidecars before it."""
+
+    def with_defaults(container: Container, can_resize: bool) -> Amounts:
+        amounts = amounts_of(container, can_resize)
+        for name, amount in defaults.items():
+            amounts.setdefault(name, amount)
+        return amounts
+
+    sums: Amounts = {}
+    for container in manifest.spec.containers:
+        _add(sums, with_defaults(container, True))
+    if manifest.spec.init_containers:
+        sidecars: Amounts = {}
+        peak: Amounts = {}
+        for container in manifest.spec.init_containers:
+            stays = is_sidecar(container)
+            use = with_defaults(container, stays)
+            if stays:
+                _add(sums, use)
+                _add(sidecars, use)
+                use = sidecars
+            else:
+                _add(use, sidecars)
+            _raise_to(peak, use)
+        _raise_to(sums, peak)
+    return sums
+
+
+def has_pod_level_requests(manifest: PodManifest) -> bool:
+    """True if the pod requests cpu, memory or huge pages for itself as a whole."""
+    resources = manifest.spec.resources
+    return resources is not None and any(is_pod_level_resource(n) for n in resources.requests)
+
+
+def _apply_pod_level(sums: Amounts, manifest: PodManifest, *, use_status: bool) -> None:
+    resources, status = manifest.spec.resources, manifest.status
+    if resources is None:
+        return
+    if use_status and status.resources is not None:
+        values = _effective(
+            manifest, resources.requests, status.resources.requests, status.allocated_resources
+        )
+    else:
+        values = exact_amounts(resources.requests)
+    for name in resources.requests:
+        if is_pod_level_resource(name):
+            sums[name] = values.get(name, 0)
+
+
+def _pod_requests(
+    manifest: PodManifest,
+    *,
+    use_status: bool = False,
+    defaults: Mapping[str, int] = _NO_DEFAULTS,
+    use_pod_level: bool = True,
+) -> Amounts:
+    statuses: dict[str, ContainerStatus] = {}
+    if use_status:
+        for status in manifest.status.container_statuses:
+            statuses[status.name] = status
+        for status in manifest.status.init_container_statuses:
+            statuses[status.name] = status
+
+    def amounts_of(container: Container, can_resize: bool) -> Amounts:
+        status = statuses.get(container.name) if can_resize else None
+        if status is None or status.resources is None:
+            return exact_amounts(container.resources.requests)
+        return _effective(
+            manifest,
+            container.resources.requests,
+            status.resources.requests,
+            status.allocated_resources,
+        )
+
+    sums = _aggregate(manifest, defaults, amounts_of)
+    if use_pod_level and has_pod_level_requests(manifest):
+        _apply_pod_level(sums, manifest, use_status=use_status)
+    if manifest.spec.overhead:
+        _add(sums, exact_amounts(manifest.spec.overhead))
+    return sums
+
+
+class RequestSums(NamedTuple):
+    """What one pod adds up to; `Pod` says what each means. Shared: the dicts are not changed."""
+
+    requests: Amounts
+    nonzero: Amounts
+    scoring: Amounts
+
+
+def _sums(manifest: PodManifest, *, use_status: bool) -> RequestSums:
+    raw = _pod_requests(manifest, use_status=use_status)
+    defaults = _DEFAULTS_NANO
+    if has_pod_level_requests(manifest):
+        # A pod that speaks for itself as a whole gets a default only for what it leaves open.
+        defaults = {name: amount for name, amount in defaults.items() if name not in raw}
+    nonzero = _pod_requests(manifest, use_status=use_status, defaults=defaults)
+    scoring = _pod_requests(manifest, defaults=_DEFAULTS_NANO, use_pod_level=False)
+    return RequestSums(
+        requests=rounded_amounts(raw),
+        nonzero={
+            "cpu": milli_from_nano(nonzero.get("cpu", 0)),
+            "memory": whole_from_nano(nonzero.get("memory", 0)),
+        },
+        scoring=rounded_amounts(scoring),
+    )
+
+
+# Most pods of a cluster come from few templates: equal containers share one result, which saves
+# the arithmetic and, for tens of thousands of cached pods, the memory. Emptied when full.
+_MEMO_SIZE: Final = 20_000
+_by_containers: dict[tuple[tuple[tuple[str, str | int | float], ...], ...], RequestSums] = {}
+_by_value: dict[tuple[tuple[tuple[str, int], ...], ...], RequestSums] = {}
+
+
+def _shared(sums: RequestSums) -> RequestSums:
+    if len(_by_value) >= _MEMO_SIZE:
+        _by_value.clear()
+    return _by_value.setdefault(tuple(tuple(part.items()) for part in sums), sums)
+
+
+def spec_sums(manifest: PodManifest) -> RequestSums:
+    """The sums of a pod that is not placed yet: what the spec says."""
+    spec = manifest.spec
+    if spec.init_containers or spec.overhead or spec.resources is not None:
+        return _shared(_sums(manifest, use_status=False))
+    key = tuple([tuple(c.resources.requests.items()) for c in spec.containers])
+    sums = _by_containers.get(key)
+    if sums is None:
+        if len(_by_containers) >= _MEMO_SIZE:
+            _by_containers.clear()
+        sums = _by_containers[key] = _shared(_sums(manifest, use_status=False))
+    return sums
+
+
+def running_sums(manifest: PodManifest) -> RequestSums:
+    """The sums of a pod on a node: the spec, or more while a resize is under way."""
+    status = manifest.status
+    if (
+        status.resources is None
+        and not any(s.resources is not None for s in status.container_statuses)
+        and not any(s.resources is not None for s in status.init_container_statuses)
+    ):
+        return spec_sums(manifest)
+    return _shared(_sums(manifest, use_status=True))
+
+
+def quantity_problems(path: str, quantities: Quantities) -> Iterator[str]:
+    """One line for each of *quantities* that does not count as it is written."""
+    for name, quantity in quantities.items():
+        try:
+            nanos = nano_value(quantity)
+        except QuantityError as error:
+            yield f'{path}["{name}"]: {error}'
+            continue
+        if nanos < 0:
+            yield f'{path}["{name}"]: want a quantity of at least 0, got `{quantity}`'
+        elif nanos > INT64_MAX * NANO:
+            yield f'{path}["{name}"]: want a quantity below 2^63, got `{str(quantity)[:80]}`'

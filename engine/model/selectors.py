@@ -1,0 +1,148 @@
+"""Selectors: does an object with these labels match?
+
+Owns the meaning of label selectors and node selectors, malformed ones included. Two rules differ
+on purpose, as in the API: a malformed *label* selector is an error, a malformed *node* selector
+term matches nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from engine.model.objects import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
+from engine.model.resources import is_qualified_name
+
+_LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
+_SET_OPERATORS: Final = frozenset({"In", "NotIn"})
+_PRESENCE_OPERATORS: Final = frozenset({"Exists", "DoesNotExist"})
+_NUMBER_OPERATORS: Final = frozenset({"Gt", "Lt"})
+
+
+class SelectorError(ValueError):
+    """A selector that the API would not accept. The message names the requirement."""
+
+
+def _int64(text: str) -> int | None:
+    """*text* as a base-10 int64; None if it is not one."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _is_label_value(text: str) -> bool:
+    return _LABEL_VALUE.fullmatch(text) is not None
+
+
+def requirement_problem(
+    requirement: LabelSelectorRequirement | NodeSelectorRequirement,
+) -> str | None:
+    """Why the API would not accept *requirement*, or None if it would."""
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    if not is_qualified_name(key):
+        return f"key `{key}`: want [prefix/]name"
+    if operator in _SET_OPERATORS:
+        if not values:
+            return f"`{key}` {operator}: want at least one value"
+    elif operator in _PRESENCE_OPERATORS:
+        if values:
+            return f"`{key}` {operator}: want no values, got {len(values)}"
+    elif operator in _NUMBER_OPERATORS and isinstance(requirement, NodeSelectorRequirement):
+        if len(values) != 1 or _int64(values[0]) is None:
+            return f"`{key}` {operator}: want one integer"
+    else:
+        return f"`{key}`: unknown operator `{operator}`"
+    for value in values:
+        if not _is_label_value(value):
+            return f"`{key}` {operator}: `{value}` is not a label value"
+    return None
+
+
+def _holds(
+    requirement: LabelSelectorRequirement | NodeSelectorRequirement, labels: Mapping[str, str]
+) -> bool:
+    """If *labels* meet *requirement*, which has no problem. A missing key meets NotIn."""
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    bound = _int64(requirement.values[0])
+    number = None if value is None else _int64(value)
+    if number is None or bound is None:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
+
+
+def check_label_selector(selector: LabelSelector) -> None:
+    """Raise `SelectorError` if the API would not accept *selector*."""
+    for key, value in selector.match_labels.items():
+        if not is_qualified_name(key):
+            raise SelectorError(f"key `{key}`: want [prefix/]name")
+        if not _is_label_value(value):
+            raise SelectorError(f"`{key}`: `{value}` is not a label value")
+    for requirement in selector.match_expressions:
+        problem = requirement_problem(requirement)
+        if problem is not None:
+            raise SelectorError(problem)
+
+
+def matches_label_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """If an object with *labels* is selected: by everything in *selector*; by None never.
+
+    Raises `SelectorError` for a malformed selector, whatever the labels are.
+    """
+    if selector is None:
+        return False
+    check_label_selector(selector)
+    return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
+        _holds(r, labels) for r in selector.match_expressions
+    )
+
+
+def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]) -> bool:
+    value = fields.get(requirement.key, "")
+    if requirement.operator == "In":
+        return value == requirement.values[0]
+    return value != requirement.values[0]
+
+
+def matches_node_selector_term(
+    term: NodeSelectorTerm, labels: Mapping[str, str], node_name: str
+) -> bool:
+    """If a node meets every requirement of *term*. An empty or malformed term matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    for requirement in term.match_expressions:
+        if requirement_problem(requirement) is not None:
+            return False
+    for requirement in term.match_fields:
+        if requirement.operator not in _SET_OPERATORS or len(requirement.values) != 1:
+            return False
+    fields = {"metadata.name": node_name}
+    return all(_holds(r, labels) for r in term.match_expressions) and all(
+        _field_holds(r, fields) for r in term.match_fields
+    )
+
+
+def matches_node_selector(
+    selector: NodeSelector | None, labels: Mapping[str, str], node_name: str
+) -> bool:
+    """If a node meets one of the terms; None asks for nothing and matches every node."""
+    if selector is None:
+        return True
+    return any(
+        matches_node_selector_term(term, labels, node_name) for term in selector.node_selector_terms
+    )

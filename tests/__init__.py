@@ -1,0 +1,1 @@
+"""The tests, mirroring `engine`; `builders` makes the objects they are about."""
