@@ -1,0 +1,306 @@
+"""Where the API server is and how to prove who we are.
+
+Owns the configuration and its refresh: kubeconfig files (tokens, token files, client certificates,
+exec plugins, OIDC) and the in-cluster files, both read by the `kubernetes` package. Owns no
+connection. Secrets stay out of every repr and message.
+"""
+
+import asyncio
+import inspect
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+from yarl import URL
+
+from engine.kube.errors import KubeConfigError
+from engine.lib.clock import Clock, SystemClock
+
+log = structlog.get_logger(__name__)
+
+#: How long a credential is used before its source is read again. Kubelets renew a mounted token
+#: at 80 % of its life (an hour or more), so a minute late is early enough.
+REFRESH_SECONDS = 60.0
+#: The least time between two readings of a credential that the server rejects.
+REJECTED_REFRESH_SECONDS = 1.0
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An API server and fixed credentials, for callers that know them.
+
+    Attributes:
+        server: URL, such as `https://127.0.0.1:6443`.
+        token: Bearer token, or None.
+        ca_file: PEM file of the authorities to trust; None for the system's.
+        ca_data: The same as PEM text.
+        cert_file: PEM file of the client certificate.
+        key_file: PEM file of its key.
+        tls_server_name: Name to expect in the server's certificate instead of the URL's host.
+        insecure: Skip the verification of the server's certificate.
+        proxy: URL of an HTTP proxy.
+    """
+
+    server: str
+    token: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    ca_data: str | None = field(default=None, repr=False)
+    cert_file: str | None = None
+    key_file: str | None = None
+    tls_server_name: str | None = None
+    insecure: bool = False
+    proxy: str | None = field(default=None, repr=False)
+
+
+class Credentials(Protocol):
+    """The source of the `Authorization` header and of the client certificate."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the server is. Its token may be outdated or absent: ask *authorization*."""
+        ...
+
+    async def authorization(self, *, rejected: str | None = None) -> str | None:
+        """The header's value, as fresh as its source.
+
+        Args:
+            rejected: The value ("" for none) that the server just answered with 401, so that no
+                expiry date is trusted. None when there was no such answer.
+        """
+        ...
+
+
+class FixedCredentials:
+    """Credentials that never change."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._header = f"Bearer {endpoint.token}" if endpoint.token else None
+
+    async def authorization(self, *, rejected: str | None = None) -> str | None:
+        """The bearer token, if there is one."""
+        return self._header
+
+
+class _ConfiguredCredentials:
+    """Credentials of a `kubernetes` Configuration, read again by its loader when old or rejected.
+
+    One refresh at a time; requests go on with the old value while it runs, except those that the
+    server rejected.
+    """
+
+    def __init__(self, configuration: Any, loader: Any, clock: Clock) -> None:
+        self._configuration = configuration
+        self._loader = loader
+        self._clock = clock
+        self._refreshing = asyncio.Lock()
+        self._header: str | None = None
+        self._read_at = clock.monotonic()
+        self._take()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Server and certificate files as last loaded."""
+        return self._endpoint
+
+    async def authorization(self, *, rejected: str | None = None) -> str | None:
+        """The header's value; the source is read again when it is old or was rejected."""
+        if rejected is None:
+            is_old = self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
+            if not is_old or self._refreshing.locked():
+                return self._header
+        async with self._refreshing:
+            now = self._clock.monotonic()
+            if rejected is None:
+                is_due = now - self._read_at >= REFRESH_SECONDS
+            else:
+                # Many requests are rejected at once: the first one refreshes for all of them.
+                is_due = rejected == (self._header or "") and self._may_retry(now)
+            if is_due:
+                self._read_at = now
+                await self._refresh(was_rejected=rejected is not None)
+        return self._header
+
+    def _may_retry(self, now: float) -> bool:
+        """Whether a rejected credential may be asked for again; plugins may be slow programs."""
+        return now - self._read_at >= REJECTED_REFRESH_SECONDS
+
+    async def _refresh(self, *, was_rejected: bool) -> None:
+        loader = self._loader
+        if was_rejected:
+            # An exec plugin's token counts as good until its expiry date unless we forget it.
+            vars(loader).pop("exec_plugin_expiry", None)
+        elif _runs_plugin_without_expiry(loader):
+            return  # its answer is good until rejected, as in kubectl
+        try:
+            loading = loader.load_and_set(self._configuration)
+            if inspect.isawaitable(loading):  # of a kubeconfig, not of the in-cluster files
+                await loading
+        except Exception as error:
+            # Whatever a plugin or a half-written file raises: the old credential may still be
+            # good, and if not, the server's 401 says so. The message could quote the source.
+            log.warning("Could not refresh credentials", reason=type(error).__name__)
+        self._take()
+
+    def _take(self) -> None:
+        c = self._configuration
+        self._endpoint = Endpoint(
+            server=c.host,
+            ca_file=c.ssl_ca_cert or None,
+            cert_file=c.cert_file or None,
+            key_file=c.key_file or None,
+            tls_server_name=c.tls_server_name or None,
+            insecure=not c.verify_ssl,
+            proxy=c.proxy or None,
+        )
+        scheme, _, secret = (c.api_key.get("BearerToken") or "").partition(" ")
+        # Token files end in a newline, which no header may contain.
+        self._header = f"{scheme.capitalize()} {secret.strip()}" if secret.strip() else None
+
+
+def _runs_plugin_without_expiry(loader: Any) -> bool:
+    user = getattr(loader, "_user", None)
+    return user is not None and "exec" in user and not hasattr(loader, "exec_plugin_expiry")
+
+
+async def kubeconfig_credentials(
+    path: str | os.PathLike[str] | None = None,
+    context: str | None = None,
+    *,
+    clock: Clock | None = None,
+) -> Credentials:
+    """Credentials of a kubeconfig.
+
+    Args:
+        path: The file; None for `$KUBECONFIG` (several files may be joined with `:`) or
+            `~/.kube/config`.
+        context: The context to use; None for the file's current one.
+        clock: Decides when the source is read again.
+
+    Raises `KubeConfigError` if there is no such file or context, or it cannot be used.
+    """
+    # Imported late: it loads several hundred model modules, half a second for everything that
+    # does not talk to a cluster.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import kube_config
+
+    where = _kubeconfig_path(path)
+    configuration = Configuration()
+    try:
+        loader = await kube_config.load_kube_config(  # type: ignore[no-untyped-call]  # not annotated
+            config_file=where,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+    except Exception as error:
+        # The package raises ConfigException for some, and KeyError, TypeError, YAMLError, OSError
+        # for other mistakes in the file; none of their messages carries a secret.
+        raise KubeConfigError(f"kubeconfig {where}: {_first_line(error)}") from error
+    return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+
+
+def _kubeconfig_path(path: str | os.PathLike[str] | None) -> str:
+    where = os.fspath(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
+    parts = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
+    if not any(part.exists() for part in parts):
+        raise KubeConfigError(f"kubeconfig: no such file: {where}")
+    return os.pathsep.join(map(str, parts))
+
+
+def cluster_credentials(
+    directory: str | os.PathLike[str] = SERVICE_ACCOUNT_DIR,
+    *,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+) -> Credentials:
+    """Credentials of the ServiceAccount that this pod runs as; its token file is read again.
+
+    Raises `KubeConfigError` outside of a cluster.
+    """
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import config_exception, incluster_config
+
+    configuration = Configuration()
+    folder = Path(directory)
+    loader = incluster_config.InClusterConfigLoader(  # type: ignore[no-untyped-call]  # not annotated
+        token_filename=str(folder / "token"),
+        cert_filename=str(folder / "ca.crt"),
+        try_refresh_token=False,  # we read it again ourselves, also after a 401
+        environ=os.environ if environ is None else environ,
+    )
+    try:
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]  # not annotated
+    except (config_exception.ConfigException, OSError) as error:
+        raise KubeConfigError(f"not in a cluster: {_first_line(error)}") from error
+    return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
+
+
+class TlsContext:
+    """The TLS settings for one server; follows client certificates that are renewed on disk.
+
+    Raises `KubeConfigError` if a certificate or key cannot be read.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._loaded: tuple[object, ...] | None = None
+        try:
+            context = ssl.create_default_context(cafile=endpoint.ca_file, cadata=endpoint.ca_data)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise KubeConfigError(
+                f"certificate authority {endpoint.ca_file or 'data'}: {_first_line(error)}"
+            ) from error
+        # Python 3.13 turns on checks that clusters' own authorities often fail (a missing key
+        # identifier) and that no other Kubernetes client makes.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if endpoint.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        self.context = context
+        self.follow(endpoint)
+
+    def follow(self, endpoint: Endpoint) -> None:
+        """Load the client certificate if it is new; connections opened later use it."""
+        if endpoint.cert_file is None:
+            return
+        files = [endpoint.cert_file, *([endpoint.key_file] if endpoint.key_file else [])]
+        try:
+            stamp = tuple((file, Path(file).stat().st_mtime_ns) for file in files)
+            if stamp == self._loaded:
+                return
+            self.context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
+            self._loaded = stamp
+        except OSError as error:  # ssl.SSLError is one
+            if self._loaded is None:
+                raise KubeConfigError(
+                    f"client certificate {endpoint.cert_file}: {_first_line(error)}"
+                ) from error
+            # Half-written by a renewal: go on with the one we have, try again next time.
+            log.warning("Could not reload the client certificate", reason=_first_line(error))
+
+
+def server_url(endpoint: Endpoint) -> URL:
+    """The server's URL without a trailing slash or user info.
+
+    Raises `KubeConfigError` if it is not an http or https URL.
+    """
+    try:
+        url = URL(endpoint.server.rstrip("/"))
+    except ValueError as error:
+        raise KubeConfigError(f"server: want a URL, got `{endpoint.server}`") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise KubeConfigError(
+            f"server: want a URL such as https://host:6443, got `{endpoint.server}`"
+        )
+    return url.with_user(None)
