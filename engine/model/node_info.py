@@ -42,6 +42,14 @@ def _minus(sums: Amounts, amounts: Amounts) -> Amounts:
     return rest
 
 
+def _counts_alike(one: Pod, other: Pod) -> bool:
+    return (
+        one.running_requests == other.running_requests
+        and one.running_nonzero_requests == other.running_nonzero_requests
+        and one.host_ports == other.host_ports
+    )
+
+
 class NodeInfo:
     """A node and what is placed on it.
 
@@ -113,10 +121,15 @@ class NodeInfo:
 
     def with_pod(self, pod: Pod) -> "NodeInfo":
         """With *pod* counted; a pod of the same uid is replaced. Cost: a dict copy of the pods."""
-        if pod.uid in self.pods:
+        known = self.pods.get(pod.uid)
+        if known is not None and not _counts_alike(known, pod):
             return self.without_pod(pod.uid).with_pod(pod)
         copy = self._copy()
         copy.pods = self.pods.copy()
+        if known is not None:
+            # Most updates of a placed pod are its kubelet reporting status: the sums stand.
+            copy.pods[pod.uid] = pod
+            return copy
         copy.pods[pod.uid] = pod
         copy.requested = _plus(self.requested, pod.running_requests)
         nonzero, more = self.nonzero_requested, pod.running_nonzero_requests
