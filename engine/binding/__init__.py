@@ -1,1 +1,1 @@
-"""The binding cycle: reserve, permit, bind; undo beside do; events and status."""
+"""Carrying decisions out: bindings, and the events and conditions that tell about them."""

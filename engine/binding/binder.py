@@ -1,0 +1,204 @@
+"""Tells the API server where a pod goes, and finds out for certain whether it took note.
+
+Owns one thing: after `Binder.bind` returns the pod is on that node, after it raises it is not on
+that node by our doing. At least one request may be sent, never does more than one take effect: each
+carries the pod's uid, and the API server refuses to bind a bound pod. An answer that was lost is
+resolved by reading the pod, never by guessing.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from engine.kube.resources import PODS
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(logger="binder")
+
+REQUEST_TIMEOUT: Final = 10.0
+#: How long a binding that surely had no effect is tried again before the pod goes back to the
+#: queue. Longer than a rolling restart of one API server, shorter than a person's patience.
+GIVE_UP_AFTER: Final = 30.0
+#: Refusals of an unbound pod that look like a race are tried again this often.
+MOST_CONFLICTS: Final = 3
+_FIRST_WAIT: Final = 0.1
+_LONGEST_WAIT: Final = 5.0
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class BindingError(Exception):
+    """The pod was not bound to the node that was chosen for it."""
+
+
+class PodIsGone(BindingError):
+    """The pod was deleted, is being deleted, or another pod has taken its name."""
+
+
+class BoundElsewhere(BindingError):
+    """Somebody else has bound the pod, to another node."""
+
+    def __init__(self, message: str, node: str) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class BindingRefused(BindingError):
+    """The API server says no for good, or for too long; the pod is known to be unbound."""
+
+
+class _Metadata(msgspec.Struct, rename="camel", frozen=True):
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    node_name: str | None = None
+
+
+class _PodState(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+
+
+_decode_state = msgspec.json.Decoder(_PodState).decode
+
+
+class Backoff:
+    """Waits of a failing request: doubling, jittered, never longer than a ceiling."""
+
+    __slots__ = ("_random", "_wait")
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng
+        self._wait = _FIRST_WAIT
+
+    def next(self, retry_after: float | None = None) -> float:
+        """Seconds to wait before the next try; at least what the server asked for."""
+        wait = self._wait
+        self._wait = min(_LONGEST_WAIT, wait * 2)
+        # Jitter only ever adds to what the server asked for.
+        floor = retry_after if retry_after is not None else 0.0
+        return floor + wait * (0.5 + self._random.random())
+
+
+class Binder:
+    """Binds pods, each exactly once.
+
+    Args:
+        client: The API server.
+        clock: Measures how long a binding has been tried.
+        metrics: Counts retries.
+        sleep: Waits between tries.
+        rng: Jitter of the waits.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._metrics = metrics
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Put *pod* on *node_name*; on return it is there.
+
+        Raises:
+            PodIsGone: There is no such pod any more.
+            BoundElsewhere: It is on another node.
+            BindingRefused: The API server says no for good, or for too long.
+
+        While the outcome is unknown and cannot be read, this waits rather than raises: giving up
+        would free the node's resources under a pod that may be there.
+        """
+        started = self._clock.monotonic()
+        backoff: Backoff | None = None
+        conflicts = 0
+        while True:
+            try:
+                await self._client.bind(
+                    pod.namespace, pod.name, pod.uid, node_name, timeout=REQUEST_TIMEOUT
+                )
+                return
+            except NotFound as error:
+                raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
+            except Conflict as error:
+                conflicts += 1
+                if await self._is_bound(pod, node_name):
+                    return
+                if conflicts >= MOST_CONFLICTS:
+                    raise BindingRefused(str(error)) from error
+                failure: ApiError = error
+            except ApiError as error:
+                failure = error
+                if not _may_pass(error):
+                    raise BindingRefused(str(error)) from error
+                if error.may_have_taken_effect and await self._is_bound(pod, node_name):
+                    return
+            # Here the pod is known to be unbound.
+            if self._clock.monotonic() - started >= GIVE_UP_AFTER:
+                raise BindingRefused(f"gave up: {failure}") from failure
+            if backoff is None:
+                backoff = Backoff(self._rng)
+            self._metrics.binding_retries.labels(type(failure).__name__).inc()
+            log.debug("Binding again", pod=pod.key, node=node_name, reason=str(failure))
+            await self._sleep(backoff.next(failure.retry_after))
+
+    async def _is_bound(self, pod: Pod, node_name: str) -> bool:
+        """True if *pod* is on *node_name*, False if on none; asks until it knows.
+
+        Raises `PodIsGone` or `BoundElsewhere` when that is the answer.
+        """
+        backoff = Backoff(self._rng)
+        while True:
+            try:
+                raw = await self._client.get(PODS, pod.name, pod.namespace, timeout=REQUEST_TIMEOUT)
+                state = _decode_state(raw)
+                break
+            except NotFound as error:
+                raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
+            except (ApiError, msgspec.DecodeError) as error:
+                self._metrics.binding_retries.labels("unknown_outcome").inc()
+                log.warning(
+                    "Outcome of a binding is unknown; asking again",
+                    pod=pod.key,
+                    node=node_name,
+                    reason=str(error),
+                )
+                await self._sleep(backoff.next(getattr(error, "retry_after", None)))
+        if state.metadata.uid != pod.uid:
+            raise PodIsGone(
+                f"pod `{pod.key}` was replaced: want uid `{pod.uid}`, got `{state.metadata.uid}`"
+            )
+        if state.spec.node_name == node_name:
+            return True
+        if state.spec.node_name:
+            raise BoundElsewhere(
+                f"pod `{pod.key}` is on node `{state.spec.node_name}`, want `{node_name}`",
+                state.spec.node_name,
+            )
+        if state.metadata.deletion_timestamp is not None:
+            raise PodIsGone(f"pod `{pod.key}` is being deleted")
+        return False
+
+
+def _may_pass(error: ApiError) -> bool:
+    """True if the same request may succeed a little later."""
+    # Status 0: no answer arrived.
+    return isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500

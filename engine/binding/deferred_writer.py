@@ -1,0 +1,134 @@
+"""Writes that can wait: events and pod conditions go out when no binding needs the road.
+
+Owns when such a write is sent, not what it says. Bindings change the cluster, events and
+conditions describe it; under load the description waits, up to a limit, and is never lost
+silently.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from engine.lib.clock import Clock
+
+log = structlog.get_logger(logger="deferred_writer")
+
+Write = Callable[[], Awaitable[None]]
+
+#: A write older than this goes out even while bindings are in flight, one at a time.
+PATIENCE: Final = 10.0
+CONCURRENCY: Final = 16
+CAPACITY: Final = 50_000
+_POLL_SECONDS: Final = 0.02
+
+
+class DeferredWriter:
+    """Sends small writes in the order they came, urgent ones first, when there is room.
+
+    Args:
+        clock: Tells how long a write has waited.
+        is_busy: True while bindings should have the road to themselves.
+        concurrency: Most writes in flight when there is room.
+        capacity: Most writes that wait; `submit` refuses more.
+        patience: Seconds after which a waiting write is sent although it is busy.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        is_busy: Callable[[], bool],
+        concurrency: int = CONCURRENCY,
+        capacity: int = CAPACITY,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._clock = clock
+        self._is_busy = is_busy
+        self._concurrency = concurrency
+        self._capacity = capacity
+        self._patience = patience
+        self._urgent: deque[tuple[float, Write]] = deque()
+        self._waiting: deque[tuple[float, Write]] = deque()
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._arrived = asyncio.Event()
+        self._is_flushing = False
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """Writes that were sent and not yet answered."""
+        return len(self._in_flight)
+
+    def submit(self, write: Write, *, urgent: bool = False) -> bool:
+        """Queue *write*; False if the queue is full and it was not taken.
+
+        A write reports its own failures: whatever it raises is logged and goes no further.
+        """
+        if len(self) >= self._capacity:
+            return False
+        (self._urgent if urgent else self._waiting).append((self._clock.monotonic(), write))
+        self._arrived.set()
+        return True
+
+    async def run(self) -> None:
+        """Send what is queued, until cancelled."""
+        try:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                while len(self):
+                    await self._wait_for_room()
+                    self._send_next()
+        finally:
+            for task in self._in_flight:
+                task.cancel()
+
+    async def flush(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
+        """Send everything now, room or not; the number of writes left after *timeout* seconds."""
+        self._is_flushing = True
+        self._arrived.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while len(self) or self._in_flight:
+                    if self._in_flight:
+                        await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
+                    else:
+                        await asyncio.sleep(0)
+        return len(self) + len(self._in_flight)
+
+    async def _wait_for_room(self) -> None:
+        while True:
+            if self._is_flushing or not self._is_busy():
+                most = self._concurrency
+            elif self._oldest_wait() >= self._patience:
+                most = 1
+            else:
+                most = 0
+            if len(self._in_flight) < most:
+                return
+            if most and self._in_flight:
+                await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _oldest_wait(self) -> float:
+        heads = [queue[0][0] for queue in (self._urgent, self._waiting) if queue]
+        return self._clock.monotonic() - min(heads)
+
+    def _send_next(self) -> None:
+        _, write = (self._urgent or self._waiting).popleft()
+        task = asyncio.ensure_future(self._guard(write))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def _guard(self, write: Write) -> None:
+        try:
+            await write()
+        except Exception:
+            log.exception("Unexpected exception in a deferred write")

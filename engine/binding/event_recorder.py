@@ -1,0 +1,304 @@
+"""Events: what happened to an object, for `kubectl describe`.
+
+Owns the form of events (events.k8s.io/v1), the counting of repeats and their delivery. When they
+are sent is `deferred_writer`'s business; what they say is the caller's.
+"""
+
+import asyncio
+import functools
+import random
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import structlog
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.kube.client import MERGE_PATCH, ApiClient
+from engine.kube.errors import AlreadyExists, ApiError, NotFound
+from engine.kube.resources import EVENTS
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(logger="event_recorder")
+
+REVISION_ANNOTATION: Final = "starsched.dev/policy-revision"
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+MOST_NOTE_BYTES: Final = 1024
+_MOST_NAME: Final = 253
+_MOST_INSTANCE: Final = 128
+
+#: A repeat of an event counts as the same one within this time (as kube's recorder has it).
+SERIES_SECONDS: Final = 360.0
+#: Repeats within this time of the last write are counted and written with a later one.
+SERIES_WRITE_SECONDS: Final = 60.0
+_MOST_SERIES: Final = 4096
+_TRIES: Final = 4
+_FIRST_WAIT: Final = 0.25
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Reference(NamedTuple):
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+
+    def plain(self) -> dict[str, str]:
+        """As an ObjectReference of the API; what is empty is left out."""
+        fields = {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "resourceVersion": self.resource_version,
+        }
+        return {key: value for key, value in fields.items() if value}
+
+
+def pod_reference(pod: Pod) -> Reference:
+    """The reference of a pod."""
+    return Reference("v1", "Pod", pod.namespace, pod.name, pod.uid, pod.resource_version)
+
+
+def truncate_note(note: str) -> str:
+    """*note* cut to what the API accepts, the way kube-scheduler cuts it: 1020 bytes and ` ...`.
+
+    The API counts bytes, not characters; a character that would be split is left out.
+    """
+    raw = note.encode()
+    if len(raw) <= MOST_NOTE_BYTES:
+        return note
+    return raw[: MOST_NOTE_BYTES - 4].decode(errors="ignore") + " ..."
+
+
+def micro_time(moment: float) -> str:
+    """A MicroTime of the API for a Unix time."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class _Series:
+    """One event and how often it was seen.
+
+    `new --create--> written --repeat--> due --patch--> written`; `due --404--> new`.
+    """
+
+    __slots__ = (
+        "body",
+        "count",
+        "is_created",
+        "is_queued",
+        "last_at",
+        "name",
+        "namespace",
+        "wrote_at",
+    )
+
+    def __init__(self, name: str, namespace: str, body: dict[str, Any], now: float) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.body = body
+        self.count = 1
+        self.is_created = False
+        self.is_queued = False
+        self.last_at = now
+        self.wrote_at = now
+
+
+class EventRecorder:
+    """Records events and sends them when there is room; repeats become a series of one event.
+
+    Args:
+        client: The API server.
+        writer: Sends when bindings leave room.
+        clock: Dates the events.
+        metrics: Counts what was dropped.
+        instance: Names this process in `reportingInstance`.
+        sleep: Waits between tries.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        writer: DeferredWriter,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        instance: str,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+        self._instance = instance
+        self._sleep = sleep
+        self._rng = random.Random()
+        self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
+        self._last_name_ns = 0
+
+    def record(
+        self,
+        regarding: Reference,
+        *,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str,
+        revision: str = "",
+        repeats: bool = True,
+    ) -> None:
+        """Record an event; returns at once.
+
+        Args:
+            regarding: The object it is about.
+            kind: `Normal` or `Warning`.
+            reason: Why, in CamelCase.
+            action: What was done or tried.
+            note: The text for people; cut to what the API accepts.
+            controller: `reportingController`: the profile's scheduler name.
+            revision: The policy revision in force, written as an annotation.
+            repeats: False for what happens to an object once at most; saves the bookkeeping.
+        """
+        now = self._clock.now()
+        if not repeats:
+            series = self._new(regarding, kind, reason, action, note, controller, revision, now)
+            self._enqueue(series)
+            return
+        # The note belongs to the key: an event's note cannot be changed later, so another note is
+        # another event.
+        key = (*regarding[:5], kind, reason, action, note, controller, revision)
+        known = self._series.get(key)
+        if known is not None and now - known.last_at < SERIES_SECONDS:
+            self._series.move_to_end(key)
+            known.count += 1
+            known.last_at = now
+            # The second one turns the event into a series at once; later ones are collected.
+            if known.count == 2 or now - known.wrote_at >= SERIES_WRITE_SECONDS:
+                self._enqueue(known)
+            return
+        series = self._new(regarding, kind, reason, action, note, controller, revision, now)
+        self._series[key] = series
+        self._series.move_to_end(key)
+        if len(self._series) > _MOST_SERIES:
+            self._series.popitem(last=False)
+        self._enqueue(series)
+
+    def _new(
+        self,
+        regarding: Reference,
+        kind: str,
+        reason: str,
+        action: str,
+        note: str,
+        controller: str,
+        revision: str,
+        now: float,
+    ) -> _Series:
+        namespace = regarding.namespace or "default"
+        # Two events of one object in one tick of the clock still get two names.
+        name_ns = max(int(now * 1e9), self._last_name_ns + 1)
+        self._last_name_ns = name_ns
+        suffix = f".{name_ns:x}"
+        name = re.sub(r"[-.]+$", "", regarding.name[: _MOST_NAME - len(suffix)]) + suffix
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+        if revision:
+            metadata["annotations"] = {REVISION_ANNOTATION: revision}
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": metadata,
+            "eventTime": micro_time(now),
+            "reportingController": controller,
+            "reportingInstance": f"{controller}-{self._instance}"[:_MOST_INSTANCE],
+            "action": action,
+            "reason": reason,
+            "type": kind,
+            "regarding": regarding.plain(),
+            "note": truncate_note(note),
+        }
+        return _Series(name, namespace, body, now)
+
+    def _enqueue(self, series: _Series) -> None:
+        if series.is_queued:
+            return
+        if self._writer.submit(functools.partial(self._write, series)):
+            series.is_queued = True
+        else:
+            self._metrics.events_dropped.labels("full").inc()
+
+    async def _write(self, series: _Series) -> None:
+        """Create the event or count it up; a few tries, then it is dropped and counted."""
+        series.is_queued = False
+        wait = _FIRST_WAIT
+        for attempt in range(1, _TRIES + 1):
+            try:
+                if series.is_created:
+                    await self._patch(series)
+                else:
+                    await self._create(series)
+                series.wrote_at = self._clock.now()
+                return
+            except AlreadyExists:
+                # The answer to an earlier try was lost.
+                series.is_created = True
+                series.wrote_at = self._clock.now()
+                return
+            except NotFound as error:
+                if not series.is_created:
+                    self._drop(series, "rejected", error)  # its namespace is gone
+                    return
+                series.is_created = False  # expired on the server: a new one under the same name
+            except ApiError as error:
+                if error.status not in (0, 429) and error.status < 500:
+                    self._drop(series, "rejected", error)
+                    return
+                if attempt == _TRIES:
+                    self._drop(series, "failed", error)
+                    return
+                floor = error.retry_after or 0.0
+                await self._sleep(floor + wait * (0.5 + self._rng.random()))
+                wait *= 2
+
+    async def _create(self, series: _Series) -> None:
+        body = series.body
+        if series.count > 1:
+            body = body | {"series": _series_field(series)}
+        await self._client.create(EVENTS, msgspec.json.encode(body), series.namespace)
+        series.is_created = True
+
+    async def _patch(self, series: _Series) -> None:
+        await self._client.patch(
+            EVENTS,
+            series.name,
+            msgspec.json.encode({"series": _series_field(series)}),
+            series.namespace,
+            content_type=MERGE_PATCH,
+        )
+
+    def _drop(self, series: _Series, cause: str, error: ApiError) -> None:
+        self._metrics.events_dropped.labels(cause).inc()
+        log.warning(
+            "Dropped an event",
+            regarding=f"{series.namespace}/{series.body['regarding']['name']}",
+            event_reason=series.body["reason"],
+            reason=str(error),
+        )
+
+
+def _series_field(series: _Series) -> dict[str, Any]:
+    return {"count": series.count, "lastObservedTime": micro_time(series.last_at)}

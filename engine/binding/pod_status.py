@@ -1,0 +1,198 @@
+"""The `PodScheduled` condition of pods that could not be placed, and their nominated node.
+
+Owns what is written and that it is written only when it changes; the API server itself sets the
+condition to True when a pod is bound. The newest state of a pod replaces one that still waits to
+be sent, and a binding makes both pointless.
+"""
+
+import asyncio
+import functools
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, Conflict, NotFound
+from engine.kube.resources import PODS
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(logger="pod_status")
+
+POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
+
+_TRIES: Final = 4
+_FIRST_WAIT: Final = 0.25
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What a pod's status should say. `nominated` None: leave the nomination alone."""
+
+    reason: str
+    message: str
+    generation: int
+    nominated: str | None
+
+
+class PodStatusUpdater:
+    """Keeps the condition of pending pods up to date, at the pace that bindings leave.
+
+    Args:
+        client: The API server.
+        writer: Sends when bindings leave room.
+        clock: Dates transitions.
+        metrics: Counts patches by result.
+        sleep: Waits between tries.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        writer: DeferredWriter,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._writer = writer
+        self._clock = clock
+        self._metrics = metrics
+        self._sleep = sleep
+        self._rng = random.Random()
+        self._waiting: dict[str, tuple[Pod, _State]] = {}
+        # What was last written by this process, so that a pod retried before the informer shows
+        # our own patch is not patched again.
+        self._written: dict[str, _State] = {}
+
+    def report(
+        self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None
+    ) -> None:
+        """Say in *pod*'s status that it could not be placed; nothing if it says so already.
+
+        Args:
+            pod: As the informer last showed it.
+            reason: `Unschedulable` or `SchedulerError`.
+            message: Not truncated: conditions have no limit of their own.
+            nominated_node: New nominated node, "" to clear it, None to leave it.
+        """
+        state = _State(reason, message, pod.manifest.metadata.generation, nominated_node)
+        waiting = self._waiting.get(pod.uid)
+        if waiting is not None:
+            if nominated_node is None and waiting[1].nominated is not None:
+                # A nomination that still waits must not get lost under a newer message.
+                state = _State(reason, message, state.generation, waiting[1].nominated)
+            self._waiting[pod.uid] = (pod, state)
+            return
+        if self._says_already(pod, state):
+            return
+        if self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
+            self._waiting[pod.uid] = (pod, state)
+        else:
+            self._metrics.status_patches.labels("failed").inc()
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a pod that was bound or deleted, and what still waits for it."""
+        if self._waiting.pop(uid, None) is not None:
+            self._metrics.status_patches.labels("superseded").inc()
+        self._written.pop(uid, None)
+
+    def _says_already(self, pod: Pod, state: _State) -> bool:
+        nominated = state.nominated
+        written = self._written.get(pod.uid)
+        if written is not None:
+            return (
+                written.reason == state.reason
+                and written.message == state.message
+                and written.generation == state.generation
+                and (nominated is None or nominated == (written.nominated or ""))
+            )
+        if nominated is not None and nominated != pod.manifest.status.nominated_node_name:
+            return False
+        return any(
+            condition.type == POD_SCHEDULED
+            and condition.status == "False"
+            and condition.reason == state.reason
+            and condition.message == state.message
+            for condition in pod.manifest.status.conditions
+        )
+
+    async def _write(self, uid: str) -> None:
+        wait = _FIRST_WAIT
+        for attempt in range(1, _TRIES + 1):
+            # Taken again at each try: meanwhile there may be news, or the pod may be bound.
+            waiting = self._waiting.get(uid)
+            if waiting is None:
+                return
+            pod, state = waiting
+            try:
+                await self._client.patch(
+                    PODS,
+                    pod.name,
+                    self._patch(pod, state),
+                    pod.namespace,
+                    subresource="status",
+                )
+            except ApiError as error:
+                # Conflict: changed meanwhile; or, for good, another pod has taken the name (the
+                # patch carries the uid).
+                is_conflict = isinstance(error, Conflict)
+                may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
+                if may_pass and attempt < _TRIES:
+                    floor = error.retry_after or 0.0
+                    await self._sleep(floor + wait * (0.5 + self._rng.random()))
+                    wait *= 2
+                    continue
+                self._waiting.pop(uid, None)
+                is_gone = is_conflict or isinstance(error, NotFound)
+                self._metrics.status_patches.labels("gone" if is_gone else "failed").inc()
+                if not is_gone:
+                    log.warning("Cannot report on a pod", pod=pod.key, reason=str(error))
+                return
+            self._metrics.status_patches.labels("written").inc()
+            now_waiting = self._waiting.get(uid)
+            if now_waiting is None:
+                return  # bound or deleted meanwhile
+            self._written[uid] = state
+            if now_waiting[1] == state:
+                del self._waiting[uid]
+                return
+            # Newer words came while these were on their way.
+            if not self._writer.submit(functools.partial(self._write, uid), urgent=True):
+                del self._waiting[uid]
+            return
+
+    def _patch(self, pod: Pod, state: _State) -> bytes:
+        """A strategic merge patch: conditions merge by type, the uid is a precondition."""
+        condition: dict[str, Any] = {
+            "type": POD_SCHEDULED,
+            "status": "False",
+            "reason": state.reason,
+            "message": state.message,
+        }
+        if state.generation:
+            condition["observedGeneration"] = state.generation
+        was_false = pod.uid in self._written or any(
+            known.type == POD_SCHEDULED and known.status == "False"
+            for known in pod.manifest.status.conditions
+        )
+        if not was_false:
+            now = datetime.fromtimestamp(self._clock.now(), UTC)
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastProbeTime"] = None
+        status: dict[str, Any] = {"conditions": [condition]}
+        if state.nominated is not None:
+            status["nominatedNodeName"] = state.nominated or None
+        return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
