@@ -1,0 +1,45 @@
+"""Fixtures shared by all tests: the real control plane.
+
+`control_plane` is one pair of servers for the whole run: share it, and stay inside a namespace and
+node names of your own. `own_control_plane` is for a test that breaks its servers.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from engine.kube.client import ApiClient
+from tests.controlplane import ControlPlane
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real kube-apiserver and etcd, shared by the run. Do not break it."""
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture
+def own_control_plane() -> Iterator[ControlPlane]:
+    """A real kube-apiserver and etcd for one test, to kill, pause, restart and compact."""
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture
+async def admin(control_plane: ControlPlane) -> AsyncIterator[ApiClient]:
+    """A client of `control_plane` in `system:masters`."""
+    async with control_plane.client() as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> str:
+    """The name of a fresh namespace of `control_plane`."""
+    name = f"test-{secrets.token_hex(4)}"
+    control_plane.create_if_missing(
+        "/api/v1/namespaces",
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
+    )
+    return name

@@ -1,0 +1,422 @@
+"""The real control plane for tests and benchmarks: etcd and kube-apiserver as child processes.
+
+Owns starting, stopping, breaking and talking to the two servers. Needs no pytest: the fixtures
+are in `conftest.py`. The servers listen on free loopback ports with TLS (the API server makes its
+own authority), RBAC, a static admin token and ServiceAccount tokens; there are no controllers and
+no kubelets, so tests write nodes and pod status themselves. The children die with this process.
+"""
+
+import atexit
+import base64
+import contextlib
+import ctypes
+import functools
+import http.client
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+
+START_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+_PR_SET_PDEATHSIG = 1
+
+
+class ControlPlaneError(Exception):
+    """A server did not start, or refused; the message ends with its log."""
+
+
+class ControlPlane:
+    """One etcd and one kube-apiserver with their own data.
+
+    `new --start()--> running --kill_apiserver()--> broken --restart_apiserver()--> running`;
+    `stop()` from anywhere ends it and deletes the data.
+
+    Args:
+        apiserver_args: More flags for kube-apiserver, after ours, so they win.
+        etcd_args: More flags for etcd.
+        directory: Where data, certificates and logs go; None for a temporary folder, which `stop`
+            deletes.
+
+    Attributes:
+        token: Of a user in `system:masters`.
+        directory: See above; `etcd.log` and `apiserver.log` are in it.
+    """
+
+    def __init__(
+        self,
+        *,
+        apiserver_args: Sequence[str] = (),
+        etcd_args: Sequence[str] = (),
+        directory: Path | None = None,
+    ) -> None:
+        self._is_temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="starsched-controlplane-"))
+        self.token = secrets.token_hex(16)
+        self._apiserver_args = list(apiserver_args)
+        self._etcd_args = list(etcd_args)
+        self._etcd: subprocess.Popen[bytes] | None = None
+        self._apiserver: subprocess.Popen[bytes] | None = None
+        self._port, self._etcd_port, self._peer_port = _free_ports(3)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def start(self) -> "ControlPlane":
+        """Start both servers and wait until the API server is ready.
+
+        Builds the programs if they are missing, which takes minutes. Call it on the main thread:
+        the children end with the thread that started them.
+        """
+        programs = binaries()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "tokens.csv").write_text(
+            f'{self.token},admin,admin,"system:masters"\n', encoding="utf-8"
+        )
+        key = self.directory / "service-account.key"
+        if not key.exists():
+            key.write_text(_new_signing_key(), encoding="ascii")
+        atexit.register(self.stop)
+        try:
+            self._start_etcd(programs["etcd"])
+            self.restart_apiserver()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Kill both servers and delete their data."""
+        atexit.unregister(self.stop)
+        for process in (self._apiserver, self._etcd):
+            if process is not None:
+                _kill(process)
+        self._apiserver = self._etcd = None
+        if self._is_temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> "ControlPlane":
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def kill_apiserver(self) -> None:
+        """End the API server with SIGKILL, as a crash of its machine would."""
+        if self._apiserver is not None:
+            _kill(self._apiserver)
+            self._apiserver = None
+
+    def restart_apiserver(self, *, wait: bool = True) -> None:
+        """Start the API server on the same port and data (killing it first if it runs)."""
+        self.kill_apiserver()
+        with (self.directory / "apiserver.log").open("ab") as log:
+            self._apiserver = _spawn([binaries()["kube-apiserver"], *self._flags()], log)
+        if wait:
+            self.wait_ready()
+
+    def pause_apiserver(self) -> None:
+        """Freeze the API server: connections stay open, nothing answers (a hang, not a crash)."""
+        assert self._apiserver is not None
+        self._apiserver.send_signal(signal.SIGSTOP)
+
+    def resume_apiserver(self) -> None:
+        """Let a frozen API server go on."""
+        assert self._apiserver is not None
+        self._apiserver.send_signal(signal.SIGCONT)
+
+    def wait_ready(self, timeout: float = START_SECONDS) -> None:
+        """Return when `/readyz` says ok. Raises `ControlPlaneError` if it does not in time."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if self._apiserver is None or self._apiserver.poll() is not None:
+                break
+            # Refused until it listens, no certificate until it has made one, 500 until ready.
+            with contextlib.suppress(OSError, http.client.HTTPException, ControlPlaneError):
+                self.request("GET", "/readyz", decode=False)
+                return
+            time.sleep(POLL_SECONDS)
+        raise ControlPlaneError(f"kube-apiserver is not ready\n{self._tail('apiserver.log')}")
+
+    @property
+    def etcd_pid(self) -> int:
+        """Process id of etcd."""
+        assert self._etcd is not None
+        return self._etcd.pid
+
+    @property
+    def apiserver_pid(self) -> int:
+        """Process id of kube-apiserver."""
+        assert self._apiserver is not None
+        return self._apiserver.pid
+
+    # --- access -------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """`https://127.0.0.1:<port>`."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_file(self) -> Path:
+        """PEM file with the authority of the API server's certificate."""
+        return self.directory / "certificates" / "apiserver.crt"
+
+    def endpoint(self, token: str | None = None) -> Endpoint:
+        """How to reach the server, as admin or with *token*."""
+        return Endpoint(server=self.url, token=token or self.token, ca_file=str(self.ca_file))
+
+    def client(self, token: str | None = None) -> ApiClient:
+        """A client as admin or with *token*; the caller closes it."""
+        return ApiClient(self.endpoint(token))
+
+    def kubeconfig(self, path: Path, token: str | None = None) -> Path:
+        """Write a kubeconfig for admin or *token* to *path*, and return *path*."""
+        authority = base64.b64encode(self.ca_file.read_bytes()).decode()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "test",
+                    "cluster": {"server": self.url, "certificate-authority-data": authority},
+                }
+            ],
+            "users": [{"name": "test", "user": {"token": token or self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "current-context": "test",
+        }
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        path.chmod(0o600)
+        return path
+
+    def service_account_token(self, namespace: str, name: str, seconds: int = 3600) -> str:
+        """A token for a ServiceAccount, which is created (with its namespace) if missing."""
+        self.create_if_missing(
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        )
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.create_if_missing(
+            path, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+        )
+        answer = self.request(
+            "POST",
+            f"{path}/{name}/token",
+            {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenRequest",
+                "spec": {"expirationSeconds": seconds},
+            },
+        )
+        return str(answer["status"]["token"])
+
+    def create_if_missing(self, path: str, manifest: dict[str, Any]) -> None:
+        """Create an object as admin; nothing happens if its name is taken."""
+        with contextlib.suppress(AlreadyThere):
+            self.request("POST", path, manifest)
+
+    def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, decode: bool = True
+    ) -> Any:
+        """One blocking request as admin, for set-up code; tests use `client`.
+
+        Raises `AlreadyThere` for 409 and `ControlPlaneError` for every other refusal.
+        """
+        connection = http.client.HTTPSConnection(
+            "127.0.0.1",
+            self._port,
+            timeout=10,
+            context=ssl.create_default_context(cafile=str(self.ca_file)),
+        )
+        try:
+            connection.request(
+                method,
+                path,
+                body=None if body is None else json.dumps(body),
+                headers={
+                    "Authorization": f"Bearer {self.token}",
+                    "Content-Type": "application/json",
+                },
+            )
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        if answer.status == 409:
+            raise AlreadyThere(f"{method} {path}: {text.decode('utf-8', 'replace')}")
+        if answer.status >= 400:
+            raise ControlPlaneError(
+                f"{method} {path}: {answer.status} {text.decode('utf-8', 'replace')}"
+            )
+        return json.loads(text) if decode else text
+
+    def compact_etcd(self) -> int:
+        """Forget etcd's whole history and return the revision it now begins at.
+
+        The API server serves a recent window of events from memory, whatever etcd has forgotten:
+        `restart_apiserver` empties that.
+        """
+        status = self._etcd_call("/v3/maintenance/status", {})
+        revision = int(status["header"]["revision"])
+        self._etcd_call("/v3/kv/compaction", {"revision": str(revision), "physical": True})
+        return revision
+
+    def _etcd_call(self, path: str, body: dict[str, Any]) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self._etcd_port, timeout=10)
+        try:
+            connection.request("POST", path, body=json.dumps(body))
+            answer = connection.getresponse()
+            text = answer.read()
+        finally:
+            connection.close()
+        if answer.status != 200:
+            raise ControlPlaneError(f"etcd {path}: {answer.status} {text!r}")
+        return json.loads(text)
+
+    # --- processes ----------------------------------------------------------------------------
+
+    def _start_etcd(self, program: Path) -> None:
+        client = f"http://127.0.0.1:{self._etcd_port}"
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        with (self.directory / "etcd.log").open("ab") as log:
+            self._etcd = _spawn(
+                [
+                    program,
+                    f"--data-dir={self.directory / 'etcd'}",
+                    "--unsafe-no-fsync",
+                    f"--listen-client-urls={client}",
+                    f"--advertise-client-urls={client}",
+                    f"--listen-peer-urls={peer}",
+                    f"--initial-advertise-peer-urls={peer}",
+                    f"--initial-cluster=default={peer}",
+                    "--log-level=warn",
+                    *self._etcd_args,
+                ],
+                log,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._etcd.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException, ControlPlaneError):
+                self._etcd_call("/v3/maintenance/status", {})
+                return
+            time.sleep(POLL_SECONDS)
+        raise ControlPlaneError(f"etcd is not ready\n{self._tail('etcd.log')}")
+
+    def _flags(self) -> list[str]:
+        key = self.directory / "service-account.key"
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self._port}",
+            # Nobody is told of this address (no endpoints are written), but without one the
+            # server looks for a network interface, which a sandboxed machine may not have.
+            "--advertise-address=192.0.2.1",
+            "--endpoint-reconciler-type=none",
+            f"--cert-dir={self.directory / 'certificates'}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            # No controller makes the default ServiceAccount or takes the not-ready taint away.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--profiling=false",
+            *self._apiserver_args,
+        ]
+
+    def _tail(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(
+                (self.directory / name).read_text("utf-8", "replace").splitlines()[-25:]
+            )
+        return "(no log)"
+
+
+class AlreadyThere(ControlPlaneError):
+    """409: the object exists already."""
+
+
+@functools.cache
+def _builder() -> ModuleType:
+    """`controlplane/build.py`, which is a script and not in a package."""
+    path = Path(__file__).parents[1] / "controlplane" / "build.py"
+    spec = importlib.util.spec_from_file_location("starsched_controlplane_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@functools.cache
+def binaries() -> dict[str, Path]:
+    """Paths of `etcd`, `kube-apiserver` and `kube-scheduler`; builds them if they are missing."""
+    programs: dict[str, Path] = _builder().binaries()
+    return programs
+
+
+def _spawn(command: Sequence[str | Path], log: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # an interrupt in the terminal is for the tests
+        preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+    )
+
+
+# Loaded before any fork: between fork and exec only plain system calls are safe.
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    assert _libc is not None
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() == 1:  # the parent died before the call above
+        os._exit(1)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+def _new_signing_key() -> str:
+    """A P-256 private key in PEM, made by hand: the one piece of DER that no library is for.
+
+    Its public half is left out, as the format allows; the server computes it.
+    """
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    scalar = (1 + secrets.randbelow(order - 1)).to_bytes(32, "big")
+    prime256v1 = bytes.fromhex("06082a8648ce3d030107")
+    content = b"\x02\x01\x01" + b"\x04\x20" + scalar + b"\xa0\x0a" + prime256v1
+    encoded = base64.encodebytes(b"\x30" + bytes([len(content)]) + content).decode()
+    return f"-----BEGIN EC PRIVATE KEY-----\n{encoded}-----END EC PRIVATE KEY-----\n"
