@@ -1,0 +1,248 @@
+"""Our answers beside kube-scheduler's recorded ones.
+
+Owns reading recorded scenarios, deciding which answers the shipped policies can be asked for, and
+the comparison. One scenario is one JSON object a line: `nodes`, placed `pods`, other `objects`, an
+optional `config`, and for each of the `incoming` pods the recorded answer.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from engine.offline.judge import Judgement, judge
+from engine.offline.world import ManifestError, World, pod_of
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.errors import PolicyErrors
+from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.scheduling_cycle import Scheduler
+
+Plain = Mapping[str, Any]
+
+_VOLUME_PLUGINS: Final = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
+_VOLUME_SOURCES: Final = (
+    "persistentVolumeClaim",
+    "ephemeral",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cinder",
+    "csi",
+    "iscsi",
+    "rbd",
+)
+
+
+class ScenarioError(ValueError):
+    """A line that is not a scenario; the message starts with `file:line`."""
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """A cluster, the pods to be judged in it, each alone, and what kube-scheduler answered."""
+
+    id: str
+    nodes: list[dict[str, Any]]
+    incoming: list[dict[str, Any]]
+    answers: list[dict[str, Any]]
+    pods: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
+    config: dict[str, Any] | None = None
+
+
+class Agreement(enum.Enum):
+    """How one of our answers stands to the recorded one."""
+
+    MATCHED = "matched"
+    DIFFERS = "differs"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The comparison of one answer.
+
+    `differences` says what differs, one fact a line; `missing` names the plugins that the recorded
+    answer needs and that are not shipped.
+    """
+
+    scenario: str
+    pod: str
+    agreement: Agreement
+    differences: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def read_scenarios(path: Path) -> Iterator[Scenario]:
+    """The scenarios of a file, one a line; blank lines are skipped.
+
+    Raises `ScenarioError` at the first line that is not one, `OSError` if the file cannot be read.
+    """
+    decoder = msgspec.json.Decoder(Scenario)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                scenario = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise ScenarioError(f"{path}:{number}: want a scenario: {error}") from error
+            if len(scenario.answers) != len(scenario.incoming):
+                raise ScenarioError(
+                    f"{path}:{number}: want one answer per incoming pod, "
+                    f"got {len(scenario.answers)} for {len(scenario.incoming)}"
+                )
+            yield scenario
+
+
+class Examiner:
+    """Judges scenarios with the shipped policies and compares the answers.
+
+    Schedulers are kept by configuration: scenarios that share one share its memo.
+    """
+
+    def __init__(self) -> None:
+        self._schedulers: dict[bytes, tuple[Bundle, Scheduler]] = {}
+
+    def examine(self, scenario: Scenario) -> list[Outcome]:
+        """One outcome per incoming pod, in order."""
+        try:
+            bundle, scheduler = self._scheduler(scenario.config)
+            world = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
+        except (PolicyErrors, ManifestError) as error:
+            reasons = tuple(str(error).splitlines())
+            return [
+                Outcome(scenario.id, str(answer.get("pod", "")), Agreement.DIFFERS, reasons)
+                for answer in scenario.answers
+            ]
+        return [
+            self._compare(scenario, bundle, pod, answer, lambda p: judge(world, scheduler, p))
+            for pod, answer in zip(scenario.incoming, scenario.answers, strict=True)
+        ]
+
+    def _scheduler(self, config: Plain | None) -> tuple[Bundle, Scheduler]:
+        key = msgspec.json.encode(config)
+        found = self._schedulers.get(key)
+        if found is None:
+            # JSON is YAML: the configuration goes the way that a user's file goes.
+            files = {} if config is None else {"config.yaml": key.decode()}
+            bundle = build_bundle(files, None)
+            found = bundle, Scheduler(bundle, InProcessEvaluator(bundle.program))
+            self._schedulers[key] = found
+        return found
+
+    def _compare(
+        self,
+        scenario: Scenario,
+        bundle: Bundle,
+        manifest: Plain,
+        answer: Plain,
+        ask: Callable[[Any], Judgement],
+    ) -> Outcome:
+        name = str(answer.get("pod", ""))
+        missing = sorted(needed_plugins(scenario, manifest, answer) - set(bundle.policies))
+        if missing:
+            return Outcome(scenario.id, name, Agreement.UNSUPPORTED, missing=tuple(missing))
+        try:
+            pod = pod_of(manifest)
+            differences = tuple(compare(answer, ask(pod), set(bundle.policies)))
+        except ManifestError as error:
+            differences = (str(error),)
+        except KeyError:
+            differences = (f"no profile has the pod's schedulerName `{pod.scheduler_name}`",)
+        agreement = Agreement.DIFFERS if differences else Agreement.MATCHED
+        return Outcome(scenario.id, name, agreement, differences)
+
+
+def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[str]:
+    """The plugins without which our answer would say nothing about the recorded one.
+
+    Those that the answer names, and those whose input is there even where they let everything
+    pass. A constant zero row of DynamicResources, which it gives to pods without claims, needs
+    nothing: it decides nothing.
+    """
+    spec = manifest.get("spec") or {}
+    needed = {str(rejection["plugin"]) for rejection in (answer.get("rejected") or {}).values()}
+    if answer.get("preFilter"):
+        needed.add(str(answer["preFilter"]["plugin"]))
+    for row in (answer.get("scores") or {}).values():
+        needed.update(p for p, score in row.items() if not _is_idle(p, score, spec))
+    if spec.get("resourceClaims"):
+        needed.add("DynamicResources")
+    if spec.get("topologySpreadConstraints"):
+        needed.add("PodTopologySpread")
+    if _has_pod_affinity(spec) or any(_has_pod_affinity(p.get("spec") or {}) for p in scenario.pods):
+        needed.add("InterPodAffinity")
+    if any(v.get(source) for v in spec.get("volumes") or () for source in _VOLUME_SOURCES):
+        needed.update(_VOLUME_PLUGINS)
+    if "preemption" in answer or "postFilter" in answer:
+        needed.add("DefaultPreemption")
+    return needed
+
+
+def compare(answer: Plain, judgement: Judgement, shipped: set[str]) -> Iterator[str]:
+    """What differs between the recorded *answer* and ours, one fact a line; nothing if they agree.
+
+    The order of the reasons of one rejection is not compared: kube-scheduler takes scalar
+    resources from a Go map, so its order changes from run to run.
+    """
+    for failure in judgement.failures:
+        yield f"a policy failed: {failure}"
+    want_status = _status(answer.get("preFilter"))
+    got_status = _status(_plain(judgement.pre_filter))
+    if got_status != want_status:
+        yield f"pre-filter: want {want_status}, got {got_status}"
+    want_nodes, got_nodes = _names(answer.get("preFilterNodes")), _names(judgement.pre_filter_nodes)
+    if got_nodes != want_nodes:
+        yield f"nodes left by the pre-filters: want {want_nodes}, got {got_nodes}"
+    plain = judgement.to_plain()
+    want_rejected = answer.get("rejected") or {}
+    for node in sorted({*want_rejected, *plain["rejected"]}):
+        want, got = _status(want_rejected.get(node)), _status(plain["rejected"].get(node))
+        if got != want:
+            yield f"node {node}: want {want}, got {got}"
+    want_scores = answer.get("scores") or {}
+    for node in sorted({*want_scores, *plain["scores"]}):
+        if (node in want_scores) != (node in plain["scores"]):
+            side = "want a score, got none" if node in want_scores else "want no score, got one"
+            yield f"node {node}: {side}"
+            continue
+        want_row, got_row = want_scores[node], plain["scores"][node]
+        for plugin in sorted({*want_row, *got_row}):
+            if plugin not in shipped and plugin not in got_row:
+                continue  # an idle row: `needed_plugins` lets no other through
+            if got_row.get(plugin) != want_row.get(plugin):
+                yield (
+                    f"node {node}: score of {plugin}: "
+                    f"want {want_row.get(plugin)}, got {got_row.get(plugin)}"
+                )
+    for field in ("total", "best"):
+        want, got = answer.get(field) or None, plain[field] or None
+        if got != want:
+            yield f"{field}: want {want}, got {got}"
+
+
+def _is_idle(plugin: str, score: int, spec: Plain) -> bool:
+    return plugin == "DynamicResources" and score == 0 and not spec.get("resourceClaims")
+
+
+def _has_pod_affinity(spec: Plain) -> bool:
+    affinity = spec.get("affinity") or {}
+    return bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+
+
+def _plain(value: Any) -> Any:
+    return None if value is None else msgspec.to_builtins(value)
+
+
+def _status(rejection: Plain | None) -> str:
+    if rejection is None:
+        return "no rejection"
+    reasons = ", ".join(sorted(rejection["reasons"]))
+    return f"rejected by {rejection['plugin']} ({rejection['code']}: {reasons})"
+
+
+def _names(names: Sequence[str] | None) -> str:
+    return "all" if names is None else ", ".join(sorted(names))

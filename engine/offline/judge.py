@@ -1,0 +1,84 @@
+"""What the policies say about one pod in a world, with nothing left out.
+
+Owns the answer's shape: the one of kube-scheduler's recorded answers, shared by policy tests and
+conformance. Deciding is `scheduling`'s.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from engine.framework.status import Status
+from engine.model.pod import Pod
+from engine.offline.world import World
+from engine.scheduling.scheduling_cycle import Scheduler
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """Who rejected, with which code (kube-scheduler's spelling) and for which reasons."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was decided about one pod.
+
+    Attributes:
+        pre_filter: Set when a pre-filter rejected the pod; then nothing else was asked.
+        pre_filter_nodes: The nodes that the pre-filters left; None: all.
+        rejected: By node, the first rejection.
+        scores: By feasible node, normalised score times weight of each policy that scored.
+        total: By feasible node, the sum.
+        best: The nodes with the highest total, sorted.
+        failures: What policies failed with; the decision is then worth nothing.
+    """
+
+    pre_filter: Rejection | None = None
+    pre_filter_nodes: tuple[str, ...] | None = None
+    rejected: Mapping[str, Rejection] = {}
+    scores: Mapping[str, Mapping[str, int]] = {}
+    total: Mapping[str, int] = {}
+    best: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def judge(world: World, scheduler: Scheduler, pod: Pod) -> Judgement:
+    """What *scheduler*'s policies say of *pod* in *world*.
+
+    Raises `KeyError` if no profile of the scheduler has the pod's `schedulerName`.
+    """
+    explanation = scheduler.explain(pod, world.snapshot)
+    decision = explanation.decision
+    failures = (*decision.failures, *decision.ignored)
+    if decision.failures:
+        return Judgement(failures=tuple(str(failure) for failure in failures))
+    pre_filter = decision.diagnosis.pre_filter
+    if pre_filter is not None:
+        return Judgement(
+            pre_filter=_rejection(pre_filter), pre_filter_nodes=explanation.pre_filter_nodes
+        )
+    total = dict(zip(explanation.feasible, explanation.totals, strict=True))
+    highest = max(total.values(), default=0)
+    return Judgement(
+        pre_filter_nodes=explanation.pre_filter_nodes,
+        rejected={name: _rejection(status) for name, status in explanation.rejected.items()},
+        scores={
+            name: {row.policy: row.weighted[i] for row in explanation.scores}
+            for i, name in enumerate(explanation.feasible)
+        },
+        total=total,
+        best=tuple(sorted(name for name, score in total.items() if score == highest)),
+        failures=tuple(str(failure) for failure in failures),
+    )
+
+
+def _rejection(status: Status) -> Rejection:
+    return Rejection(status.plugin, status.code.value, status.reasons)

@@ -1,0 +1,117 @@
+"""A cluster built from manifests instead of a watch: nodes, placed pods, other objects.
+
+Owns turning plain manifests into the cache that the scheduling cycle reads. The cache and all that
+is derived in it (requests, ports, image counts) are the very ones of a running scheduler.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from engine.caching.cache import Cache
+from engine.caching.snapshot import Snapshot
+from engine.model import objects as api
+from engine.model.node import Node
+from engine.model.pod import Pod
+
+Manifest = Mapping[str, Any]
+
+# Kind of a manifest: where the cache keeps it, and its record.
+OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
+    "Namespace": ("namespaces", api.Namespace),
+    "Service": ("services", api.Service),
+    "ReplicaSet": ("replicasets", api.Workload),
+    "StatefulSet": ("statefulsets", api.Workload),
+    "ReplicationController": ("replicationcontrollers", api.ReplicationController),
+    "PodDisruptionBudget": ("poddisruptionbudgets", api.PodDisruptionBudget),
+    "PersistentVolume": ("persistentvolumes", api.PlainObject),
+    "PersistentVolumeClaim": ("persistentvolumeclaims", api.PlainObject),
+    "StorageClass": ("storageclasses", api.StorageClass),
+    "CSINode": ("csinodes", api.PlainObject),
+    "CSIDriver": ("csidrivers", api.PlainObject),
+    "CSIStorageCapacity": ("csistoragecapacities", api.CSIStorageCapacity),
+}
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be understood; the message names the object and what is wrong."""
+
+
+class World:
+    """A cluster at rest, ready to be asked about pods.
+
+    `snapshot` is what the scheduling cycle reads; it stays the same object as long as the world.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.snapshot: Snapshot = cache.snapshot()
+
+    @classmethod
+    def from_manifests(
+        cls,
+        nodes: Iterable[Manifest],
+        pods: Iterable[Manifest] = (),
+        objects: Iterable[Manifest] = (),
+    ) -> "World":
+        """Build the world of these manifests.
+
+        Pods are those that have a node; finished ones take no room and are left out, as the API
+        server leaves them out of the scheduler's watch. Raises `ManifestError` for a manifest of
+        the wrong shape, a kind that the scheduler does not read, or a pod without a node.
+        """
+        cache = Cache()
+        for manifest in nodes:
+            cache.add_node(node_of(manifest))
+        for manifest in pods:
+            pod = pod_of(manifest)
+            if not pod.node_name:
+                raise ManifestError(f"pod `{pod.key}`: want `spec.nodeName`, it is placed nowhere")
+            if pod.manifest.status.phase not in _FINISHED:
+                cache.add_pod(pod)
+        for manifest in objects:
+            plural, record = _object_of(manifest)
+            cache.objects.put(plural, record)
+        return cls(cache)
+
+
+def pod_of(manifest: Manifest) -> Pod:
+    """The pod of a manifest. Raises `ManifestError`."""
+    try:
+        return Pod.from_raw(msgspec.json.encode(manifest))
+    except msgspec.DecodeError as error:
+        raise ManifestError(f"pod `{_name(manifest)}`: {error}") from error
+
+
+def node_of(manifest: Manifest) -> Node:
+    """The node of a manifest. Raises `ManifestError`."""
+    try:
+        return Node.from_raw(msgspec.json.encode(manifest))
+    except msgspec.DecodeError as error:
+        raise ManifestError(f"node `{_name(manifest)}`: {error}") from error
+
+
+def _object_of(manifest: Manifest) -> tuple[str, Any]:
+    kind = manifest.get("kind")
+    known = OBJECT_KINDS.get(str(kind))
+    if known is None:
+        raise ManifestError(f"object `{_name(manifest)}`: want one of {_kinds()}, got `{kind}`")
+    plural, record = known
+    try:
+        return plural, api.from_plain(record, manifest)
+    except msgspec.ValidationError as error:
+        raise ManifestError(f"{kind} `{_name(manifest)}`: {error}") from error
+
+
+def _kinds() -> str:
+    return ", ".join(f"`{kind}`" for kind in sorted(OBJECT_KINDS))
+
+
+def _name(manifest: Manifest) -> str:
+    metadata = manifest.get("metadata") if isinstance(manifest, Mapping) else None
+    if not isinstance(metadata, Mapping):
+        return ""
+    namespace, name = metadata.get("namespace"), metadata.get("name", "")
+    return f"{namespace}/{name}" if namespace else str(name)
