@@ -1,0 +1,383 @@
+"""Lists one resource, then watches it, for ever: the transport half of an informer.
+
+Owns the order of requests and what follows each failure. What the objects mean, and what changed
+between two lists, is the sink's business (`informer.py`).
+
+    listing --last page--> watching --server closes, connection breaks--> watching (same version)
+    watching --410, unreadable twice, version unknown to the server--> listing
+    listing --404 or 403 on an optional resource--> absent --slow retry--> listing
+
+A watch goes on from the resourceVersion of the last event handed over, so a break costs nothing;
+a list hands over every object again, and the sink keeps what is new.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import msgspec
+import structlog
+
+from engine.kube.client import ApiClient
+from engine.kube.errors import (
+    ApiError,
+    ConnectionLost,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServerError,
+    TimedOut,
+    TooManyRequests,
+)
+from engine.kube.resources import Resource
+from engine.lib.clock import Clock, SystemClock
+from engine.watching.backoff import Backoff
+
+log = structlog.get_logger(__name__)
+_DEBUG, _INFO, _WARNING = logging.DEBUG, logging.INFO, logging.WARNING
+
+Sleep = Callable[[float], Awaitable[object]]
+State = Literal["new", "listing", "watching", "waiting", "absent"]
+
+#: Errors after which the same watch may simply be opened again.
+_PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
+
+#: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
+_SHORT_WATCH_SECONDS = 1.0
+#: A watch that lives this long has worked, even if nothing happened.
+_HEALTHY_WATCH_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """What to watch, and how patiently.
+
+    Attributes:
+        namespace: Objects of one namespace; None for all.
+        field_selector: The server filters; what leaves the selection arrives as a deletion.
+        label_selector: Likewise.
+        optional: The cluster may not serve it (404) or may not allow it (403): then it is empty.
+        page_size: Objects per page of a list.
+        watch_seconds: Least and most seconds after which the server closes a watch; the actual
+            figure is drawn between them, so that watches do not all reconnect at once.
+        grace: Seconds after that until a watch counts as hung.
+        list_timeout: Seconds for one page.
+        absent_retry: Most seconds between looks for an absent optional resource.
+        slice_size: Objects handed over before other tasks get a turn.
+    """
+
+    namespace: str | None = None
+    field_selector: str = ""
+    label_selector: str = ""
+    optional: bool = False
+    page_size: int = 500
+    watch_seconds: tuple[int, int] = (60, 120)
+    grace: float = 15.0
+    list_timeout: float = 60.0
+    absent_retry: float = 120.0
+    slice_size: int = 100
+
+
+@dataclass
+class WatchCounts:
+    """What a reflector and its informer have done since the start."""
+
+    lists: int = 0  # completed
+    watches: int = 0  # opened
+    failures: int = 0  # of lists and watches, answered or not
+    expirations: int = 0  # 410s
+    events: int = 0  # of watches, without bookmarks
+    bookmarks: int = 0
+    unchanged: int = 0  # objects whose resourceVersion was known already
+    malformed: int = 0  # events and objects that could not be read
+    handler_errors: int = 0
+
+
+class Sink(Protocol):
+    """What a reflector hands its objects to. All calls are synchronous and must not raise."""
+
+    def begin_list(self) -> None:
+        """A list begins; every object that exists follows by *put*."""
+        ...
+
+    def put(self, raw: msgspec.Raw) -> str:
+        """An object exists in this version. Returns its resourceVersion, "" if unreadable."""
+        ...
+
+    def remove(self, raw: msgspec.Raw) -> str:
+        """An object was deleted. Returns the deletion's resourceVersion, "" if unreadable."""
+        ...
+
+    def end_list(self) -> Iterable[object]:
+        """All were put: drop what was not, one per step; then the sink is in sync."""
+        ...
+
+
+class _Event(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _BookmarkMeta(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    resource_version: str
+
+
+class _Bookmark(msgspec.Struct, frozen=True, gc=False):
+    metadata: _BookmarkMeta
+
+
+_decode_event = msgspec.json.Decoder(_Event).decode
+_decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
+
+
+class _Garbled(Exception):
+    """A line of a watch is no event."""
+
+
+class Reflector:
+    """Keeps *sink* up to date with one resource until cancelled.
+
+    Args:
+        client: The API server.
+        resource: What to watch.
+        sink: Who is told.
+        options: See `WatchOptions`.
+        counts: Counted up as things happen.
+        clock: For the length of watches.
+        rng: For the jitter.
+        sleep: Waits between tries; tests pass their own.
+        backoff: The delays between tries; None for the default.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        resource: Resource,
+        sink: Sink,
+        options: WatchOptions | None = None,
+        *,
+        counts: WatchCounts | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        sleep: Sleep = asyncio.sleep,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._sink = sink
+        self._options = options or WatchOptions()
+        self.counts = counts or WatchCounts()
+        self._clock = clock or SystemClock()
+        self._rng = rng or random.Random()
+        self._sleep = sleep
+        self._backoff = backoff or Backoff(self._rng)
+        self._log = log.bind(resource=str(resource))
+        self._handed_over = 0
+        self._garbled_at: str | None = None
+        self._has_listed = False
+        self._is_absent = False
+        self.state: State = "new"
+        self.resource_version = ""
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Never returns and never raises for the server's sake."""
+        while True:
+            try:
+                await self._list()
+            except ApiError as error:
+                await self._after_failed_list(error)
+                continue
+            await self._watch()
+
+    # --- list ---------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        self.state = "listing"
+        started = self._clock.monotonic()
+        try:
+            count = await self._list_pages(self._options.page_size)
+        except Gone:
+            # Compacted away between two pages: a list that takes longer than etcd's memory would
+            # never end page by page, so take it in one answer.
+            self.counts.expirations += 1
+            count = await self._list_pages(0)
+        for _ in self._sink.end_list():
+            await self._take_turns()
+        self.counts.lists += 1
+        self._log.log(
+            _DEBUG if self._has_listed else _INFO,
+            "Listed",
+            count=count,
+            duration_ms=round((self._clock.monotonic() - started) * 1000),
+        )
+        self._has_listed = True
+        self._is_absent = False
+
+    async def _list_pages(self, limit: int) -> int:
+        options = self._options
+        self._sink.begin_list()
+        count = 0
+        version = ""
+        pages = self._client.list_pages(
+            self._resource,
+            namespace=options.namespace,
+            field_selector=options.field_selector,
+            label_selector=options.label_selector,
+            limit=limit,
+            timeout=options.list_timeout,
+        )
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                version = page.resource_version
+                for raw in page.items:
+                    self._sink.put(raw)
+                    await self._take_turns()
+                count += len(page.items)
+        # Only now: a watch from a list that broke off would miss the pages after the break.
+        self.resource_version = version
+        return count
+
+    async def _after_failed_list(self, error: ApiError) -> None:
+        self.counts.failures += 1
+        is_missing = isinstance(error, NotFound)
+        if not self._options.optional or not (is_missing or isinstance(error, Forbidden)):
+            await self._wait(error, "Could not list")
+            return
+        # Not served is as good as empty. Not allowed says nothing of what exists: keep what is
+        # known, which on the first list is nothing.
+        if is_missing or not self._has_listed:
+            self._sink.begin_list()
+            for _ in self._sink.end_list():
+                await self._take_turns()
+        if not self._is_absent:
+            self._log.info("Cannot be listed, treated as empty", reason=str(error))
+        self._is_absent = True
+        self.state = "absent"
+        self._backoff.reset()
+        await self._sleep(self._options.absent_retry * self._rng.uniform(0.5, 1.0))
+
+    # --- watch --------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Watch from the current resourceVersion, again and again, until a list is needed."""
+        while True:
+            self.state = "watching"
+            started = self._clock.monotonic()
+            heard_before = self.counts.events + self.counts.bookmarks
+            try:
+                await self._watch_once()
+            except Gone as error:
+                self.counts.expirations += 1
+                self._log.info("Watch expired, listing again", reason=error.message)
+                if self._backoff.attempts:  # the list before this one did not help either
+                    await self._wait(error, "Watch expired again")
+                else:
+                    self._backoff.next()
+                return
+            except _Garbled:
+                self.counts.malformed += 1
+                # Half a line may be the network's fault; the same twice is the server's.
+                is_repeated = self._garbled_at == self.resource_version
+                self._garbled_at = self.resource_version
+                await self._wait(None, "Watch sent something that is no event")
+                if is_repeated:
+                    self._garbled_at = None
+                    return
+            except _PASSING as error:
+                self.counts.failures += 1
+                if self._clock.monotonic() - started >= _HEALTHY_WATCH_SECONDS:
+                    self._backoff.reset()  # it worked until now, however quiet it was
+                await self._wait(error, "Watch failed")
+                if "ResourceVersionTooLarge" in error.causes:
+                    return  # the server went back in time, such as to a backup
+            except ApiError as error:
+                # 401, 403, 404: the list meets the same and decides.
+                self.counts.failures += 1
+                await self._wait(error, "Watch refused")
+                return
+            else:
+                was_quiet = heard_before == self.counts.events + self.counts.bookmarks
+                if was_quiet and self._clock.monotonic() - started < _SHORT_WATCH_SECONDS:
+                    await self._wait(None, "Watch closed at once")
+                elif self._backoff.attempts:
+                    self._works_again()
+
+    async def _watch_once(self) -> None:
+        options = self._options
+        counts, sink = self.counts, self._sink
+        lines = self._client.stream(
+            self._resource,
+            self.resource_version,
+            namespace=options.namespace,
+            field_selector=options.field_selector,
+            label_selector=options.label_selector,
+            timeout_seconds=self._rng.randint(*options.watch_seconds),
+            grace=options.grace,
+        )
+        counts.watches += 1
+        async with contextlib.aclosing(lines):
+            async for line in lines:
+                try:
+                    event = _decode_event(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise _Garbled from error
+                if self._backoff.attempts:
+                    self._works_again()
+                match event.type:
+                    case "ADDED" | "MODIFIED":
+                        counts.events += 1
+                        version = sink.put(event.object)
+                    case "DELETED":
+                        counts.events += 1
+                        version = sink.remove(event.object)
+                    case "BOOKMARK":
+                        counts.bookmarks += 1
+                        version = self._bookmark_version(event.object)
+                    case _:
+                        counts.malformed += 1
+                        self._log.warning("Skipped an event", reason=f"type `{event.type}`")
+                        continue
+                # After the handlers ran: cancelled or broken here, nothing is skipped.
+                self.resource_version = version or self.resource_version
+                await self._take_turns()
+
+    def _bookmark_version(self, raw: msgspec.Raw) -> str:
+        try:
+            return _decode_bookmark(raw).metadata.resource_version
+        except msgspec.DecodeError as error:
+            self.counts.malformed += 1
+            self._log.warning("Skipped a bookmark", reason=str(error))
+            return ""
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    async def _take_turns(self) -> None:
+        """Let other tasks run once per slice: a list of 50,000 pods must not block bindings."""
+        self._handed_over += 1
+        if self._handed_over >= self._options.slice_size:
+            self._handed_over = 0
+            await asyncio.sleep(0)
+
+    async def _wait(self, error: ApiError | None, what: str) -> None:
+        is_first = self._backoff.attempts == 0
+        delay = self._backoff.next()
+        if error is not None and error.retry_after is not None:
+            delay = max(delay, error.retry_after)
+        # Once per outage; the rest is for those who look closely.
+        self._log.log(
+            _WARNING if is_first else _DEBUG,
+            what,
+            reason=str(error) if error is not None else "",
+            retry_in_s=round(delay, 3),
+            attempts=self._backoff.attempts,
+        )
+        self.state = "waiting"
+        await self._sleep(delay)
+
+    def _works_again(self) -> None:
+        self._log.info("Watch works again", attempts=self._backoff.attempts)
+        self._backoff.reset()
