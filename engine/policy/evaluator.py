@@ -1,0 +1,148 @@
+"""The seam between the runtime and the policies: ask hooks about pods and nodes, get verdicts.
+
+Owns the questions' and answers' types and the evaluator that runs in this process, for unit tests
+of policies and for the command line. Production asks through `sandbox.process`, which answers the
+same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod hooks:
+
+| hook | verdict |
+| --- | --- |
+| filter | None, `["r", reasons]` or `["u", reasons]` (removing pods could not help) |
+| score | int or None |
+| normalize | int in 0..100 |
+| pre_filter | None, `["reject", "r" or "u", reasons]`, `["skip"]`, `["only", names]`, |
+| | `["only", names, state]` or `["state", state]` |
+| pre_score | None, `["skip"]` or `["state", state]` |
+| pre_enqueue | None or the reason |
+| score_all | list of ints, one per node |
+| queue_key, tie_key, victim_key, candidate_key, permit | list of ints and strings |
+| counters | list of plain data |
+
+A `PolicyFailure` stands in place of a verdict that there is not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine.policy.analysis import hook_signatures
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox.protocol import (
+    Call,
+    Files,
+    InstanceImage,
+    Limits,
+    PolicyFailure,
+    ProgramImage,
+    Schema,
+    Verdict,
+    decode_answer,
+)
+from engine.policy.sandbox.worker import PolicyWorker
+from engine.policy.views import RECORDS, VIEWS
+
+__all__ = [
+    "Call",
+    "Evaluator",
+    "Files",
+    "InProcessEvaluator",
+    "Instance",
+    "Limits",
+    "PolicyFailure",
+    "Program",
+    "Verdict",
+    "program_image",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A policy file with its arguments applied.
+
+    Attributes:
+        policy: The policy's name, for failures and statuses.
+        module: Path of its file in `Program.files`.
+        args: What overrides the defaults that the file declares, by declared name.
+        arg_types: Type text of the arguments whose value is a record (`NodeAffinity?`); the
+            others are given as the plain data that they are.
+    """
+
+    policy: str
+    module: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    arg_types: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything that an evaluator runs: files, instances in order, limits."""
+
+    files: Files
+    instances: tuple[Instance, ...]
+    limits: Limits = field(default_factory=Limits)
+
+
+class Evaluator(Protocol):
+    """Answers calls. Not safe for two callers at once."""
+
+    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+        """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
+        ...
+
+    def close(self) -> None:
+        """Release what the evaluator holds; it cannot be asked again."""
+        ...
+
+
+class InProcessEvaluator:
+    """Runs the program in this process: same verdicts, without the sandbox's walls.
+
+    Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
+    time are not, so this is for text that the caller trusts.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._worker = PolicyWorker(program_image(program))
+
+    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+        """One list of verdicts per call, in the order of *calls*."""
+        return [decode_answer(self._worker.evaluate(call)) for call in calls]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def program_image(program: Program) -> ProgramImage:
+    """What a worker is given to run *program*. Raises `PolicyErrors` for a file that is missing."""
+    instances = []
+    problems = []
+    for instance in program.instances:
+        text = program.files.get(instance.module)
+        if text is None:
+            problems.append(Problem(instance.module, 0, 0, f"no file `{instance.module}`"))
+            continue
+        instances.append(
+            InstanceImage(
+                instance.policy,
+                instance.module,
+                dict(instance.args),
+                dict(instance.arg_types),
+                hook_signatures(text),
+            )
+        )
+    if problems:
+        raise PolicyErrors(problems)
+    return ProgramImage(dict(program.files), tuple(instances), program.limits, view_schema())
+
+
+def view_schema() -> Schema:
+    """The types of the views, as the worker needs them."""
+    return Schema(
+        records={
+            record: {name: type_text for name, (type_text, _) in fields.items()}
+            for record, fields in RECORDS.items()
+        },
+        views={
+            view: {name: field.type for name, field in fields.items()}
+            for view, fields in VIEWS.items()
+        },
+    )

@@ -1,0 +1,225 @@
+"""The names that every policy can use beside Starlark's own: verdicts, numbers, selectors.
+
+Owns their Starlark text and the few functions that Starlark cannot express. Everything here is a
+function of its arguments: no clock, no randomness, no state.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+MODULE: Final = "@starsched/builtins.star"
+
+# What the runtime adds to every policy file. A file may define a name of its own instead.
+NAMES: Final = (
+    "unresolvable",
+    "reject",
+    "skip",
+    "only_nodes",
+    "state",
+    "math",
+    "parse_int",
+    "parse_float",
+    "matches",
+)
+
+# Starlark's own libraries, on in every policy file; documented with the names above.
+LIBRARIES: Final = ("struct", "json", "record", "field", "enum", "typing")
+
+_INT64: Final = 1 << 63
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?", re.ASCII)
+
+
+def parse_int(text: str, default: Any = None) -> Any:
+    """The int that *text* spells in base 10 (as Go's ParseInt does), or *default*.
+
+    Only ASCII digits with an optional sign count, and only values that fit in 64 bits.
+    """
+    if isinstance(text, str) and _INTEGER.fullmatch(text):
+        value = int(text)
+        if -_INT64 <= value < _INT64:
+            return value
+    return default
+
+
+def parse_float(text: str, default: Any = None) -> Any:
+    """The finite float that *text* spells in decimal, or *default*."""
+    if isinstance(text, str) and _NUMBER.fullmatch(text):
+        value = float(text)
+        if math.isfinite(value):
+            return value
+    return default
+
+
+def beta_cdf(x: float, a: float, b: float) -> float:
+    """The chance that a Beta(*a*, *b*) variable is at most *x*.
+
+    The regularised incomplete beta function by its continued fraction (Lentz's method), accurate
+    to about 1e-14. Raises ValueError unless *a* and *b* are positive.
+    """
+    if not (a > 0 and b > 0):
+        raise ValueError(f"want positive shape parameters, got {a} and {b}")
+    if x <= 0.0:
+        return 0.0
+    if x >= 1.0:
+        return 1.0
+    # The fraction converges fast on this side of the mean only; the other side is its mirror.
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - beta_cdf(1.0 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    tiny = 1e-300
+    c, d = 1.0, 1.0 - (a + b) * x / (a + 1.0)
+    d = 1.0 / (d if abs(d) > tiny else tiny)
+    fraction = d
+    for m in range(1, 500):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1.0 + numerator * d
+            d = 1.0 / (d if abs(d) > tiny else tiny)
+            c = 1.0 + numerator / c
+            c = c if abs(c) > tiny else tiny
+            fraction *= c * d
+        if abs(c * d - 1.0) < 1e-15:
+            break
+    return front * fraction / a
+
+
+def round_half_away(x: float) -> int:
+    """*x* rounded to the nearest int, halves away from zero, as Go's math.Round does."""
+    whole = math.trunc(x)
+    return whole + (int(math.copysign(1, x)) if abs(x - whole) >= 0.5 else 0)
+
+
+NATIVES: Final[dict[str, Callable[..., Any]]] = {
+    "_sqrt": math.sqrt,
+    "_exp": math.exp,
+    "_log": math.log,
+    "_pow": math.pow,
+    "_floor": math.floor,
+    "_ceil": math.ceil,
+    "_round": round_half_away,
+    "_lgamma": math.lgamma,
+    "_beta_cdf": beta_cdf,
+    "_parse_int": parse_int,
+    "_parse_float": parse_float,
+    "_isfinite": math.isfinite,
+}
+
+TEXT: Final = '''
+"""Names that every policy can use."""
+
+def _reasons(given, function):
+    reasons = [given] if type(given) == "string" else given
+    if type(reasons) not in ("list", "tuple") or not reasons:
+        fail(function + "() wants a reason or a list of reasons, got " + repr(given))
+    for reason in reasons:
+        if type(reason) != "string" or not reason.strip():
+            fail(function + "() wants reasons that are non-empty strings, got " + repr(reason))
+    return list(reasons)
+
+def unresolvable(reasons):
+    return struct(verdict = "u", reasons = _reasons(reasons, "unresolvable"))
+
+def reject(reasons):
+    return struct(verdict = "r", reasons = _reasons(reasons, "reject"))
+
+def skip():
+    return struct(verdict = "skip")
+
+def state(**values):
+    return struct(verdict = "state", state = values)
+
+def only_nodes(names, state = None):
+    if type(names) not in ("list", "tuple", "dict"):
+        fail("only_nodes() wants a list of node names, got " + repr(names))
+    for name in names:
+        if type(name) != "string":
+            fail("only_nodes() wants names that are strings, got " + repr(name))
+    if state != None and getattr(state, "verdict", None) != "state":
+        fail("only_nodes() wants `state = state(...)`, got " + repr(state))
+    return struct(
+        verdict = "only",
+        names = list(names),
+        state = None if state == None else state.state,
+    )
+
+def _clamp(x, low, high):
+    return max(low, min(x, high))
+
+math = struct(
+    inf = float("inf"),
+    pi = 3.141592653589793,
+    e = 2.718281828459045,
+    sqrt = _sqrt,
+    exp = _exp,
+    log = _log,
+    pow = _pow,
+    floor = _floor,
+    ceil = _ceil,
+    round = _round,
+    lgamma = _lgamma,
+    beta_cdf = _beta_cdf,
+    abs = abs,
+    clamp = _clamp,
+)
+
+def parse_int(text, default = None):
+    return _parse_int(text, default)
+
+def parse_float(text, default = None):
+    return _parse_float(text, default)
+
+def matches(selector, labels):
+    if selector == None:
+        return False
+    if type(selector) == "dict":
+        return _has(selector, labels)
+    if not _has(selector.labels, labels):
+        return False
+    for requirement in selector.expressions:
+        value, operator = labels.get(requirement.key), requirement.operator
+        if operator == "In":
+            holds = value != None and value in requirement.values
+        elif operator == "NotIn":
+            holds = value == None or value not in requirement.values
+        elif operator == "Exists":
+            holds = value != None
+        elif operator == "DoesNotExist":
+            holds = value == None
+        else:
+            holds = False
+        if not holds:
+            return False
+    return True
+
+def _has(wanted, labels):
+    for key, value in wanted.items():
+        if labels.get(key) != value:
+            return False
+    return True
+
+def _word(value):
+    names = {"NoneType": "None", "string": "str"}
+    return names.get(type(value), type(value))
+
+def _fits(given, default):
+    if default == None or type(given) == type(default):
+        return True
+    return type(default) == "float" and type(given) == "int"
+
+def bind_arguments(given, defaults, convert):
+    """The struct of arguments: *defaults* overridden by *given*."""
+    for name, value in given.items():
+        if name not in defaults:
+            fail("unknown argument `%s`, want one of %s" % (name, sorted(defaults)))
+        if not _fits(value, defaults[name]):
+            fail("argument `%s`: want %s, got %s" % (name, _word(defaults[name]), repr(value)))
+    converted = {name: convert(name, value) for name, value in given.items()}
+    return struct(**(defaults | converted))
+'''

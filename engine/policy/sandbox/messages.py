@@ -1,0 +1,63 @@
+"""Starlark's error texts, read back into places and sentences.
+
+The interpreter reports errors as text only: a call stack, `error: sentence`, then
+`--> file:line:column` and a drawing of the source. Owns the reading of that text.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+# Modules of the runtime itself: an error there is shown at the policy line that led to it.
+PRIVATE: Final = "@starsched/"
+
+_PLACE: Final = re.compile(r"^\s*--> (.+):(\d+):(\d+)$", re.MULTILINE)
+_FRAME: Final = re.compile(r"^  \* (.+):(\d+), in .*$", re.MULTILINE)
+_ERROR: Final = re.compile(r"^error: (.*?)(?=^\s*--> |\Z)", re.MULTILINE | re.DOTALL)
+# Exceptions of natives and loaders arrive as `Name: text`.
+_NATIVE: Final = re.compile(r"^(?:[A-Za-z_.]*(?:Error|Exception)): ")
+
+_STEPS: Final = "Evaluation cancelled"
+_DEPTH: Final = "Starlark call stack overflow"
+
+
+@dataclass(frozen=True, slots=True)
+class StarlarkProblem:
+    """One interpreter error: where, what, and which limit if it was one."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    kind: str
+
+
+def read(error: BaseException, file: str) -> StarlarkProblem:
+    """Understand *error*, raised while *file* was parsed or run."""
+    text = str(error)
+    found = _ERROR.search(text)
+    sentence = (found.group(1) if found else text).strip()
+    sentence = _NATIVE.sub("", sentence.removeprefix("fail: "))
+    kind = "error"
+    if sentence == _STEPS:
+        kind, sentence = "steps", "ran out of steps: a loop that is too long or never ends"
+    elif sentence == _DEPTH:
+        kind, sentence = "depth", "too many nested calls: functions must not call themselves"
+    line = column = 0
+    where = file
+    place = _PLACE.search(text)
+    if place and not place.group(1).startswith(PRIVATE):
+        where, line, column = place.group(1), int(place.group(2)), int(place.group(3))
+    else:
+        # An error inside the runtime's own Starlark, or without a place: blame the innermost
+        # frame that is the author's.
+        for frame in _FRAME.finditer(text):
+            if not frame.group(1).startswith(PRIVATE):
+                where, line = frame.group(1), int(frame.group(2))
+    return StarlarkProblem(where, line, column, _shorten(sentence), kind)
+
+
+def _shorten(sentence: str) -> str:
+    """The sentence on one line and of a length that fits an event."""
+    flat = " ".join(sentence.split())
+    return flat if len(flat) <= 500 else flat[:497] + "..."

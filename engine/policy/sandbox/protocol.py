@@ -1,0 +1,142 @@
+"""What crosses the border to the sandbox, and how: calls, answers, failures, frames.
+
+Owns plain data only and imports nothing of the trusted side, so that the child process starts
+fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+MIB: Final = 1 << 20
+
+# A Starlark module path -> its text.
+Files: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a policy may use.
+
+    Attributes:
+        steps: Starlark instructions per entry (one node, or one pod for per-pod hooks); counted
+            in thousands, so that the same text always stops at the same place.
+        call_depth: Nested Starlark calls.
+        deadline: Seconds that one call (all its entries) may take before the sandbox is killed.
+        address_space: Bytes of address space of the sandbox process.
+    """
+
+    steps: int = 5_000_000
+    call_depth: int = 64
+    deadline: float = 2.0
+    address_space: int = 512 * MIB
+
+
+class Call(NamedTuple):
+    """One hook of one instance, asked about a pod and, for per-node hooks, many nodes.
+
+    Attributes:
+        instance: Index in `Program.instances`.
+        hook: The hook's name.
+        pod: JSON object of the pod fields that the hook reads; `b"{}"` if it takes no pod.
+        nodes: One JSON object of node fields per entry; for `normalize` one JSON int per entry;
+            for `score_all` the nodes that the single answer lists; None for per-pod hooks.
+        extra: JSON object of the other parameters that the hook names.
+    """
+
+    instance: int
+    hook: str
+    pod: bytes = b"{}"
+    nodes: list[bytes] | None = None
+    extra: bytes = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailure:
+    """A hook that gave no verdict for one entry, with the place and the reason.
+
+    `kind` is one of error (the policy raised), type, range (a verdict that is not one), steps,
+    depth, deadline, memory, killed (limits). A failure says nothing about the pod or the node, so
+    it must not be remembered as a verdict.
+    """
+
+    policy: str
+    hook: str
+    file: str
+    line: int
+    column: int
+    message: str
+    kind: str
+    hint: str = ""
+
+    def about(self, subject: str) -> "PolicyFailure":
+        """The same failure, naming what was judged: `about("node `node-3`")`."""
+        head, wanted, tail = self.message.partition(", want ")
+        text = f"{head} for {subject}{wanted}{tail}"
+        return PolicyFailure(
+            self.policy, self.hook, self.file, self.line, self.column, text, self.kind, self.hint
+        )
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        text = f"{place}: {self.message}"
+        return f"{text}\nhint: {self.hint}" if self.hint else text
+
+
+# A verdict is plain data whose form depends on the hook; see `evaluator`.
+Verdict: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class HookSignature:
+    """Where a hook is defined and the parameters that it names, in order."""
+
+    params: tuple[str, ...]
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceImage:
+    """One instance as the worker needs it: found and checked by the trusted side."""
+
+    policy: str
+    module: str
+    arguments: dict[str, Any]
+    argument_types: dict[str, str]
+    hooks: dict[str, HookSignature]
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Type texts of the views, by parameter and field, and of the records in them."""
+
+    records: dict[str, dict[str, str]]
+    views: dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramImage:
+    """Everything that a worker is given before the first call."""
+
+    files: dict[str, str]
+    instances: tuple[InstanceImage, ...]
+    limits: Limits
+    schema: Schema
+
+
+class RawAnswer(NamedTuple):
+    """One call's answer before decoding: a JSON list with null where `failures` has the entry."""
+
+    verdicts: bytes
+    failures: list[tuple[int, PolicyFailure]]
+
+
+def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:
+    """The verdicts of one call, one per entry, failures in their places."""
+    verdicts: list[Verdict | PolicyFailure] = msgspec.json.decode(answer.verdicts)
+    for index, failure in answer.failures:
+        verdicts[index] = failure
+    return verdicts

@@ -1,0 +1,289 @@
+"""The policy worker: loads a program, answers calls, and names what fails.
+
+Owns the evaluation itself, the same in the child process and in process. It isolates failures: a
+node that makes a hook fail costs that node's verdict, never the batch. It does not own limits
+that only a process can have (memory, the deadline): see `child` and `process`.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import starlark
+
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox import drivers, messages
+from engine.policy.sandbox.modules import Budget, Modules
+from engine.policy.sandbox.protocol import (
+    Call,
+    HookSignature,
+    InstanceImage,
+    PolicyFailure,
+    ProgramImage,
+    RawAnswer,
+)
+
+# When a batch fails, it is repeated in pieces of this size to find the entry that is to blame.
+_PIECE: Final = 32
+# Beside the budget of one entry, a batch may take this many steps per entry. An overrun is not a
+# failure yet: the batch is repeated in pieces, where each entry alone has the whole budget.
+_STEPS_PER_ENTRY: Final = 5_000
+# Entries of one call that may run out of steps before the others are not tried any more.
+_MAX_EXHAUSTED: Final = 3
+# A name that no node has, to see whether a reason follows the node's name.
+_PROBE: Final = "starsched-probe.invalid"
+
+_BLAMELESS: Final = b"null"
+
+
+class _Failed(Exception):
+    """A driver run that gave no answer; carries the failure."""
+
+    def __init__(self, failure: PolicyFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class _Hook:
+    """One hook of one instance, ready to run."""
+
+    __slots__ = ("instance", "module", "name", "signature")
+
+    def __init__(self, instance: InstanceImage, name: str, module: starlark.FrozenModule) -> None:
+        self.instance = instance
+        self.name = name
+        self.signature: HookSignature = instance.hooks[name]
+        self.module = module
+
+    def failure(self, kind: str, message: str, hint: str = "") -> PolicyFailure:
+        """A failure at the place where the hook is defined."""
+        return PolicyFailure(
+            self.instance.policy,
+            self.name,
+            self.instance.module,
+            self.signature.line,
+            self.signature.column,
+            message,
+            kind,
+            hint,
+        )
+
+
+class PolicyWorker:
+    """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load."""
+
+    def __init__(self, image: ProgramImage) -> None:
+        self._image = image
+        self._budget = Budget(image.limits)
+        self._hooks: dict[tuple[int, str], _Hook] = {}
+        kinds = [*image.schema.views.values(), *image.schema.records.values()]
+        self._field_names = sorted({name for fields in kinds for name in fields})
+        modules = Modules(image.files, image.limits)
+        views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
+        verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
+        private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}
+        problems: list[Problem] = []
+        for index, instance in enumerate(image.instances):
+            try:
+                self._load_instance(modules, private, index, instance)
+            except PolicyErrors as error:
+                problems.extend(error.problems)
+        if problems:
+            raise PolicyErrors(problems)
+
+    def _load_instance(
+        self,
+        modules: Modules,
+        private: dict[str, starlark.FrozenModule],
+        index: int,
+        instance: InstanceImage,
+    ) -> None:
+        schema = self._image.schema
+        arguments = modules.arguments_module(
+            json.dumps(instance.arguments),
+            drivers.converter_text(schema, instance.argument_types),
+            private,
+        )
+        module = modules.instantiate(instance.module, arguments)
+        bounded = "normalize" not in instance.hooks
+        for name, signature in instance.hooks.items():
+            driver = modules.run_private(
+                f"@starsched/run_{name}.star",
+                drivers.driver_text(name, signature, bounded, schema),
+                {**private, drivers.HOOK_MODULE: module},
+            )
+            self._hooks[index, name] = _Hook(instance, name, driver)
+
+    # --- answering ---------------------------------------------------------------------------
+
+    def evaluate(self, call: Call) -> RawAnswer:
+        """Answer *call*: a JSON list of verdicts, and the failures by entry."""
+        hook = self._hooks.get((call.instance, call.hook))
+        if hook is None:
+            raise ValueError(f"instance {call.instance} has no hook `{call.hook}`")
+        entries = call.nodes if call.nodes is not None and call.hook != "score_all" else None
+        if entries is None:
+            return self._single(hook, call, call.nodes or [])
+        if not entries:
+            return RawAnswer(b"[]", [])
+        steps = self._image.limits.steps + _STEPS_PER_ENTRY * len(entries)
+        try:
+            return self._run(hook, call, entries, steps)
+        except _Failed as failed:
+            if len(entries) == 1:
+                return RawAnswer(b"[null]", [(0, failed.failure)])
+        return self._isolate(hook, call, entries)
+
+    def evaluate_each(self, call: Call) -> Iterator[RawAnswer]:
+        """Answer *call* one entry at a time: what is answered before a crash is known."""
+        if call.nodes is None or call.hook == "score_all":
+            yield self.evaluate(call)
+            return
+        for node in call.nodes:
+            yield self.evaluate(call._replace(nodes=[node]))
+
+    def _single(self, hook: _Hook, call: Call, entries: Sequence[bytes]) -> RawAnswer:
+        try:
+            return self._run(hook, call, entries, self._image.limits.steps)
+        except _Failed as failed:
+            return RawAnswer(b"[null]", [(0, failed.failure)])
+
+    def _isolate(self, hook: _Hook, call: Call, entries: Sequence[bytes]) -> RawAnswer:
+        """Answer entry by entry where a piece of the batch fails."""
+        parts: list[bytes] = []
+        failures: list[tuple[int, PolicyFailure]] = []
+        exhausted = 0
+        limit = self._image.limits.steps
+        for start in range(0, len(entries), _PIECE):
+            piece = entries[start : start + _PIECE]
+            if exhausted < _MAX_EXHAUSTED:
+                try:
+                    answer = self._run(hook, call, piece, limit + _STEPS_PER_ENTRY * len(piece))
+                    parts.append(answer.verdicts[1:-1])
+                    failures += [(start + i, failure) for i, failure in answer.failures]
+                    continue
+                except _Failed:
+                    pass
+            for index, entry in enumerate(piece, start):
+                if exhausted >= _MAX_EXHAUSTED:
+                    # Each costs a full budget, and the call has a deadline.
+                    message = f"not tried after {exhausted} others that ran out of steps"
+                    failures.append((index, hook.failure("deadline", message)))
+                    parts.append(_BLAMELESS)
+                    continue
+                try:
+                    answer = self._run(hook, call, [entry], limit)
+                    parts.append(answer.verdicts[1:-1])
+                    failures += [(index, failure) for _, failure in answer.failures]
+                except _Failed as failed:
+                    failures.append((index, failed.failure))
+                    parts.append(_BLAMELESS)
+                    exhausted += failed.failure.kind == "steps"
+        return RawAnswer(b"[" + b",".join(parts) + b"]", failures)
+
+    def _run(self, hook: _Hook, call: Call, entries: Sequence[bytes], steps: int) -> RawAnswer:
+        """One run of the driver. Raises `_Failed` when the interpreter gave no answer."""
+        try:
+            text: Any = hook.module.call_with(
+                self._budget.allow(steps),
+                "run",
+                call.pod.decode(),
+                (b"[" + b",".join(entries) + b"]").decode(),
+                call.extra.decode(),
+            ).value
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            # Also the interpreter's own panics, which are not `Exception`s.
+            raise _Failed(_failure_of(hook, error, self._field_names)) from error
+        flag = text[0]
+        if flag == "=":
+            return RawAnswer(text[1:].encode(), [])
+        if flag == "M":
+            # The entries before it may have seen the change too: nothing of this run counts.
+            message = f"{hook.name}() changed `{text[1:]}`, want it left as it was given"
+            hint = "values passed to a hook are read-only: copy before changing"
+            raise _Failed(hook.failure("error", message, hint))
+        return self._sort_out(hook, call, entries, text[1:])
+
+    def _sort_out(self, hook: _Hook, call: Call, entries: Sequence[bytes], text: str) -> RawAnswer:
+        """Take the failures out of an answer that has some."""
+        verdicts: list[Any] = msgspec.json.decode(text)
+        failures: list[tuple[int, PolicyFailure]] = []
+        named = 0
+        for index, verdict in enumerate(verdicts):
+            if type(verdict) is not dict:
+                continue
+            verdicts[index] = None
+            if "n" not in verdict:
+                failure = hook.failure(verdict["k"], verdict["m"], verdict["h"])
+                failures.append((index, failure))
+            elif named < _MAX_EXHAUSTED and not self._follows_name(
+                hook, call, entries[index], verdict["n"]
+            ):
+                verdicts[index] = verdict["n"]
+            else:
+                named += 1
+                failures.append((index, _named_failure(hook, verdict["n"][1])))
+        return RawAnswer(msgspec.json.encode(verdicts), failures)
+
+    def _follows_name(self, hook: _Hook, call: Call, entry: bytes, verdict: Any) -> bool:
+        """True if the reasons of *verdict* change with the node's name.
+
+        A short name (`node`) may occur in a constant reason by chance, so the hook is asked again
+        about the same node under another name.
+        """
+        node = msgspec.json.decode(entry)
+        name, node["name"] = node["name"], _PROBE
+        try:
+            text: Any = hook.module.call_with(
+                self._budget.allow(self._image.limits.steps),
+                "run",
+                call.pod.decode(),
+                f"[{msgspec.json.encode(node).decode()}]",
+                call.extra.decode(),
+            ).value
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException:
+            text = ""  # the hook does not know such a node: the texts decide below
+        if _PROBE in text:
+            return True
+        if text[1:] == f"[{msgspec.json.encode(verdict).decode()}]":
+            return False
+        # Another branch for another name. A reason that the file spells out is a constant.
+        source = self._image.files[hook.instance.module]
+        return any(name in reason and reason not in source for reason in verdict[1])
+
+
+def _named_failure(hook: _Hook, reasons: Sequence[str]) -> PolicyFailure:
+    message = (
+        f"{hook.name}() returned the reason {json.dumps(reasons[0])} with the node's name in it, "
+        "want reasons that are constants"
+    )
+    return hook.failure("type", message, "reasons are counted over nodes: leave out the name")
+
+
+_MISSING_FIELD: Final = re.compile(r"Object of type `struct` has no attribute `(\w+)`")
+
+
+def _failure_of(hook: _Hook, error: BaseException, field_names: Sequence[str]) -> PolicyFailure:
+    if isinstance(error, MemoryError):
+        return hook.failure("memory", f"{hook.name}() ran out of memory")
+    found = messages.read(error, hook.instance.module)
+    message = found.message
+    hint = ""
+    if match := _MISSING_FIELD.match(message):
+        message = f"no field or argument `{match[1]}`{message[match.end() :]}"
+        # The struct at hand has only the fields that the hook reads: look among all there are.
+        close = difflib.get_close_matches(match[1], field_names, 1)
+        if close and "did you mean" not in message and close[0] != match[1]:
+            hint = f"did you mean `{close[0]}`?"
+    message = f"{hook.name}() failed: {message}"
+    line = found.line or hook.signature.line
+    return PolicyFailure(
+        hook.instance.policy, hook.name, found.file, line, found.column, message, found.kind, hint
+    )
