@@ -1,0 +1,66 @@
+# Every target sets itself up: a bare machine needs Python 3.11 or newer and make, nothing else.
+# Go is used to build the real control plane; where it is missing, it is installed with pip.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Old bytecode, another checkout's packages or a user's site must not change what is tested.
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test lint bench bench-core bench-openb controlplane lock image clean
+
+help: ## show this list
+	@echo "usage: make TARGET"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) \
+	  | while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
+
+setup: $(STAMP) ## install everything into .venv; the command is .venv/bin/starsched
+
+$(STAMP): requirements-dev.lock pyproject.toml tools/setup.sh
+	@sh tools/setup.sh $(VENV)
+	@touch $@
+
+demo: setup ## place an example cluster's pods, edit a policy live (KEEP=1 leaves it running)
+	@$(BIN)/starsched demo $(if $(KEEP),--keep)
+
+lint: setup
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/starsched check policies
+	$(BIN)/starsched test policies
+
+check: lint ## format, lint, types, imports, policies and the quick tests (a minute or two)
+	$(BIN)/python -m pytest -q -p tests.quick
+
+# A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
+# plane can drop out unseen.
+test: lint controlplane ## everything: check's linters and every test, the real control plane included
+	$(BIN)/python -m pytest -p tests.no_skips
+
+bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
+	$(BIN)/python -m benchmarks.schedulers $(ARGS)
+
+bench-openb: setup controlplane ## the openb GPU trace, placed on the real control plane
+	$(BIN)/python -m benchmarks.openb $(ARGS)
+
+bench-core: setup ## decisions per second of the core alone, no control plane
+	$(BIN)/python -m benchmarks.core $(ARGS)
+
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler and kustomize (cached outside)
+	$(BIN)/python controlplane/build.py
+	$(BIN)/python tools/kustomize/build.py
+
+lock: ## write the lock files anew from pyproject.toml (UPGRADE=1 moves every version)
+	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
+
+image: ## build the container image (needs docker)
+	docker build --tag starsched:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) .
+
+clean: ## remove what setup and the tools wrote into the checkout
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache benchmarks/results
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
