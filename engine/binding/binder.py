@@ -21,7 +21,7 @@ from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 
-log = structlog.get_logger(logger="binder")
+log = structlog.get_logger(component="binder")
 
 REQUEST_TIMEOUT: Final = 10.0
 #: How long a binding that surely had no effect is tried again before the pod goes back to the

@@ -15,7 +15,7 @@ import structlog
 
 from engine.lib.clock import Clock
 
-log = structlog.get_logger(logger="deferred_writer")
+log = structlog.get_logger(component="deferred_writer")
 
 Write = Callable[[], Awaitable[None]]
 

@@ -24,7 +24,7 @@ from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 
-log = structlog.get_logger(logger="event_recorder")
+log = structlog.get_logger(component="event_recorder")
 
 REVISION_ANNOTATION: Final = "starsched.dev/policy-revision"
 

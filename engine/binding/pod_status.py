@@ -24,7 +24,7 @@ from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 
-log = structlog.get_logger(logger="pod_status")
+log = structlog.get_logger(component="pod_status")
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.exposition import (
 )
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-log = structlog.get_logger()
+log = structlog.get_logger(component="health")
 
 # A check answers `None` when all is well, else the reason.
 Check = Callable[[], str | None]

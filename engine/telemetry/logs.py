@@ -2,7 +2,7 @@
 
 Owns the set-up, verbosity, and the promise that no secret is written. What is logged, and when, is
 each module's own business; the keys are shared: `pod`, `node`, `profile`, `policy`,
-`extension_point`, `attempts`, `reason`, `duration_ms`, `revision`.
+`extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part.
 """
 
 import logging
@@ -77,7 +77,7 @@ class _StandardLibraryHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            fields: dict[str, Any] = {"logger": record.name}
+            fields: dict[str, Any] = {"component": record.name}
             if record.exc_info:
                 fields["exc_info"] = record.exc_info
             log = structlog.get_logger()
@@ -126,8 +126,3 @@ def configure_logging(
     root.addHandler(_StandardLibraryHandler())
     # Libraries are quiet unless something is wrong; their INFO is our DEBUG.
     root.setLevel(logging.DEBUG if verbosity > _DEBUG_VERBOSITY else logging.WARNING)
-
-
-def get_logger(name: str) -> Any:
-    """A logger whose lines carry `logger` = *name*."""
-    return structlog.get_logger(logger=name)

@@ -75,7 +75,7 @@ def test_warnings_of_libraries_come_out_in_the_same_form(stream: io.BytesIO) -> 
     configure_logging(stream=stream)
     logging.getLogger("aiohttp.client").warning("slow answer from %s", "there")
     (line,) = lines(stream)
-    assert (line["message"], line["logger"]) == ("slow answer from there", "aiohttp.client")
+    assert (line["message"], line["component"]) == ("slow answer from there", "aiohttp.client")
 
 
 def test_text_for_people_has_no_colours_in_a_pipe(stream: io.BytesIO) -> None:

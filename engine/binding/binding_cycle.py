@@ -1,0 +1,204 @@
+"""The binding cycle: reserve, wait for leave, bind; many at once, each undone as a whole.
+
+Owns the order of these steps, their undoing and how many run at once. The pod was assumed by the
+scheduling loop; whatever way out but success is taken here, it is forgotten again.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final, Protocol
+
+import structlog
+
+from engine.binding.binder import BindingError, PodIsGone
+from engine.binding.placement import Outcomes, Placement, Rejection
+from engine.caching.cache import Cache
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.queueing.events import ClusterEvent
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="binding_cycle")
+
+#: Bindings in flight at once. Enough to keep the API server busy over its round trip; more only
+#: makes each one wait longer there.
+MOST_IN_FLIGHT: Final = 96
+
+
+class NotPermitted(Exception):
+    """A reservation or a permit was refused; the text is the reason, without names in it."""
+
+    def __init__(self, reason: str, policy: str) -> None:
+        super().__init__(reason)
+        self.policy = policy
+
+
+class Reserver(Protocol):
+    """Holds something for a placement beyond what the cache counts (volumes, devices)."""
+
+    async def reserve(self, placement: Placement) -> None:
+        """Hold it. Raises `NotPermitted` if it cannot be had any more."""
+        ...
+
+    async def unreserve(self, placement: Placement) -> None:
+        """Let it go; called even if `reserve` failed half way, and must not raise."""
+        ...
+
+
+class Permit(Protocol):
+    """Gives leave to bind, at once or later (gangs)."""
+
+    async def wait(self, placement: Placement) -> None:
+        """Return when the placement may be bound. Raises `NotPermitted` if it may not."""
+        ...
+
+
+class Binds(Protocol):
+    """What makes it so."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind, or raise `BindingError`."""
+        ...
+
+
+class BindingCycle:
+    """Runs binding cycles, at most `limit` at once.
+
+    Args:
+        cache: Where the pod is assumed.
+        queue: Told when the pod needs it no more, and that room was freed when a binding fails.
+        binder: Talks to the API server.
+        outcomes: Told how it ended.
+        metrics, clock: Measure.
+        reservers: In order; let go in reverse.
+        permits: All must give leave.
+        limit: Most cycles in flight; `has_room` and `wait_for_room` keep the loop to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        binder: Binds,
+        outcomes: Outcomes,
+        metrics: Metrics,
+        clock: Clock,
+        reservers: Sequence[Reserver] = (),
+        permits: Sequence[Permit] = (),
+        limit: int = MOST_IN_FLIGHT,
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._binder = binder
+        self._outcomes = outcomes
+        self._clock = clock
+        self._reservers = tuple(reservers)
+        self._permits = tuple(permits)
+        self._limit = limit
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._seconds = {
+            result: metrics.binding_seconds.labels(result) for result in ("bound", "failed")
+        }
+        self._loop_errors = metrics.loop_errors.labels("binding")
+
+    @property
+    def in_flight(self) -> int:
+        """Cycles that have started and not ended."""
+        return len(self._tasks)
+
+    @property
+    def has_room(self) -> bool:
+        """True if one more may start."""
+        return len(self._tasks) < self._limit
+
+    def start(self, placement: Placement) -> None:
+        """Start the cycle of an assumed pod; returns at once."""
+        task = asyncio.ensure_future(self._run(placement))
+        self._tasks.add(task)
+        if len(self._tasks) >= self._limit:
+            self._room.clear()
+        task.add_done_callback(self._ended)
+
+    async def wait_for_room(self) -> None:
+        """Return when one more may start."""
+        await self._room.wait()
+
+    async def drain(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
+        """Wait for the cycles in flight; those left after *timeout* seconds are given up.
+
+        A cycle that is given up here leaves its binding to the API server: bound or not, the next
+        scheduler sees it there. Returns how many were given up.
+        """
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return len(left)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if len(self._tasks) < self._limit:
+            self._room.set()
+
+    async def _run(self, placement: Placement) -> None:
+        try:
+            rejection = await self._carry_out(placement)
+        except Exception as error:
+            # Nothing known raises here: a fault of ours. The pod must not be lost with it.
+            log.exception("Unexpected exception in a binding cycle", pod=placement.pod.key)
+            self._loop_errors.inc()
+            rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
+        if rejection is None:
+            self._outcomes.bound(placement)
+            return
+        # The room that the pod held is free again; somebody may have been rejected for it.
+        self._queue.move(_POD_DELETED, placement.pod, None)
+        self._outcomes.not_placed(
+            placement.queued,
+            rejection,
+            profile=placement.profile,
+            revision=placement.revision,
+            started_at=placement.started_at,
+        )
+
+    async def _carry_out(self, placement: Placement) -> Rejection | None:
+        """Reserve, wait, bind. None: bound. Anything else: all is undone, and this is why."""
+        pod, node = placement.pod, placement.node
+        async with AsyncExitStack() as undo:
+            # 1. The loop assumed the pod; from here on forgetting it is this cycle's duty.
+            undo.callback(self._cache.forget, pod.uid)
+            try:
+                # 2. Hold what the cache does not count.
+                for reserver in self._reservers:
+                    undo.push_async_callback(reserver.unreserve, placement)
+                    await reserver.reserve(placement)
+                # 3. Wait for leave.
+                for permit in self._permits:
+                    await permit.wait(placement)
+            except NotPermitted as refusal:
+                message = f"0/1 nodes are available: 1 {refusal}."
+                return Rejection(message, is_error=False, rejectors=frozenset({refusal.policy}))
+            # 4. From here no event can change the outcome: the queue need not remember them.
+            self._queue.done(pod.uid)
+            # 5. Make it so.
+            sent_at = self._clock.monotonic()
+            try:
+                await self._binder.bind(pod, node)
+            except BindingError as error:
+                self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
+                is_reported = not isinstance(error, PodIsGone)
+                message = f"binding rejected: {error}"
+                return Rejection(message, is_error=True, is_reported=is_reported)
+            self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
+            undo.pop_all()  # bound: nothing left to undo
+        return None
+
+
+_POD_DELETED: Final = ClusterEvent("AssignedPod", "Delete")

@@ -1,0 +1,154 @@
+"""How attempts end: back to the queue, into metrics, events, conditions and logs, in that order.
+
+Owns the order of these steps and the texts; kube-scheduler's, so that existing tools and eyes read
+them. What the outcome is has been decided before.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
+from engine.binding.placement import Placement, Rejection
+from engine.binding.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, PodStatusUpdater
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.telemetry import metrics as names
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="outcomes")
+
+SCHEDULED_REASON: Final = "Scheduled"
+FAILED_REASON: Final = "FailedScheduling"
+
+#: The pending pod of a key as the informer last showed it; None if it is gone or has a node.
+PendingLookup = Callable[[str], Pod | None]
+
+
+class AttemptOutcomes:
+    """Carries out the ends of attempts.
+
+    Args:
+        queue: Where pods that were not placed go back to.
+        pending: Finds the newest version of a pod.
+        recorder, status: Tell the user.
+        metrics: Count.
+        clock: Measures.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: SchedulingQueue,
+        pending: PendingLookup,
+        recorder: EventRecorder,
+        status: PodStatusUpdater,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._queue = queue
+        self._pending = pending
+        self._recorder = recorder
+        self._status = status
+        self._metrics = metrics
+        self._clock = clock
+
+    def bound(self, placement: Placement) -> None:
+        """Count and tell a binding that the API server has taken."""
+        now = self._clock.monotonic()
+        queued, pod = placement.queued, placement.pod
+        duration = now - placement.started_at
+        self._metrics.profile(placement.profile).observe(names.SCHEDULED, duration)
+        first = queued.initial_attempt_at
+        self._metrics.pod_bound(queued.attempts, now - (first if first is not None else now))
+        self._status.forget(pod.uid)
+        log.info(
+            "Bound pod",
+            pod=pod.key,
+            node=placement.node,
+            profile=placement.profile,
+            revision=placement.revision,
+            attempts=queued.attempts,
+            duration_ms=round(duration * 1000, 1),
+        )
+        self._recorder.record(
+            pod_reference(pod),
+            kind=NORMAL,
+            reason=SCHEDULED_REASON,
+            action="Binding",
+            note=f"Successfully assigned {pod.key} to {placement.node}",
+            controller=placement.profile,
+            revision=placement.revision,
+            repeats=False,
+        )
+
+    def not_placed(
+        self,
+        queued: QueuedPod,
+        rejection: Rejection,
+        *,
+        profile: str,
+        revision: str,
+        started_at: float,
+    ) -> None:
+        """Count a failed attempt, requeue the pod and tell why."""
+        # 1. Metrics: the attempt happened whatever became of the pod.
+        result = names.ERROR if rejection.is_error else names.UNSCHEDULABLE
+        duration = self._clock.monotonic() - started_at
+        self._metrics.profile(profile).observe(result, duration)
+        pod = queued.pod
+        write = log.warning if rejection.is_error else log.info
+        write(
+            "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",
+            pod=pod.key,
+            profile=profile,
+            revision=revision,
+            attempts=queued.attempts,
+            duration_ms=round(duration * 1000, 1),
+            reason=rejection.message,
+        )
+        # 2. Is there still a pod that wants a node? The informer may know better by now.
+        latest = self._pending(pod.key)
+        if latest is None or latest.uid != pod.uid:
+            self._queue.done(pod.uid)
+            self._status.forget(pod.uid)
+            return
+        # 3. Back to the queue, in its newest version, replaying what happened meanwhile.
+        queued.pod = latest
+        if rejection.is_error:
+            self._queue.requeue_error(queued)
+        else:
+            self._queue.requeue_unschedulable(queued, rejection.rejectors)
+        if not rejection.is_reported:
+            return
+        # 4. The event, 5. the condition.
+        self._recorder.record(
+            pod_reference(latest),
+            kind=WARNING,
+            reason=FAILED_REASON,
+            action="Scheduling",
+            note=rejection.message,
+            controller=profile,
+            revision=revision,
+        )
+        self._status.report(
+            latest,
+            reason=SCHEDULER_ERROR if rejection.is_error else UNSCHEDULABLE,
+            message=rejection.message,
+            nominated_node=rejection.nominated_node,
+        )
+
+    def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
+        """Tell that a pod that is being deleted was not tried."""
+        self._recorder.record(
+            pod_reference(pod),
+            kind=WARNING,
+            reason=FAILED_REASON,
+            action="Scheduling",
+            note=f"skip schedule deleting pod: {pod.key}",
+            controller=profile,
+            revision=revision,
+        )

@@ -1,0 +1,76 @@
+"""What passes between deciding and carrying out: a placement, and the ports of both sides.
+
+Owns the record and the protocols; knows neither policies nor the API server, so that the loop that
+decides can be run without either.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine.model.pod import Pod
+from engine.queueing.queued_pod import QueuedPod
+
+
+@dataclass(slots=True)
+class Placement:
+    """A pod with the node that was chosen for it, assumed there and not yet bound.
+
+    `started_at` is when the attempt began (monotonic seconds); `pod` is the copy that the cache
+    counts, which names the node.
+    """
+
+    queued: QueuedPod
+    pod: Pod
+    node: str
+    profile: str
+    revision: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why an attempt did not end in a binding.
+
+    `rejectors` names the policies that said no; empty for an error. `is_error` separates "fits
+    nowhere now" from "something went wrong".
+    """
+
+    message: str
+    is_error: bool
+    rejectors: frozenset[str] = field(default_factory=frozenset)
+    #: New nominated node, "" to clear it, None to leave it.
+    nominated_node: str | None = None
+    #: False when there is nobody to tell: the pod is gone or bound.
+    is_reported: bool = True
+
+
+class Outcomes(Protocol):
+    """Where the ends of attempts go: queue, metrics, events, conditions, logs."""
+
+    def bound(self, placement: Placement) -> None:
+        """The API server has taken the placement."""
+        ...
+
+    def not_placed(
+        self,
+        queued: QueuedPod,
+        rejection: Rejection,
+        *,
+        profile: str,
+        revision: str,
+        started_at: float,
+    ) -> None:
+        """The attempt failed; the pod goes back to where it waits, if it still wants a node."""
+        ...
+
+    def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
+        """A pod that is being deleted came up and was not tried."""
+        ...
+
+
+class Bindings(Protocol):
+    """Where placements go."""
+
+    def start(self, placement: Placement) -> None:
+        """Carry the placement out, without waiting for it."""
+        ...

@@ -1,0 +1,333 @@
+"""Leader election over a Lease, with the semantics of kube components.
+
+Owns the lease: acquiring, renewing, releasing, and knowing whether this process may act. What a
+leader does, and that a process which lost the lease exits, is the application's business.
+"""
+
+import asyncio
+import random
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from engine.binding.event_recorder import Reference, micro_time
+from engine.kube.client import ApiClient
+from engine.kube.errors import AlreadyExists, ApiError, NotFound
+from engine.kube.resources import LEASES
+from engine.lib.clock import Clock
+
+log = structlog.get_logger(component="leader_election")
+
+_JITTER: Final = 1.2
+#: A leader that has not renewed for this long beyond the lease is stuck: `/healthz` says so.
+_WATCHDOG_SECONDS: Final = 20.0
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time, or somebody else holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Which lease, and the times that govern it; defaults are kube-scheduler's, in seconds.
+
+    Raises `ValueError` when the times make no sense together.
+    """
+
+    name: str = "starsched"
+    namespace: str = "kube-system"
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.lease_duration <= self.renew_deadline:
+            raise ValueError(
+                "leader-elect-lease-duration: want more than leader-elect-renew-deadline "
+                f"({self.renew_deadline:g}s), got {self.lease_duration:g}s"
+            )
+        if self.renew_deadline <= _JITTER * self.retry_period:
+            raise ValueError(
+                f"leader-elect-renew-deadline: want more than {_JITTER} times "
+                f"leader-elect-retry-period ({self.retry_period:g}s), got {self.renew_deadline:g}s"
+            )
+        if self.retry_period <= 0:
+            raise ValueError(
+                f"leader-elect-retry-period: want more than 0s, got {self.retry_period:g}s"
+            )
+
+
+def make_identity() -> str:
+    """An identity no other process has: `<hostname>_<uuid>`."""
+    return f"{socket.gethostname()}_{uuid.uuid4()}"
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _LeaseMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    uid: str = ""
+
+
+class _Lease(msgspec.Struct):
+    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+
+_decode = msgspec.json.Decoder(_Lease).decode
+
+
+class LeaderElector:
+    """Competes for one lease.
+
+    `standby --acquire--> leading --renew fails for renew_deadline--> lost`;
+    `leading --release--> standby`.
+
+    Args:
+        client: The API server.
+        settings: Which lease and its times.
+        identity: Names this process in the lease.
+        clock: Judges when others' leases expire, by the time since we saw them change: clocks of
+            other machines are never compared with ours.
+        on_transition: Called with the lease's reference and a text, for an event.
+        on_leader: Called with each new holder's identity.
+        sleep, rng: Waits and their jitter.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        settings: LeaseSettings,
+        *,
+        identity: str,
+        clock: Clock,
+        on_transition: Callable[[Reference, str], None] | None = None,
+        on_leader: Callable[[str], None] | None = None,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self.settings = settings
+        self.identity = identity
+        self._clock = clock
+        self._on_transition = on_transition
+        self._on_leader = on_leader
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._seen: _Lease | None = None
+        self._seen_at = 0.0
+        self._is_leading = False
+        self._renewed_at = 0.0
+        self._holder: str | None = None
+
+    @property
+    def is_leading(self) -> bool:
+        """True if this process holds the lease."""
+        return self._is_leading
+
+    @property
+    def may_act(self) -> bool:
+        """True while nobody else can hold the lease, by our own clock.
+
+        A process that was stopped or starved finds out here, before it acts, that its time is up.
+        """
+        return (
+            self._is_leading
+            and self._clock.monotonic() - self._renewed_at < self.settings.renew_deadline
+        )
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds the lease, as far as seen."""
+        return self._holder
+
+    def check(self) -> str | None:
+        """The health check: None, or why the election is stuck."""
+        if not self._is_leading:
+            return None
+        since = self._clock.monotonic() - self._renewed_at
+        if since > self.settings.lease_duration + _WATCHDOG_SECONDS:
+            return f"failed election to renew leadership on lease {self.settings.name}"
+        return None
+
+    async def acquire(self) -> None:
+        """Return when this process leads."""
+        while not await self._try():
+            wait = self.settings.retry_period * (1.0 + self._rng.random() * (_JITTER - 1.0))
+            await self._sleep(wait)
+        log.info("Became leader", lease=self._lease_name, identity=self.identity)
+        self._tell("became leader")
+
+    async def keep(self) -> None:
+        """Renew the lease until it is lost.
+
+        Raises `LeadershipLost` when it could not be renewed within the renew deadline, or when
+        somebody else took it.
+        """
+        while True:
+            await self._sleep(self.settings.retry_period)
+            if await self._try():
+                continue
+            since = self._clock.monotonic() - self._renewed_at
+            stolen = self._holder not in (self.identity, None, "")
+            if stolen or since >= self.settings.renew_deadline:
+                self._is_leading = False
+                why = f"`{self._holder}` holds it" if stolen else f"not renewed for {since:.1f}s"
+                raise LeadershipLost(f"lease `{self._lease_name}`: {why}")
+
+    async def release(self) -> None:
+        """Give the lease back, so that a standby need not wait for it to expire."""
+        if not self._is_leading:
+            return
+        self._is_leading = False
+        seen = self._seen
+        if seen is None:
+            return
+        now = micro_time(self._clock.now())
+        spec = _LeaseSpec("", 1, now, now, seen.spec.lease_transitions)
+        try:
+            await self._update(spec, seen.metadata.resource_version)
+        except ApiError as error:
+            log.warning("Cannot release the lease", lease=self._lease_name, reason=str(error))
+        else:
+            log.info("Released the lease", lease=self._lease_name)
+        self._tell("stopped leading")
+
+    # --- one try ---------------------------------------------------------------------------
+
+    @property
+    def _lease_name(self) -> str:
+        return f"{self.settings.namespace}/{self.settings.name}"
+
+    @property
+    def _request_timeout(self) -> float:
+        return max(1.0, self.settings.renew_deadline / 2)
+
+    async def _try(self) -> bool:
+        """Acquire or renew once; False if that failed."""
+        # What we hold is valid from before the request was sent, not from when it was answered.
+        asked_at = self._clock.monotonic()
+        try:
+            if self._is_leading and self._seen is not None:
+                # The usual case: nobody touched the lease, one request renews it.
+                try:
+                    await self._renew_seen()
+                except ApiError as error:
+                    log.debug("Reading the lease again", reason=str(error))
+                    await self._read_and_take()
+            else:
+                await self._read_and_take()
+        except _HeldByOther:
+            return False
+        except ApiError as error:
+            log.warning("Cannot get the lease", lease=self._lease_name, reason=str(error))
+            return False
+        self._is_leading = True
+        self._renewed_at = asked_at
+        return True
+
+    async def _renew_seen(self) -> None:
+        seen = self._seen
+        assert seen is not None
+        spec = self._own_spec(seen.spec.acquire_time, seen.spec.lease_transitions or 0)
+        await self._update(spec, seen.metadata.resource_version)
+
+    async def _read_and_take(self) -> None:
+        settings = self.settings
+        try:
+            raw = await self._client.get(
+                LEASES, settings.name, settings.namespace, timeout=self._request_timeout
+            )
+        except NotFound:
+            await self._create()
+            return
+        lease = _decode(raw)
+        self._observe(lease)
+        held_by = lease.spec.holder_identity or ""
+        expires_at = self._seen_at + (lease.spec.lease_duration_seconds or 0)
+        is_ours = held_by == self.identity
+        if held_by and not is_ours and self._clock.monotonic() < expires_at:
+            raise _HeldByOther
+        transitions = lease.spec.lease_transitions or 0
+        acquired = lease.spec.acquire_time if is_ours else None
+        spec = self._own_spec(acquired, transitions if is_ours else transitions + 1)
+        await self._update(spec, lease.metadata.resource_version)
+
+    def _own_spec(self, acquired: str | None, transitions: int) -> _LeaseSpec:
+        now = micro_time(self._clock.now())
+        seconds = max(1, round(self.settings.lease_duration))
+        return _LeaseSpec(self.identity, seconds, acquired or now, now, transitions)
+
+    async def _create(self) -> None:
+        body = self._body(self._own_spec(None, 0), "")
+        try:
+            raw = await self._client.create(
+                LEASES, body, self.settings.namespace, timeout=self._request_timeout
+            )
+        except AlreadyExists as error:
+            raise _HeldByOther from error  # a race lost; look again at the next try
+        self._observe(_decode(raw))
+
+    async def _update(self, spec: _LeaseSpec, resource_version: str) -> None:
+        raw = await self._client.update(
+            LEASES,
+            self.settings.name,
+            self._body(spec, resource_version),
+            self.settings.namespace,
+            timeout=self._request_timeout,
+        )
+        self._observe(_decode(raw))
+
+    def _body(self, spec: _LeaseSpec, resource_version: str) -> bytes:
+        metadata: dict[str, Any] = {
+            "name": self.settings.name,
+            "namespace": self.settings.namespace,
+        }
+        if resource_version:
+            metadata["resourceVersion"] = resource_version
+        return msgspec.json.encode(
+            {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": metadata,
+                "spec": spec,
+            }
+        )
+
+    def _observe(self, lease: _Lease) -> None:
+        if self._seen is None or self._seen.spec != lease.spec:
+            self._seen_at = self._clock.monotonic()
+        self._seen = lease
+        holder = lease.spec.holder_identity or ""
+        if holder != self._holder:
+            self._holder = holder
+            if holder:
+                log.info("New leader", lease=self._lease_name, identity=holder)
+                if self._on_leader is not None:
+                    self._on_leader(holder)
+
+    def _tell(self, what: str) -> None:
+        if self._on_transition is None:
+            return
+        uid = self._seen.metadata.uid if self._seen is not None else ""
+        reference = Reference(
+            LEASES.api_version, LEASES.kind, self.settings.namespace, self.settings.name, uid
+        )
+        self._on_transition(reference, f"{self.identity} {what}")
+
+
+class _HeldByOther(Exception):
+    """Somebody else holds the lease, or was quicker."""

@@ -1,0 +1,141 @@
+"""The scheduling loop, one turn at a time: pop, decide, assume, hand over to binding.
+
+Owns the order of these steps and that nothing stops the loop: an exception costs one pod one
+attempt. Plain code without I/O; the application calls it and decides when.
+"""
+
+from contextlib import ExitStack
+
+import structlog
+
+from engine.binding.placement import Bindings, Outcomes, Placement, Rejection
+from engine.caching.cache import AlreadyAssumed, Cache
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.scheduling_cycle import Decision, Scheduler
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="loop")
+
+
+class SchedulingLoop:
+    """Schedules pods, one a turn.
+
+    Args:
+        cache: Placed pods and nodes.
+        queue: Pending pods.
+        scheduler: Decides; replaced by `use` between two turns when the policies change.
+        bindings: Takes placements.
+        outcomes: Takes failures.
+        metrics, clock: Measure.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: SchedulingQueue,
+        scheduler: Scheduler,
+        bindings: Bindings,
+        outcomes: Outcomes,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self.scheduler = scheduler
+        self._bindings = bindings
+        self._outcomes = outcomes
+        self._metrics = metrics
+        self._clock = clock
+        self._policy_errors = metrics.loop_errors.labels("decide")
+
+    def schedule_one(self) -> bool:
+        """Take the next pod and decide it; False if none is ready."""
+        queued = self._queue.pop()
+        if queued is None:
+            return False
+        started_at = self._clock.monotonic()
+        scheduler = self.scheduler
+        try:
+            self._attempt(queued, scheduler, started_at)
+        except Exception as error:
+            # A fault of ours or of a library. It costs this pod one attempt; the loop goes on.
+            log.exception("Unexpected exception in a scheduling cycle", pod=queued.pod.key)
+            self._policy_errors.inc()
+            self._not_placed(
+                queued,
+                Rejection(f"{type(error).__name__}: {error}", is_error=True),
+                scheduler,
+                started_at,
+            )
+        return True
+
+    def _attempt(self, queued: QueuedPod, scheduler: Scheduler, started_at: float) -> None:
+        pod = queued.pod
+        # 1. Pods that must not be tried: not ours any more, deleted meanwhile, already placed.
+        profile = scheduler.profile_of(pod)
+        if profile is None or self._cache.get_pod(pod.uid) is not None:
+            self._queue.done(pod.uid)
+            return
+        if pod.is_terminating:
+            self._queue.done(pod.uid)
+            self._outcomes.skipped_deleting(
+                pod, profile=pod.scheduler_name, revision=scheduler.bundle.revision
+            )
+            return
+        # 2. Decide, on the cluster as it is now.
+        decision = scheduler.schedule(pod, self._cache.snapshot())
+        self._metrics.algorithm_seconds.observe(self._clock.monotonic() - started_at)
+        for failure in (*decision.failures, *decision.ignored):
+            self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
+        if decision.node is None:
+            self._not_placed(queued, _rejection(decision, pod), scheduler, started_at)
+            return
+        # 3. Count the pod on its node from now on, so that the next pod sees it there.
+        try:
+            assumed = self._cache.assume(pod, decision.node)
+        except AlreadyAssumed as error:
+            log.debug("Skipped a placed pod", pod=pod.key, reason=str(error))
+            self._queue.done(pod.uid)
+            return
+        # 4. The rest is waiting for the API server: it happens beside the next decisions.
+        with ExitStack() as undo:
+            undo.callback(self._cache.forget, pod.uid)
+            self._bindings.start(
+                Placement(
+                    queued=queued,
+                    pod=assumed,
+                    node=decision.node,
+                    profile=pod.scheduler_name,
+                    revision=decision.revision,
+                    started_at=started_at,
+                )
+            )
+            undo.pop_all()  # handed over: forgetting is the binding cycle's duty now
+
+    def _not_placed(
+        self, queued: QueuedPod, rejection: Rejection, scheduler: Scheduler, started_at: float
+    ) -> None:
+        self._outcomes.not_placed(
+            queued,
+            rejection,
+            profile=queued.pod.scheduler_name,
+            revision=scheduler.bundle.revision,
+            started_at=started_at,
+        )
+
+
+def _rejection(decision: Decision, pod: Pod) -> Rejection:
+    if decision.is_error:
+        return Rejection(decision.message(), is_error=True)
+    # A nomination that did not help is cleared, so that others do not keep the room free.
+    nominated = "" if pod.nominated_node_name else None
+    return Rejection(
+        decision.message(),
+        is_error=False,
+        rejectors=decision.diagnosis.rejectors,
+        nominated_node=nominated,
+    )

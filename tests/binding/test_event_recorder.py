@@ -1,0 +1,226 @@
+"""Events have kube-scheduler's form; repeats are counted, floods are bounded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.event_recorder import (
+    REVISION_ANNOTATION,
+    EventRecorder,
+    pod_reference,
+    truncate_note,
+)
+from engine.kube.client import ApiClient
+from engine.lib.clock import VirtualClock
+from engine.telemetry.metrics import Metrics
+from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
+from tests.builders import make_pod
+
+
+class Bench:
+    def __init__(self, api: ScriptedApi, client: ApiClient) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.metrics = Metrics(CollectorRegistry())
+        self.is_busy = False
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy, capacity=8)
+        self.recorder = EventRecorder(
+            client,
+            self.writer,
+            clock=self.clock,
+            metrics=self.metrics,
+            instance="host-1",
+            sleep=self._sleep,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def fail(self, note: str = "0/1 nodes are available: 1 Too many pods.", **words: Any) -> None:
+        self.recorder.record(
+            pod_reference(make_pod("web", uid="u1")),
+            kind="Warning",
+            reason="FailedScheduling",
+            action="Scheduling",
+            note=note,
+            controller="default-scheduler",
+            revision="abc123",
+            **words,
+        )
+
+    def dropped(self, cause: str) -> float:
+        name = "starsched_events_dropped_total"
+        return self.metrics.registry.get_sample_value(name, {"cause": cause}) or 0.0
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with ScriptedApi() as api, api.client() as client:
+        bench = Bench(api, client)
+        task = asyncio.ensure_future(bench.writer.run())
+        yield bench
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  # the condition is on the server's side
+            await asyncio.sleep(0.005)
+
+
+async def test_an_event_has_kube_schedulers_form_and_the_revision(bench: Bench) -> None:
+    bench.fail()
+    assert await bench.writer.flush(5) == 0
+    (event,) = bench.api.events.values()
+    assert event["metadata"]["namespace"] == "default"
+    assert event["metadata"]["name"].startswith("web.")
+    assert event["metadata"]["annotations"] == {REVISION_ANNOTATION: "abc123"}
+    assert event["eventTime"] == "2023-11-14T22:13:20.000000Z"
+    assert event["note"] == "0/1 nodes are available: 1 Too many pods."
+    want = {
+        "type": "Warning",
+        "reason": "FailedScheduling",
+        "action": "Scheduling",
+        "reportingController": "default-scheduler",
+        "reportingInstance": "default-scheduler-host-1",
+    }
+    assert {key: event[key] for key in want} == want
+    assert event["regarding"]["uid"] == "u1"
+
+
+async def test_repeats_become_a_series_of_one_event(bench: Bench) -> None:
+    for _ in range(3):
+        bench.fail()
+        await eventually(lambda: not len(bench.writer) and not bench.writer.in_flight)
+    (event,) = bench.api.events.values()
+    assert event["series"]["count"] == 2  # the third is counted, and written with a later one
+    bench.clock.advance(61)
+    bench.fail()
+    await bench.writer.flush(5)
+    assert event["series"]["count"] == 4
+    assert len(bench.api.events) == 1
+
+
+async def test_another_text_is_another_event(bench: Bench) -> None:
+    bench.fail("one")
+    bench.fail("two")
+    await bench.writer.flush(5)
+    assert sorted(event["note"] for event in bench.api.events.values()) == ["one", "two"]
+
+
+async def test_after_six_quiet_minutes_a_repeat_is_a_new_event(bench: Bench) -> None:
+    bench.fail()
+    bench.clock.advance(361)
+    bench.fail()
+    await bench.writer.flush(5)
+    assert len(bench.api.events) == 2
+
+
+async def test_an_event_that_expired_on_the_server_is_created_again(bench: Bench) -> None:
+    bench.fail()
+    await eventually(lambda: len(bench.api.events) == 1)
+    await eventually(lambda: not bench.writer.in_flight)
+    bench.api.events.clear()
+    bench.fail()
+    await eventually(lambda: len(bench.api.events) == 1)
+
+
+async def test_events_wait_while_bindings_are_in_flight_but_not_for_ever(bench: Bench) -> None:
+    bench.is_busy = True
+    bench.fail()
+    await asyncio.sleep(0.1)
+    assert bench.api.requests == []
+    bench.clock.advance(11)
+    await eventually(lambda: len(bench.api.events) == 1)
+
+
+async def test_a_full_queue_drops_and_counts(bench: Bench) -> None:
+    bench.is_busy = True
+    for i in range(12):
+        bench.fail(f"note {i}")
+    assert bench.dropped("full") == 4
+    bench.is_busy = False
+    await bench.writer.flush(5)
+    assert len(bench.api.events) == 8
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([Refuse(500), Refuse(429, retry_after="1")], id="errors that pass"),
+        pytest.param([Lose(after=True)], id="lost answer after it was written"),
+        pytest.param([Lose(after=False)], id="lost answer before it was written"),
+    ],
+)
+async def test_an_event_is_written_once_despite_errors(bench: Bench, steps: list[Any]) -> None:
+    bench.api.script["event"] = steps
+    bench.fail()
+    assert await bench.writer.flush(5) == 0
+    assert len(bench.api.events) == 1
+    assert bench.dropped("failed") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        pytest.param(403, "rejected", id="namespace is terminating"),
+        pytest.param(404, "rejected", id="namespace is gone"),
+        pytest.param(422, "rejected", id="the server does not like it"),
+        pytest.param(500, "failed", id="down for too long"),
+    ],
+)
+async def test_what_cannot_be_written_is_dropped_and_counted(
+    bench: Bench, status: int, cause: str
+) -> None:
+    bench.api.script["event"] = [Refuse(status)] * 10
+    bench.fail()
+    await bench.writer.flush(5)
+    assert bench.dropped(cause) == 1
+
+
+async def test_flushing_ends_in_time_and_tells_what_is_left(bench: Bench) -> None:
+    bench.is_busy = True
+    bench.api.script["event"] = [Refuse(500)] * 100
+
+    async def for_ever(_seconds: float) -> None:
+        await asyncio.sleep(60)
+
+    bench.recorder._sleep = for_ever
+    bench.fail()
+    assert await bench.writer.flush(0.1) == 1
+
+
+@pytest.mark.parametrize(
+    ("note", "want_bytes"),
+    [
+        pytest.param("x" * 1024, 1024, id="just fits"),
+        pytest.param("x" * 1025, 1024, id="one too many"),
+        pytest.param("é" * 600, 1024, id="two bytes a character"),
+        pytest.param("x" + "é" * 600, 1023, id="a character is never split"),
+    ],
+)
+def test_a_note_is_cut_to_1024_bytes(note: str, want_bytes: int) -> None:
+    got = truncate_note(note)
+    assert len(got.encode()) == want_bytes
+    assert got == note or got.endswith(" ...")
+
+
+async def test_a_long_pod_name_still_makes_a_valid_event_name(bench: Bench) -> None:
+    bench.recorder.record(
+        pod_reference(make_pod("a" * 253, uid="u2")),
+        kind="Normal",
+        reason="Scheduled",
+        action="Binding",
+        note="x",
+        controller="c" * 200,
+        repeats=False,
+    )
+    await bench.writer.flush(5)
+    (event,) = bench.api.events.values()
+    assert len(event["metadata"]["name"]) <= 253
+    assert len(event["reportingInstance"]) <= 128

@@ -1,0 +1,135 @@
+"""The PodScheduled condition is written when it changes, and only then."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.pod_status import PodStatusUpdater
+from engine.kube.client import ApiClient
+from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
+from engine.telemetry.metrics import Metrics
+from tests.binding.scripted_api import Refuse, ScriptedApi
+from tests.builders import make_pod
+
+
+class Bench:
+    def __init__(self, api: ScriptedApi, client: ApiClient) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.metrics = Metrics(CollectorRegistry())
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
+        self.status = PodStatusUpdater(
+            client, self.writer, clock=self.clock, metrics=self.metrics, sleep=self._sleep
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @property
+    def patches(self) -> list[dict[str, Any]]:
+        return [r.body or {} for r in self.api.requests if r.method == "PATCH"]
+
+    async def report(self, pod: Pod, message: str = "no room", **words: Any) -> None:
+        self.status.report(pod, reason="Unschedulable", message=message, **words)
+        assert await self.writer.flush(5) == 0
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    async with ScriptedApi() as api, api.client() as client:
+        bench = Bench(api, client)
+        api.add_pod("web", "u1")
+        task = asyncio.ensure_future(bench.writer.run())
+        yield bench
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def web(**words: Any) -> Pod:
+    return make_pod("web", uid="u1", **words)
+
+
+def condition(reason: str, message: str) -> dict[str, Any]:
+    said = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"conditions": [said]}
+
+
+async def test_the_condition_is_a_strategic_patch_with_the_uid(bench: Bench) -> None:
+    await bench.report(web())
+    (patch,) = bench.patches
+    assert patch["metadata"] == {"uid": "u1"}
+    (said,) = patch["status"]["conditions"]
+    assert said["type"] == "PodScheduled"
+    assert said["status"] == "False"
+    assert said["reason"] == "Unschedulable"
+    assert said["message"] == "no room"
+    assert said["lastTransitionTime"] == "2023-11-14T22:13:20Z"
+
+
+async def test_the_same_words_are_not_written_twice(bench: Bench) -> None:
+    await bench.report(web())
+    await bench.report(web())
+    assert len(bench.patches) == 1
+    await bench.report(web(), "still no room")
+    assert len(bench.patches) == 2
+
+
+async def test_what_the_pod_says_already_is_not_written(bench: Bench) -> None:
+    """After a restart nothing is remembered; the pod itself tells."""
+    await bench.report(web(status=condition("Unschedulable", "no room")))
+    assert bench.patches == []
+
+
+async def test_a_change_of_words_is_no_transition(bench: Bench) -> None:
+    await bench.report(web(status=condition("Unschedulable", "other words")))
+    (patch,) = bench.patches
+    assert "lastTransitionTime" not in patch["status"]["conditions"][0]
+
+
+async def test_a_long_message_is_not_cut(bench: Bench) -> None:
+    await bench.report(web(), "x" * 5000)
+    assert len(bench.patches[0]["status"]["conditions"][0]["message"]) == 5000
+
+
+async def test_the_nomination_is_set_and_cleared(bench: Bench) -> None:
+    await bench.report(web(), nominated_node="node-1")
+    assert bench.patches[0]["status"]["nominatedNodeName"] == "node-1"
+    await bench.report(web(nominated="node-1"), nominated_node="")
+    assert bench.patches[1]["status"]["nominatedNodeName"] is None
+
+
+async def test_a_binding_supersedes_a_patch_that_waits(bench: Bench) -> None:
+    bench.status.report(web(), reason="Unschedulable", message="no room")
+    bench.status.forget("u1")
+    await bench.writer.flush(5)
+    assert bench.patches == []
+
+
+async def test_newer_words_replace_those_that_wait(bench: Bench) -> None:
+    bench.status.report(web(), reason="Unschedulable", message="old")
+    bench.status.report(web(), reason="Unschedulable", message="new")
+    await bench.writer.flush(5)
+    (patch,) = bench.patches
+    assert patch["status"]["conditions"][0]["message"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("steps", "result"),
+    [
+        pytest.param([Refuse(500), Refuse(429)], "written", id="errors that pass"),
+        pytest.param([Refuse(409, "Conflict")], "written", id="changed meanwhile"),
+        pytest.param([Refuse(409, "Conflict")] * 9, "gone", id="another pod of that name"),
+        pytest.param([Refuse(404, "NotFound")], "gone", id="deleted"),
+        pytest.param([Refuse(403, "Forbidden")], "failed", id="forbidden"),
+    ],
+)
+async def test_errors_end_as_they_should(bench: Bench, steps: list[Any], result: str) -> None:
+    bench.api.script["status"] = steps
+    await bench.report(web())
+    name = "starsched_pod_status_patches_total"
+    assert bench.metrics.registry.get_sample_value(name, {"result": result}) == 1
