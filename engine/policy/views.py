@@ -184,8 +184,7 @@ def _pod_affinity(affinity: api.PodAffinity | None) -> dict[str, Any] | None:
     return {
         "required": [_pod_term(t) for t in affinity.required],
         "preferred": [
-            {"weight": p.weight, "term": _pod_term(p.pod_affinity_term)}
-            for p in affinity.preferred
+            {"weight": p.weight, "term": _pod_term(p.pod_affinity_term)} for p in affinity.preferred
         ],
     }
 
@@ -273,7 +272,9 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "labels": _pod("dict[str, str]", "its labels", lambda p: p.labels),
     "annotations": _pod("dict[str, str]", "its annotations", lambda p: p.annotations),
     "owner": _pod("Owner?", "the controller that made it, or None", _owner),
-    "created_at": _pod("int", "creation time, seconds since the epoch", lambda p: int(p.created_at)),
+    "created_at": _pod(
+        "int", "creation time, seconds since the epoch", lambda p: int(p.created_at)
+    ),
     "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
     "priority": _pod("int", "its priority; 0 if not given", lambda p: p.priority),
     "priority_class_name": _pod(
@@ -430,9 +431,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         is_placed=True,
     ),
     "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, is_placed=True),
-    "used_ports": _node(
-        "list[HostPort]", "host ports in use on it", _used_ports, is_placed=True
-    ),
+    "used_ports": _node("list[HostPort]", "host ports in use on it", _used_ports, is_placed=True),
     "manifest": _node(
         "dict[str, any]",
         "the whole object as the API sent it; costs reuse",

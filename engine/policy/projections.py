@@ -1,0 +1,132 @@
+"""Projections: the part of a pod, node or cluster that a hook reads, as canonical JSON.
+
+Owns turning objects into the text that a hook is given. Two objects with the same projection are
+the same to the hook, so its answer for one is its answer for the other: that is what every reuse
+in `verdicts` rests on. A hook gets nothing beyond its projection; a field that the analysis missed
+is therefore a loud error in the hook, never a stale answer.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.caching.snapshot import Snapshot
+from engine.policy.views import VIEWS, ClusterFacts, ViewField
+
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
+_PATH = re.compile(r"^(?P<field>\w+)\[(?P<key>.*)\]$", re.DOTALL)
+
+EVERYTHING = "*"
+
+
+class Projector:
+    """Turns objects of one view into the JSON of a fixed set of their fields.
+
+    *paths* are those of `analysis.Reads`: `labels` is the whole field, `labels[disk]` one key of
+    it, `*` everything but the manifest. Cost: one extraction per field and one encoding.
+    """
+
+    def __init__(self, view: str, paths: Iterable[str]) -> None:
+        fields = VIEWS[view]
+        keys: dict[str, set[str] | None] = {}
+        for path in paths:
+            if path == EVERYTHING:
+                keys.update({name: None for name in fields if name != "manifest"})
+                continue
+            match = _PATH.match(path)
+            if match is None:
+                keys[path] = None
+            elif (narrowed := keys.setdefault(match["field"], set())) is not None:
+                narrowed.add(match["key"])
+        self.paths = frozenset(paths)
+        self.is_shared = any(fields[name].is_shared for name in keys)
+        self.is_placed = any(fields[name].is_placed for name in keys)
+        self._parts: list[tuple[str, ViewField, tuple[str, ...] | None]] = [
+            (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
+            for name, wanted in sorted(keys.items())
+        ]
+
+    def project(self, item: Any, facts: ClusterFacts) -> bytes:
+        """The JSON object of this projector's fields of *item*, keys sorted."""
+        values = {}
+        for name, field, wanted in self._parts:
+            value = field.extract(item, facts)
+            if wanted is not None:
+                value = {key: value[key] for key in wanted if key in value}
+            values[name] = value
+        return _encode(values)
+
+
+class NodeColumn:
+    """The projection of every node for one set of fields, as small integers by slot.
+
+    `ids[slot]` indexes `values`; -1 where the slot has no node. Ids stay valid until `compact`
+    renumbers them, which happens when dead projections outnumber the living ones by far.
+    """
+
+    def __init__(self, projector: Projector) -> None:
+        self.projector = projector
+        self.ids: NDArray[np.int32] = np.empty(0, np.int32)
+        self.values: list[bytes] = []
+        self._index: dict[bytes, int] = {}
+        self._snapshot: Snapshot | None = None
+        self._generation = -1
+        self._image_generation = -1
+        self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Bring `ids` up to *snapshot*; cost grows with the nodes changed since the last time."""
+        shared_changed = (
+            self.projector.is_shared and snapshot.image_generation != self._image_generation
+        )
+        if snapshot is not self._snapshot or shared_changed:
+            changed = None
+        elif snapshot.generation == self._generation:
+            return
+        else:
+            changed = snapshot.changed_since(self._generation)
+        infos = snapshot.infos
+        if len(self.ids) < len(infos):
+            grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
+            grown[: len(self.ids)] = self.ids
+            self.ids = grown
+        if changed is None:
+            self.ids[:] = -1
+            changed = range(len(infos))
+        project, index, values = self.projector.project, self._index, self.values
+        for slot in changed:
+            info = infos[slot]
+            if info is None or info.node is None:
+                self.ids[slot] = -1
+                continue
+            value = project(info, snapshot)
+            known = index.get(value)
+            if known is None:
+                known = index[value] = len(values)
+                values.append(value)
+            self.ids[slot] = known
+        self._snapshot = snapshot
+        self._generation = snapshot.generation
+        self._image_generation = snapshot.image_generation
+
+    def compact(self) -> NDArray[np.int64] | None:
+        """Drop projections that no node has, if that is worth it.
+
+        Returns the old ids in their new order, for tables to follow, or None if nothing changed.
+        Dead projections are kept for a while on purpose: a node that loses a pod returns to a
+        projection that it had before.
+        """
+        living = np.unique(self.ids[self.ids >= 0]).astype(np.int64)
+        if len(self.values) <= max(4096, 4 * len(living)):
+            return None
+        renumbered = np.full(len(self.values) + 1, -1, np.int32)
+        renumbered[living] = np.arange(len(living), dtype=np.int32)
+        self.ids = renumbered[self.ids]  # -1 picks the extra last entry, which is -1
+        self.values = [self.values[i] for i in living]
+        self._index = {value: i for i, value in enumerate(self.values)}
+        self.epoch += 1
+        return living

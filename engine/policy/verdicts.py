@@ -1,0 +1,255 @@
+"""Verdict tables: what hooks answered, kept by what they were given.
+
+Owns the memo. A hook is a function of its projections (see `projections`), so an answer is found
+by the pod's projection (which picks a table) and the node's (which picks an entry). Tables are
+numpy arrays, so the verdicts of all nodes are one gather. Everything here is bounded: old tables
+are dropped first, and dead node projections are compacted away.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.framework.status import Code, Status
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure
+from engine.policy.projections import NodeColumn
+
+# Codes in a filter's table. Positive ones index `Reasons`.
+FITS: Final = 0
+UNKNOWN: Final = -1
+FAILED: Final = -2
+
+# Sentinels in a score's table, below every score that a hook may return.
+_INT64_MIN: Final = -(2**63)
+SCORE_UNKNOWN: Final = _INT64_MIN
+SCORE_FAILED: Final = _INT64_MIN + 1
+SCORE_NONE: Final = _INT64_MIN + 2
+
+# Failures that the same input need not repeat: they are answered again when asked again.
+_TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
+
+
+class Reasons:
+    """Rejections interned as small positive integers: (policy, code, reasons) to int and back.
+
+    `mapping` returned by `codes_of` lets one array of codes stand for all nodes.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[Status, int] = {}
+        self._statuses: list[Status] = [Status(Code.SUCCESS)]
+
+    def intern(self, status: Status) -> int:
+        """The code of *status*, at least 1."""
+        known = self._ids.get(status)
+        if known is None:
+            known = self._ids[status] = len(self._statuses)
+            self._statuses.append(status)
+        return known
+
+    def status(self, code: int) -> Status:
+        """The rejection that *code* stands for."""
+        return self._statuses[code]
+
+    def __len__(self) -> int:
+        return len(self._statuses)
+
+
+class Table:
+    """Verdicts of one hook for one pod projection, by node projection id.
+
+    `codes` has the dtype and the unknown value of its kind; `failures` holds the failure of each
+    entry whose code says that it failed.
+    """
+
+    __slots__ = ("codes", "epoch", "extra", "failures", "hook", "instance", "is_score", "pod")
+
+    def __init__(self, instance: int, hook: str, pod: bytes, extra: bytes) -> None:
+        self.instance = instance
+        self.hook = hook
+        self.pod = pod
+        self.extra = extra
+        self.is_score = hook == "score"
+        self.codes: NDArray[Any] = self._blank(64)
+        self.failures: dict[int, PolicyFailure] = {}
+        self.epoch = 0
+
+    def _blank(self, size: int) -> NDArray[Any]:
+        if self.is_score:
+            return np.full(size, SCORE_UNKNOWN, np.int64)
+        return np.full(size, UNKNOWN, np.int32)
+
+    def reserve(self, size: int) -> None:
+        """Make room for ids below *size*; new entries are unknown."""
+        if size > len(self.codes):
+            grown = self._blank(max(size, 2 * len(self.codes)))
+            grown[: len(self.codes)] = self.codes
+            self.codes = grown
+
+    def unknown_of(self, ids: NDArray[np.int32]) -> NDArray[Any]:
+        """The distinct ids among *ids* that have no verdict yet."""
+        codes = self.codes[ids]
+        missing = ids[codes == (SCORE_UNKNOWN if self.is_score else UNKNOWN)]
+        return np.unique(missing) if len(missing) > 1 else missing
+
+    def follow(self, living: NDArray[np.int64], epoch: int) -> None:
+        """Renumber after a compaction of the column."""
+        self.reserve(int(living[-1]) + 1 if len(living) else 0)
+        self.codes = self.codes[living].copy() if len(living) else self._blank(64)
+        new_id = {int(old): new for new, old in enumerate(living)}
+        self.failures = {new_id[i]: f for i, f in self.failures.items() if i in new_id}
+        self.epoch = epoch
+
+
+class VerdictMemo:
+    """All tables of one bundle revision, with the batch that fills what they miss.
+
+    Args:
+        evaluator: Where unanswered questions go.
+        policy_names: By instance, for the statuses.
+        capacity_bytes: Bound on the memory of all tables together.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        policy_names: Sequence[str],
+        *,
+        capacity_bytes: int = 64 << 20,
+        single_capacity: int = 16_384,
+    ) -> None:
+        self.reasons = Reasons()
+        self._evaluator = evaluator
+        self._policy_names = policy_names
+        self._capacity_bytes = capacity_bytes
+        self._single_capacity = single_capacity
+        self._tables: OrderedDict[tuple[int, str, bytes, bytes, int], Table] = OrderedDict()
+        self._bytes = 0
+        self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
+        self.asked = 0  # entries evaluated
+        self.round_trips = 0
+        self.answered = 0  # verdicts given out, evaluated or not
+
+    # --- per pod ---------------------------------------------------------------------------
+
+    def single(self, instance: int, hook: str, pod: bytes, extra: bytes = b"{}") -> Any:
+        """The verdict of a per-pod hook, or a `PolicyFailure`."""
+        return self.singles([(instance, hook, pod, extra)])[0]
+
+    def singles(self, questions: Sequence[tuple[int, str, bytes, bytes]]) -> list[Any]:
+        """The verdicts of per-pod hooks, those not known in one round trip."""
+        known = self._singles
+        missing = [q for q in dict.fromkeys(questions) if q not in known]
+        fresh: dict[tuple[int, str, bytes, bytes], Any] = {}
+        if missing:
+            answers = self.evaluate([Call(i, h, p, None, x) for i, h, p, x in missing])
+            for question, answer in zip(missing, answers, strict=True):
+                fresh[question] = answer[0]
+                if not (isinstance(answer[0], PolicyFailure) and answer[0].kind in _TRANSIENT):
+                    known[question] = answer[0]
+        result = []
+        for question in questions:
+            if question in known:
+                known.move_to_end(question)
+                result.append(known[question])
+            else:
+                result.append(fresh[question])
+        while len(known) > self._single_capacity:
+            known.popitem(last=False)
+        self.answered += len(questions)
+        return result
+
+    # --- per node --------------------------------------------------------------------------
+
+    def table(
+        self, column: NodeColumn, instance: int, hook: str, pod: bytes, extra: bytes = b"{}"
+    ) -> Table:
+        """The table of *hook* for this pod projection over *column*, made if it is new."""
+        key = (instance, hook, pod, extra, id(column))
+        table = self._tables.get(key)
+        if table is None:
+            table = self._tables[key] = Table(instance, hook, pod, extra)
+            table.epoch = column.epoch
+            self._bytes += table.codes.nbytes
+            self._evict()
+        else:
+            self._tables.move_to_end(key)
+        before = table.codes.nbytes
+        table.reserve(len(column.values))
+        self._bytes += table.codes.nbytes - before
+        return table
+
+    def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
+        """Evaluate what the tables miss for the given node projection ids, in one round trip."""
+        calls: list[Call] = []
+        targets: list[tuple[Table, NDArray[Any]]] = []
+        for table, column, ids in wants:
+            missing = table.unknown_of(ids)
+            if len(missing):
+                nodes = [column.values[i] for i in missing]
+                calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
+                targets.append((table, missing))
+        if not calls:
+            return
+        for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
+            self._store(table, missing, answer)
+
+    def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
+        policy = self._policy_names[table.instance]
+        for i, verdict in zip(ids.tolist(), answer, strict=True):
+            if isinstance(verdict, PolicyFailure):
+                table.codes[i] = SCORE_FAILED if table.is_score else FAILED
+                table.failures[i] = verdict
+            elif table.is_score:
+                table.codes[i] = SCORE_NONE if verdict is None else verdict
+            elif verdict is None:
+                table.codes[i] = FITS
+            else:
+                kind, reasons = verdict
+                code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
+                table.codes[i] = self.reasons.intern(Status(code, tuple(reasons), policy))
+
+    def forget_transient(self, table: Table) -> None:
+        """Make the failures that may not happen again unknown, once they have been reported."""
+        gone = [i for i, failure in table.failures.items() if failure.kind in _TRANSIENT]
+        for i in gone:
+            del table.failures[i]
+            table.codes[i] = SCORE_UNKNOWN if table.is_score else UNKNOWN
+
+    def evaluate(self, calls: Sequence[Call]) -> list[Any]:
+        """Ask the evaluator, past the memo: one list of verdicts per call."""
+        self.round_trips += 1
+        self.asked += sum(1 if call.nodes is None else len(call.nodes) for call in calls)
+        return list(self._evaluator.evaluate(calls))
+
+    # --- bounds ----------------------------------------------------------------------------
+
+    def compact(self, column: NodeColumn) -> bool:
+        """Compact *column* and let its tables follow. True if ids were renumbered."""
+        living = column.compact()
+        if living is None:
+            return False
+        for key, table in self._tables.items():
+            if key[4] == id(column):
+                self._bytes -= table.codes.nbytes
+                table.follow(living, column.epoch)
+                self._bytes += table.codes.nbytes
+        return True
+
+    def _evict(self) -> None:
+        while self._bytes > self._capacity_bytes and len(self._tables) > 1:
+            _, table = self._tables.popitem(last=False)
+            self._bytes -= table.codes.nbytes
+
+    @property
+    def table_count(self) -> int:
+        """How many tables are held."""
+        return len(self._tables)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all tables together."""
+        return self._bytes

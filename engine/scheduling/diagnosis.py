@@ -1,0 +1,62 @@
+"""Why a pod fits nowhere, in kube-scheduler's words.
+
+Owns counting reasons over nodes and the text of the event and the condition. Reasons come from
+policies; nothing here decides.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.framework.status import Code, Status
+
+NO_NODES = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What kept a pod from every node.
+
+    `pre_filter` is set when a pre-filter rejected the pod before any node was looked at.
+    `rejections` counts nodes by the status of the first policy that rejected them.
+    `post_filter` is what preemption had to say, if it was asked.
+    """
+
+    node_count: int
+    pre_filter: Status | None = None
+    rejections: Mapping[Status, int] = field(default_factory=dict)
+    post_filter: str = ""
+
+    @property
+    def rejectors(self) -> frozenset[str]:
+        """The policies that rejected the pod or one of the nodes."""
+        names = {status.plugin for status in self.rejections}
+        if self.pre_filter is not None:
+            names.add(self.pre_filter.plugin)
+        return frozenset(names)
+
+    @property
+    def is_resolvable(self) -> bool:
+        """True if removing pods could help on at least one node."""
+        return any(status.code is Code.UNSCHEDULABLE for status in self.rejections)
+
+    def message(self) -> str:
+        """The text of the event, as kube-scheduler's FitError.
+
+        Entries are sorted as strings: `10 Insufficient cpu` comes before `2 Too many pods`. A
+        node with several reasons counts once for each.
+        """
+        if self.node_count == 0:
+            return NO_NODES
+        text = f"0/{self.node_count} nodes are available:"
+        if self.pre_filter is not None:
+            text += f" {self.pre_filter.message}."
+        elif self.rejections:
+            counted: Counter[str] = Counter()
+            for status, nodes in self.rejections.items():
+                for reason in status.reasons:
+                    counted[reason] += nodes
+            entries = sorted(f"{nodes} {reason}" for reason, nodes in counted.items())
+            if entries:
+                text += f" {', '.join(entries)}."
+        return f"{text} {self.post_filter}" if self.post_filter else text

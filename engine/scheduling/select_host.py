@@ -1,0 +1,33 @@
+"""Which of the best nodes is taken: repeatable, and fair over many pods.
+
+Owns ties only. The default order among equals is a hash of the pod's uid and the node's name, so
+the same pod on the same cluster always goes to the same node, and many pods spread evenly.
+"""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def name_hash(name: str) -> int:
+    """A 64-bit hash of *name* that is the same in every process and on every machine."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def tie_order(uid: str, name_hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The rank of each node for the pod *uid*: smaller goes first.
+
+    *name_hashes* are `name_hash` of the node names. Mixing is splitmix64's finaliser, whose
+    output for different pods is independent enough that equal nodes share pods evenly.
+    """
+    with np.errstate(over="ignore"):
+        mixed = name_hashes ^ (np.uint64(name_hash(uid)) * _GOLDEN)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
+        result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return result
