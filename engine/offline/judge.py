@@ -46,7 +46,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_plain(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 
 

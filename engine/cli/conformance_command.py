@@ -1,0 +1,145 @@
+"""`starsched conformance`: our answers beside kube-scheduler's recorded ones."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from engine.offline.conformance import (
+    Agreement,
+    Examiner,
+    Outcome,
+    Scenario,
+    ScenarioError,
+    read_scenarios,
+)
+
+
+@click.command("conformance", short_help="Compare our answers with kube-scheduler's.")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE...",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print the outcome.",
+)
+def conformance_command(files: tuple[Path, ...], output: str) -> None:
+    """Judge every incoming pod of recorded scenarios with the shipped policies.
+
+    Each FILE holds one scenario a line: nodes, placed pods, other objects, an optional
+    KubeSchedulerConfiguration, incoming pods and what kube-scheduler answered for each. Every
+    difference is printed. An answer that needs a plugin that is not shipped is unsupported. The
+    last line counts the answers.
+
+    \b
+    Exit codes: 0 no answer differs, 1 some do, 2 the command cannot run.
+
+    \b
+    Examples:
+      starsched conformance recorded/resources.jsonl
+      starsched conformance recorded/*.jsonl --output json
+    """
+    try:
+        scenarios = {path: list(read_scenarios(path)) for path in files}
+    except (ScenarioError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    outcomes = _examine(scenarios)
+    every = [outcome for found in outcomes.values() for outcome in found]
+    counts = Counter(outcome.agreement for outcome in every)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(_plain(outcomes))).decode())
+    else:
+        for path, found in outcomes.items():
+            _print(path, found)
+        click.echo(_summary(counts))
+    raise SystemExit(1 if counts[Agreement.DIFFERS] else 0)
+
+
+def _examine(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
+    examiner = Examiner()
+    # On stderr, so that what is printed can be kept; silent where nobody watches.
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    outcomes: dict[Path, list[Outcome]] = {}
+    with progress:
+        for path, found in scenarios.items():
+            bar = progress.add_task(path.name, total=sum(len(s.incoming) for s in found))
+            outcomes[path] = []
+            for scenario in found:
+                outcomes[path] += examiner.examine(scenario)
+                progress.advance(bar, len(scenario.incoming))
+    return outcomes
+
+
+def _print(path: Path, outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.agreement is Agreement.DIFFERS:
+            click.echo(f"{path.name} {outcome.scenario} {outcome.pod}")
+            for difference in outcome.differences:
+                click.echo(f"  {difference}")
+    counts = Counter(outcome.agreement for outcome in outcomes)
+    text = f"{path.name}: {_counted(counts)}"
+    missing = Counter(plugin for outcome in outcomes for plugin in outcome.missing)
+    if missing:
+        named = ", ".join(f"{plugin} ({n})" for plugin, n in sorted(missing.items()))
+        text += f"; not shipped: {named}"
+    click.echo(text)
+
+
+def _counted(counts: Counter[Agreement]) -> str:
+    return (
+        f"{counts[Agreement.MATCHED]} matched, {counts[Agreement.DIFFERS]} differ, "
+        f"{counts[Agreement.UNSUPPORTED]} unsupported"
+    )
+
+
+def _summary(counts: Counter[Agreement]) -> str:
+    return f"answers: {_counted(counts)}"
+
+
+def _plain(outcomes: dict[Path, list[Outcome]]) -> dict[str, Any]:
+    files = []
+    total: Counter[Agreement] = Counter()
+    for path, found in outcomes.items():
+        counts = Counter(outcome.agreement for outcome in found)
+        total += counts
+        files.append(
+            {
+                "file": str(path),
+                **_plain_counts(counts),
+                "missing": dict(sorted(Counter(p for o in found for p in o.missing).items())),
+                "differences": [
+                    {"scenario": o.scenario, "pod": o.pod, "differences": list(o.differences)}
+                    for o in found
+                    if o.agreement is Agreement.DIFFERS
+                ],
+            }
+        )
+    return {"files": files, **_plain_counts(total)}
+
+
+def _plain_counts(counts: Counter[Agreement]) -> dict[str, int]:
+    return {
+        "matched": counts[Agreement.MATCHED],
+        "differ": counts[Agreement.DIFFERS],
+        "unsupported": counts[Agreement.UNSUPPORTED],
+    }

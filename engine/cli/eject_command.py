@@ -1,0 +1,65 @@
+"""`starsched eject`: a built-in policy's text, to start one's own from."""
+
+import difflib
+from pathlib import Path
+
+import click
+
+from engine.policy.builtin import builtin_files
+
+_PREFIX = "@kubernetes/"
+
+
+@click.command("eject", short_help="Print a built-in policy to start from.")
+@click.argument("name")
+@click.option("--with-test", is_flag=True, help="Also its test file.")
+@click.option(
+    "--to",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the files there instead of printing them; existing files are left alone.",
+)
+def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
+    """Print the built-in policy NAME, as plugin (NodeResourcesFit) or file (node_resources_fit).
+
+    A file of that name among your policies replaces the built-in, its tests included.
+
+    \b
+    Examples:
+      starsched eject NodeResourcesFit > policies/node_resources_fit.star
+      starsched eject NodeResourcesFit --with-test --to policies/
+    """
+    shipped = {
+        path.removeprefix(_PREFIX): text
+        for path, text in builtin_files().items()
+        if path.startswith(_PREFIX)
+    }
+    stem = _stem(name)
+    if f"{stem}.star" not in shipped or stem.endswith("_test"):
+        known = sorted(
+            path.removesuffix(".star") for path in shipped if not path.endswith("_test.star")
+        )
+        close = difflib.get_close_matches(stem, known, 1)
+        hint = f"did you mean `{close[0]}`?" if close else f"want one of {', '.join(known)}"
+        raise click.UsageError(f"no built-in policy `{name}`\nhint: {hint}")
+    wanted = [f"{stem}.star"] + ([f"{stem}_test.star"] if with_test else [])
+    wanted = [path for path in wanted if path in shipped]
+    if directory is None:
+        click.echo("\n".join(shipped[path] for path in wanted), nl=False)
+        return
+    present = [path for path in wanted if (directory / path).exists()]
+    if present:
+        raise click.UsageError(f"{directory / present[0]}: exists already")
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in wanted:
+        (directory / path).write_text(shipped[path], encoding="utf-8")
+        click.echo(f"wrote {directory / path}")
+
+
+def _stem(name: str) -> str:
+    """The file's stem for a plugin's or a file's name: `NodeName`, `node_name.star`: `node_name`."""
+    text = name.removesuffix(".star")
+    return "".join(
+        f"_{letter.lower()}" if letter.isupper() and i else letter.lower()
+        for i, letter in enumerate(text)
+    )

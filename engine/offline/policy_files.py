@@ -1,0 +1,96 @@
+"""Policy files on disk, read the way the ConfigMap's keys are.
+
+Owns finding the files that a path means. A directory is one set of files, like one ConfigMap: its
+own `*.star`, `*.yaml` and `*.yml`, not those of the directories inside it, which are sets of their
+own. Understanding the files is `policy.bundle`'s.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_STARLARK: Final = ".star"
+_DOCUMENTS: Final = (".yaml", ".yml")
+TEST_SUFFIX: Final = "_test.star"
+
+
+class PolicyFilesError(ValueError):
+    """A path that cannot be read as policy files; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFiles:
+    """The files of one directory.
+
+    Attributes:
+        directory: Where they are, as the caller wrote it.
+        texts: File name to text: what a bundle is built from.
+        selected: The names that the caller asked about; files beside them are there to be loaded.
+    """
+
+    directory: Path
+    texts: Mapping[str, str]
+    selected: frozenset[str]
+
+    def shown(self, module: str) -> str:
+        """*module* as a path that can be opened from here; shipped modules stay as they are."""
+        return str(self.directory / module) if module in self.texts else module
+
+
+def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
+    """The sets of files that *paths* (files or directories) mean, in order, each directory once.
+
+    Directories are searched to the bottom. Raises `PolicyFilesError` for a path that does not
+    exist, has another suffix, is not UTF-8 text, or a directory without policy files.
+    """
+    wanted: dict[Path, set[str]] = {}
+    for path in paths:
+        if path.is_dir():
+            found = list(_directories(path))
+            if not found:
+                raise PolicyFilesError(f"{path}: want a directory with `*.star` files, found none")
+            for directory in found:
+                wanted.setdefault(directory, set()).update(_names(directory))
+        elif not path.exists():
+            raise PolicyFilesError(f"{path}: no such file or directory")
+        elif path.suffix != _STARLARK and path.suffix not in _DOCUMENTS:
+            raise PolicyFilesError(f"{path}: want a `.star`, `.yaml` or `.yml` file")
+        else:
+            wanted.setdefault(path.parent, set()).add(path.name)
+    return [
+        PolicyFiles(
+            directory,
+            {name: _read(directory / name) for name in _names(directory)},
+            frozenset(selected),
+        )
+        for directory, selected in wanted.items()
+    ]
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    if any(name.endswith(_STARLARK) for name in _names(root)):
+        yield root
+    for child in sorted(root.iterdir()):
+        # Hidden ones are a mounted ConfigMap's earlier versions, or a version control's.
+        if child.is_dir() and not child.name.startswith("."):
+            yield from _directories(child)
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(
+        path.name
+        for path in directory.iterdir()
+        if path.suffix in (_STARLARK, *_DOCUMENTS)
+        and not path.name.startswith(".")
+        and path.is_file()
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PolicyFilesError(f"{path}: want UTF-8 text: {error}") from error
+    except OSError as error:
+        raise PolicyFilesError(f"{path}: {error.strerror}") from error
