@@ -34,10 +34,10 @@ COPY --from=build /opt/starsched /opt/starsched
 
 # The root file system may be mounted read-only. The one folder that is written to is the state
 # directory, where the last good policies are kept: mount a volume there.
+RUN install -d -m 0750 -o 65532 -g 65532 /var/lib/starsched
 ENV PATH=/opt/starsched/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-VOLUME ["/var/lib/starsched"]
 
 # A number, so that `runAsNonRoot` can be checked without reading the image's user list.
 USER 65532:65532
