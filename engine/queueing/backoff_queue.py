@@ -1,0 +1,108 @@
+"""Pods that failed lately and have to wait a little before they are tried again.
+
+Owns how long the wait is and when it is over.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+from engine.lib.clock import Clock
+from engine.lib.heap import KeyedHeap
+from engine.queueing.queued_pod import QueuedPod
+
+_NO_WAIT: Final = -math.inf
+
+
+class BackoffQueue:
+    """Two heaps by end of the wait: pods that were rejected, and pods that met an error.
+
+    The wait doubles with each failure up to a ceiling. It ends with whole seconds, so that pods
+    that failed in the same second come back together, in the order of the active queue, and not in
+    the order in which they happened to be tried. The rejected ones may be popped early when
+    nothing else is to be done; those with errors wait, because what broke needs the time.
+    """
+
+    def __init__(self, clock: Clock, initial: float, ceiling: float) -> None:
+        self._clock = clock
+        self._initial = initial
+        self._ceiling = ceiling
+        self._rejected: KeyedHeap[str, QueuedPod] = KeyedHeap()
+        self._failed: KeyedHeap[str, QueuedPod] = KeyedHeap()
+
+    def __len__(self) -> int:
+        return len(self._rejected) + len(self._failed)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        yield from self._rejected
+        yield from self._failed
+
+    def backoff_for(self, count: int) -> float:
+        """Seconds to wait after *count* failures: the initial wait, doubled each time."""
+        if count <= 0 or self._ceiling == 0:
+            return 0.0
+        # Compared before it is multiplied: a million failures must not make a float overflow.
+        doublings = count - 1
+        if doublings > 64 or self._initial > self._ceiling / (1 << doublings):
+            return self._ceiling
+        return self._initial * (1 << doublings)
+
+    def expiry(self, queued: QueuedPod) -> float:
+        """The second in which the wait ends; -inf for a pod that does not have to wait."""
+        count = queued.error_count or queued.unschedulable_count
+        if count == 0 or self._ceiling == 0:
+            return _NO_WAIT
+        return math.floor(queued.timestamp + self.backoff_for(count))
+
+    def is_backing_off(self, queued: QueuedPod) -> bool:
+        """True while the second in which its wait ends is not over."""
+        return self.expiry(queued) >= math.floor(self._clock.monotonic())
+
+    def seconds_left(self, queued: QueuedPod) -> float:
+        """How long until it can be popped in its turn; 0 if it can be."""
+        return max(self.expiry(queued) + 1 - self._clock.monotonic(), 0.0)
+
+    def add(self, queued: QueuedPod) -> None:
+        """Add a pod, or re-order it after its key changed."""
+        if queued.failed_with_error:
+            order = (self.expiry(queued), queued.sequence)
+            self._failed.push(queued.uid, queued, order)
+        else:
+            self._rejected.push(queued.uid, queued, (self.expiry(queued), queued.order))
+
+    def remove(self, queued: QueuedPod) -> None:
+        """Take a pod out."""
+        if self._rejected.remove(queued.uid) is None:
+            self._failed.remove(queued.uid)
+
+    def pop_early(self) -> QueuedPod | None:
+        """The rejected pod whose wait ends first, taken out though it is not over; or None."""
+        return self._rejected.pop()
+
+    @property
+    def early_count(self) -> int:
+        """How many pods `pop_early` can give."""
+        return len(self._rejected)
+
+    def pop_expired(self) -> list[QueuedPod]:
+        """All pods whose wait is over, taken out; the rejected ones first."""
+        expired = []
+        for heap in (self._rejected, self._failed):
+            while (queued := heap.peek()) is not None and not self.is_backing_off(queued):
+                heap.pop()
+                expired.append(queued)
+        return expired
+
+    def next_expiry_in(self) -> float | None:
+        """Seconds until `pop_expired` has something; None when empty."""
+        heads = [head for heap in (self._rejected, self._failed) if (head := heap.peek())]
+        return min(map(self.seconds_left, heads), default=None)
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if a pod is in the wrong heap or a heap is broken."""
+        self._rejected.check_invariants()
+        self._failed.check_invariants()
+        for queued in self._rejected:
+            assert not queued.failed_with_error, f"`{queued.pod.key}` was not rejected"
+        for queued in self._failed:
+            assert queued.failed_with_error, f"`{queued.pod.key}` was rejected, not failed"

@@ -1,0 +1,168 @@
+"""What happens in the cluster, in words that queueing hints understand.
+
+Owns the names of events and the derivation of events from an old and a new object. Which event is
+worth a retry is `hints.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from engine.model.node import Node
+from engine.model.objects import ObjectMeta
+from engine.model.pod import Pod
+
+POD: Final = "Pod"
+"""A pod without a node: the pending pod itself, or another one."""
+ASSIGNED_POD: Final = "AssignedPod"
+"""A pod on a node, or nominated to one."""
+NODE: Final = "Node"
+
+ADD: Final = "Add"
+UPDATE: Final = "Update"
+DELETE: Final = "Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """A kind of change: a resource (the object's kind, or `AssignedPod`) and an action.
+
+    `custom_label` names events that are not changes of one object, such as a time-out.
+    """
+
+    resource: str
+    action: str
+    custom_label: str = ""
+
+    @property
+    def label(self) -> str:
+        """The text in metrics and logs, as kube-scheduler spells it."""
+        if self.custom_label:
+            return self.custom_label
+        resource = "UnschedulablePod" if self.resource == POD else self.resource
+        return f"{resource}{self.action}"
+
+    @property
+    def is_wildcard(self) -> bool:
+        """True for an event that every rejected pod is worth retrying for."""
+        return self.resource == "*"
+
+
+NODE_ADD: Final = ClusterEvent(NODE, ADD)
+NODE_DELETE: Final = ClusterEvent(NODE, DELETE)
+ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, ADD)
+ASSIGNED_POD_UPDATE: Final = ClusterEvent(ASSIGNED_POD, UPDATE)
+ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, DELETE)
+POD_ADD: Final = ClusterEvent(POD, ADD)
+POD_UPDATE: Final = ClusterEvent(POD, UPDATE)
+POD_DELETE: Final = ClusterEvent(POD, DELETE)
+UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
+FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
+POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
+
+# Labels of moves that no event causes.
+SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE: Final = "BackoffComplete"
+POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
+
+
+KIND_OF: Final = {
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "volumeattachments": "VolumeAttachment",
+    "resourceclaims": "ResourceClaim",
+    "resourceslices": "ResourceSlice",
+    "deviceclasses": "DeviceClass",
+    "podgroups": "PodGroup",
+}
+"""Plural resource name (as the object store has it) -> the kind that events carry."""
+
+
+def object_event(plural: str, action: str) -> ClusterEvent:
+    """The event of a change of an object other than pods and nodes."""
+    return ClusterEvent(KIND_OF.get(plural, plural), action)
+
+
+def _meaningful(meta: ObjectMeta) -> ObjectMeta:
+    """*meta* without what the API server changes by itself."""
+    return msgspec.structs.replace(meta, resource_version="", generation=0)
+
+
+def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """What changed between two versions of a node; empty for a heartbeat.
+
+    A change of something that only a user's policy may read (images, capacity, being cordoned)
+    is the general `NodeUpdate`.
+    """
+    before, after = old.manifest, new.manifest
+    actions = []
+    if old.unschedulable and not new.unschedulable:
+        actions.append("UpdateNodeTaint")
+    if old.allocatable != new.allocatable:
+        actions.append("UpdateNodeAllocatable")
+    if old.labels != new.labels:
+        actions.append("UpdateNodeLabel")
+    if old.taints != new.taints and "UpdateNodeTaint" not in actions:
+        actions.append("UpdateNodeTaint")
+    if old.conditions != new.conditions:
+        actions.append("UpdateNodeCondition")
+    if old.annotations != new.annotations:
+        actions.append("UpdateNodeAnnotation")
+    if old.declared_features != new.declared_features:
+        actions.append("UpdateNodeDeclaredFeature")
+    if not actions and (
+        before.status != after.status
+        or before.spec != after.spec
+        or _meaningful(before.metadata) != _meaningful(after.metadata)
+    ):
+        actions.append(UPDATE)
+    return [ClusterEvent(NODE, action) for action in actions]
+
+
+def _is_scaled_down(old: Pod, new: Pod) -> bool:
+    after = new.running_requests
+    return any(
+        name not in after or amount > after[name] for name, amount in old.running_requests.items()
+    )
+
+
+def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """What changed between two versions of a pod; the general update if nothing specific did."""
+    resource = ASSIGNED_POD if new.node_name else POD
+    before, after = old.manifest, new.manifest
+    actions = []
+    if old.labels != new.labels:
+        actions.append("UpdatePodLabel")
+    if _is_scaled_down(old, new):
+        actions.append("UpdatePodScaleDown")
+    if before.spec.scheduling_gates and not after.spec.scheduling_gates:
+        actions.append("UpdatePodSchedulingGatesEliminated")
+    if before.spec.tolerations != after.spec.tolerations:
+        actions.append("UpdatePodToleration")
+    if before.status.resource_claim_statuses != after.status.resource_claim_statuses:
+        actions.append("UpdatePodGeneratedResourceClaim")
+    if new.is_terminating and not old.is_terminating:
+        # Spreading does not count pods that are on their way out.
+        actions.append("UpdatePodTerminating")
+    return [ClusterEvent(resource, action) for action in actions or [UPDATE]]
+
+
+def is_meaningful_pod_change(old: Pod, new: Pod) -> bool:
+    """False if only the pod's status or bookkeeping changed.
+
+    A pending pod's status is mostly written by schedulers: answering to it would make every
+    failed attempt cause the next one.
+    """
+    before, after = old.manifest, new.manifest
+    return before.spec != after.spec or _meaningful(before.metadata) != _meaningful(after.metadata)

@@ -1,0 +1,85 @@
+"""Pods that were promised a node: preemption made room there, and others must not take it.
+
+Owns the promises. Filtering against them is the scheduling cycle's.
+"""
+
+from collections.abc import Iterator
+
+from engine.model.pod import Pod
+
+
+class Nominator:
+    """At most one node for each pod that is not placed yet.
+
+    A promise is made in memory before the API knows of it, so an update that speaks of no node,
+    neither before nor after, does not take it back.
+    """
+
+    def __init__(self) -> None:
+        self._node_of: dict[str, str] = {}
+        self._on_node: dict[str, dict[str, Pod]] = {}
+        self.generation = 0
+        """Grows with each change of a promise."""
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def __iter__(self) -> Iterator[Pod]:
+        return (pod for pods in self._on_node.values() for pod in pods.values())
+
+    def nominate(self, pod: Pod, node_name: str | None = None) -> None:
+        """Promise *node_name* to *pod* instead of what it had.
+
+        None promises what the pod's status says, and "" takes the promise back. A pod that has a
+        node needs none.
+        """
+        self.remove(pod.uid)
+        node = pod.nominated_node_name if node_name is None else node_name
+        if not node or pod.node_name:
+            return
+        self._node_of[pod.uid] = node
+        self._on_node.setdefault(node, {})[pod.uid] = pod
+        self.generation += 1
+
+    def update(self, old: Pod, new: Pod) -> None:
+        """Follow the pod to its new version, and its status where that speaks of a node."""
+        if not old.nominated_node_name and not new.nominated_node_name:
+            self.refresh(new)
+        else:
+            self.nominate(new)
+
+    def refresh(self, pod: Pod) -> None:
+        """Keep the promise of *pod*, if there is one, for this version of it."""
+        node = self._node_of.get(pod.uid)
+        if node is not None:
+            self._on_node[node][pod.uid] = pod
+            self.generation += 1
+
+    def remove(self, uid: str) -> None:
+        """Take the promise of a pod back; nothing happens if there is none."""
+        node = self._node_of.pop(uid, None)
+        if node is None:
+            return
+        peers = self._on_node[node]
+        del peers[uid]
+        if not peers:
+            del self._on_node[node]
+        self.generation += 1
+
+    def node_of(self, uid: str) -> str | None:
+        """The node that a pod was promised, or None."""
+        return self._node_of.get(uid)
+
+    def pods_on(self, node_name: str) -> list[Pod]:
+        """The pods that were promised *node_name*, in the order of the promises."""
+        return list(self._on_node.get(node_name, {}).values())
+
+    def nodes(self) -> list[str]:
+        """The nodes that are promised to somebody."""
+        return list(self._on_node)
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if the two directions contradict each other."""
+        seen = {uid: node for node, pods in self._on_node.items() for uid in pods}
+        assert seen == self._node_of, "promises by node and by pod differ"
+        assert all(self._on_node.values()), "a node without promises is kept"
