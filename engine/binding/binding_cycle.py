@@ -16,7 +16,7 @@ from engine.binding.placement import Outcomes, Placement, Rejection
 from engine.caching.cache import Cache
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.events import ClusterEvent
+from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
 
@@ -159,7 +159,7 @@ class BindingCycle:
             self._outcomes.bound(placement)
             return
         # The room that the pod held is free again; somebody may have been rejected for it.
-        self._queue.move(_POD_DELETED, placement.pod, None)
+        self._queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
         self._outcomes.not_placed(
             placement.queued,
             rejection,
@@ -199,6 +199,3 @@ class BindingCycle:
             self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
             undo.pop_all()  # bound: nothing left to undo
         return None
-
-
-_POD_DELETED: Final = ClusterEvent("AssignedPod", "Delete")

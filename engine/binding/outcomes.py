@@ -4,7 +4,6 @@ Owns the order of these steps and the texts; kube-scheduler's, so that existing 
 them. What the outcome is has been decided before.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -24,16 +23,12 @@ log = structlog.get_logger(component="outcomes")
 SCHEDULED_REASON: Final = "Scheduled"
 FAILED_REASON: Final = "FailedScheduling"
 
-#: The pending pod of a key as the informer last showed it; None if it is gone or has a node.
-PendingLookup = Callable[[str], Pod | None]
-
 
 class AttemptOutcomes:
     """Carries out the ends of attempts.
 
     Args:
         queue: Where pods that were not placed go back to.
-        pending: Finds the newest version of a pod.
         recorder, status: Tell the user.
         metrics: Count.
         clock: Measures.
@@ -43,14 +38,12 @@ class AttemptOutcomes:
         self,
         *,
         queue: SchedulingQueue,
-        pending: PendingLookup,
         recorder: EventRecorder,
         status: PodStatusUpdater,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._queue = queue
-        self._pending = pending
         self._recorder = recorder
         self._status = status
         self._metrics = metrics
@@ -110,23 +103,21 @@ class AttemptOutcomes:
             duration_ms=round(duration * 1000, 1),
             reason=rejection.message,
         )
-        # 2. Is there still a pod that wants a node? The informer may know better by now.
-        latest = self._pending(pod.key)
-        if latest is None or latest.uid != pod.uid:
-            self._queue.done(pod.uid)
+        # 2. Back to the queue, which knows the pod's newest version and whether it still wants a
+        #    node: it may have been deleted or bound by somebody else meanwhile.
+        if rejection.is_error:
+            comes_back = self._queue.requeue_error(queued)
+        else:
+            comes_back = self._queue.requeue_unschedulable(queued, rejection.rejectors)
+        if not comes_back:
             self._status.forget(pod.uid)
             return
-        # 3. Back to the queue, in its newest version, replaying what happened meanwhile.
-        queued.pod = latest
-        if rejection.is_error:
-            self._queue.requeue_error(queued)
-        else:
-            self._queue.requeue_unschedulable(queued, rejection.rejectors)
         if not rejection.is_reported:
             return
-        # 4. The event, 5. the condition.
+        # 3. The event, 4. the condition.
+        pod = queued.pod
         self._recorder.record(
-            pod_reference(latest),
+            pod_reference(pod),
             kind=WARNING,
             reason=FAILED_REASON,
             action="Scheduling",
@@ -135,7 +126,7 @@ class AttemptOutcomes:
             revision=revision,
         )
         self._status.report(
-            latest,
+            pod,
             reason=SCHEDULER_ERROR if rejection.is_error else UNSCHEDULABLE,
             message=rejection.message,
             nominated_node=rejection.nominated_node,

@@ -76,8 +76,11 @@ class SchedulingLoop:
     def _attempt(self, queued: QueuedPod, scheduler: Scheduler, started_at: float) -> None:
         pod = queued.pod
         # 1. Pods that must not be tried: not ours any more, deleted meanwhile, already placed.
-        profile = scheduler.profile_of(pod)
-        if profile is None or self._cache.get_pod(pod.uid) is not None:
+        if self._cache.get_pod(pod.uid) is not None:
+            self._queue.done(pod.uid)  # assumed or bound: the watch will end its stay here
+            return
+        if scheduler.profile_of(pod) is None:
+            self._queue.delete(pod)
             self._queue.done(pod.uid)
             return
         if pod.is_terminating:

@@ -1,0 +1,181 @@
+"""What a change of an object means: to the cache, and to the pods that wait.
+
+Owns the meeting of watching, caching and queueing: which change goes where, and in which order
+(the cache first, so that a pod that is woken sees why). Synchronous; called by informers.
+"""
+
+from collections.abc import Callable, Iterator
+
+from engine.binding.pod_status import PodStatusUpdater
+from engine.caching.cache import Cache
+from engine.caching.objects import ApiObject, object_key
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.queueing.events import (
+    ADD,
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    UPDATE,
+    ClusterEvent,
+    node_update_events,
+    pod_update_events,
+)
+from engine.queueing.scheduling_queue import SchedulingQueue
+
+
+class PodHandler:
+    """Sorts pods into placed ones (cache) and pending ones (queue).
+
+    Pods of every scheduler count on their nodes; only those that `is_ours` are queued. Pending
+    pods of others are remembered too: after a change of profiles they may be ours.
+
+    A pod, as seen here: `unknown --> pending --> placed --> unknown`; a pod may skip a state.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: SchedulingQueue,
+        status: PodStatusUpdater,
+        is_ours: Callable[[Pod], bool],
+    ) -> None:
+        self._cache = cache
+        self._queue = queue
+        self._status = status
+        self._is_ours = is_ours
+        self._pending: dict[str, Pod] = {}
+
+    def pending_pods(self) -> Iterator[Pod]:
+        """Every pending pod, of whatever scheduler."""
+        return iter(self._pending.values())
+
+    # --- the informer's calls --------------------------------------------------------------
+
+    def on_add(self, pod: Pod) -> None:
+        """A pod appeared."""
+        if pod.node_name:
+            self._placed(pod)
+        else:
+            self._pend(pod)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        """A pod changed; between the two there may have been other versions."""
+        if old.uid != new.uid:
+            self.on_delete(old)
+            self.on_add(new)
+        elif not new.node_name:
+            if old.node_name:  # the API forbids it; a restored etcd may show it
+                self.on_delete(old)
+                self._pend(new)
+            else:
+                self._repend(old, new)
+        elif old.node_name:
+            self._cache.update_pod(new)
+            for event in pod_update_events(old, new):
+                self._queue.move(event, old, new)
+        else:
+            self._placed(new)
+
+    def on_delete(self, pod: Pod) -> None:
+        """A pod is gone, or has come to its end; *pod* is the version seen last."""
+        self._status.forget(pod.uid)
+        if not pod.node_name:
+            self._unpend(pod)
+            assumed = self._cache.get_pod(pod.uid)
+            if assumed is None:
+                return
+            pod = assumed  # deleted while it was being bound: its room is free again
+        self._cache.remove_pod(pod)
+        self._queue.move(ASSIGNED_POD_DELETE, pod, None)
+
+    # --- transitions -----------------------------------------------------------------------
+
+    def _placed(self, pod: Pod) -> None:
+        self._unpend(pod)
+        self._cache.add_pod(pod)
+        self._status.forget(pod.uid)
+        self._queue.move(ASSIGNED_POD_ADD, None, pod)
+
+    def _pend(self, pod: Pod) -> None:
+        self._pending[pod.key] = pod
+        if self._is_ours(pod):
+            self._queue.add(pod)
+
+    def _repend(self, old: Pod, new: Pod) -> None:
+        self._pending[new.key] = new
+        if self._is_ours(new):
+            self._queue.update(old, new)
+
+    def _unpend(self, pod: Pod) -> None:
+        known = self._pending.get(pod.key)
+        if known is not None and known.uid == pod.uid:
+            del self._pending[pod.key]
+        self._queue.delete(pod)
+
+    def profiles_changed(self, was_ours: Callable[[Pod], bool]) -> None:
+        """Take in the pods that a new set of profiles makes ours, and let go of the others."""
+        for pod in list(self._pending.values()):
+            before, now = was_ours(pod), self._is_ours(pod)
+            if now and not before:
+                self._queue.add(pod)
+            elif before and not now:
+                self._queue.delete(pod)
+
+
+class NodeHandler:
+    """Keeps the cache's nodes; wakes pods that a change of a node may help."""
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+        self._cache = cache
+        self._queue = queue
+
+    def on_add(self, node: Node) -> None:
+        """A node appeared."""
+        self._cache.add_node(node)
+        self._queue.move(NODE_ADD, None, node)
+
+    def on_update(self, old: Node, new: Node) -> None:
+        """A node changed."""
+        self._cache.update_node(new)
+        for event in node_update_events(old, new):
+            self._queue.move(event, old, new)
+
+    def on_delete(self, node: Node) -> None:
+        """A node is gone; its pods stay counted until they are gone too."""
+        self._cache.remove_node(node.name)
+        self._queue.move(NODE_DELETE, node, None)
+
+
+class ObjectHandler:
+    """Keeps the other objects that decisions read; wakes pods that a change may help.
+
+    Args:
+        kind: The plural resource name: the store's word.
+        resource: kube's word in events: the kind in CamelCase.
+    """
+
+    def __init__(self, cache: Cache, queue: SchedulingQueue, kind: str, resource: str) -> None:
+        self._objects = cache.objects
+        self._queue = queue
+        self._kind = kind
+        self._added = ClusterEvent(resource, ADD)
+        self._updated = ClusterEvent(resource, UPDATE)
+        self._deleted = ClusterEvent(resource, DELETE)
+
+    def on_add(self, obj: ApiObject) -> None:
+        """An object appeared."""
+        self._objects.put(self._kind, obj)
+        self._queue.move(self._added, None, obj)
+
+    def on_update(self, old: ApiObject, new: ApiObject) -> None:
+        """An object changed."""
+        self._objects.put(self._kind, new)
+        self._queue.move(self._updated, old, new)
+
+    def on_delete(self, obj: ApiObject) -> None:
+        """An object is gone."""
+        self._objects.delete(self._kind, object_key(obj))
+        self._queue.move(self._deleted, obj, None)

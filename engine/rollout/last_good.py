@@ -1,0 +1,188 @@
+"""The policies that were last in force, kept where a restart finds them.
+
+Owns the form in which they are kept: in a directory of the machine, or in a ConfigMap beside the
+one they came from, so that they outlive the scheduler's pod and its node. What is good is decided
+elsewhere.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, NotFound
+from engine.kube.resources import CONFIG_MAPS
+
+log = structlog.get_logger(component="last_good")
+
+REVISION_ANNOTATION: Final = "starsched.dev/revision"
+ROLLED_BACK_ANNOTATION: Final = "starsched.dev/rolled-back"
+SUFFIX: Final = "-last-good"
+
+_FILE: Final = "last-good.json"
+#: Revisions that were taken back and are not tried again; the newest are enough.
+_MOST_ROLLED_BACK: Final = 16
+
+
+class StoreError(Exception):
+    """The last good policies cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastGood:
+    """Policy files that were in force.
+
+    Attributes:
+        revision: Their bundle's revision when they were accepted; "" if none ever were.
+        files: Texts by name, as the source gave them; empty for the built-in policies alone.
+        rolled_back: Revisions that were accepted and then taken back.
+    """
+
+    revision: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    rolled_back: tuple[str, ...] = ()
+
+    def without(self, revision: str) -> tuple[str, ...]:
+        """The rolled back revisions, with *revision* as the newest."""
+        kept = [r for r in self.rolled_back if r != revision]
+        return (*kept, revision)[-_MOST_ROLLED_BACK:]
+
+
+class Store(Protocol):
+    """Where the last good policies are kept."""
+
+    async def load(self) -> LastGood | None:
+        """What was saved last, or None. Raises `StoreError`."""
+        ...
+
+    async def save(self, last_good: LastGood) -> None:
+        """Keep *last_good* instead of what was there. Raises `StoreError`."""
+        ...
+
+
+class NoStore:
+    """Keeps nothing: after a restart only the source counts."""
+
+    async def load(self) -> LastGood | None:
+        """None."""
+        return None
+
+    async def save(self, last_good: LastGood) -> None:
+        """Nothing happens."""
+
+
+class DirectoryStore:
+    """Keeps the policies in one file of *directory*, replaced as a whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _FILE
+
+    async def load(self) -> LastGood | None:
+        """What was saved last, or None if nothing was. Raises `StoreError`."""
+        return await asyncio.to_thread(self._read)
+
+    async def save(self, last_good: LastGood) -> None:
+        """Write the file anew: after a crash at any moment it is the old or the new one."""
+        await asyncio.to_thread(self._write, last_good)
+
+    def _read(self) -> LastGood | None:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=LastGood)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreError(f"{self._path}: {error}") from error
+
+    def _write(self, last_good: LastGood) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{_FILE}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(msgspec.json.encode(last_good))
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(name, self._path)
+            except BaseException:
+                os.unlink(name)
+                raise
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error}") from error
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True):
+    annotations: dict[str, str] = {}
+
+
+class _ConfigMap(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    data: dict[str, str] = {}
+
+
+_decode = msgspec.json.Decoder(_ConfigMap).decode
+
+
+class ConfigMapStore:
+    """Keeps the policies in a ConfigMap: the same keys and texts as the source, readable by people.
+
+    Args:
+        client: The API server.
+        namespace, name: Of the ConfigMap that is written, not of the source.
+    """
+
+    def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    async def load(self) -> LastGood | None:
+        """What was saved last; None if there is no such ConfigMap, or one never written to."""
+        try:
+            raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
+            found = _decode(raw)
+        except NotFound:
+            return None
+        except (ApiError, msgspec.DecodeError) as error:
+            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
+        notes = found.metadata.annotations
+        rolled_back = tuple(r for r in notes.get(ROLLED_BACK_ANNOTATION, "").split(",") if r)
+        revision = notes.get(REVISION_ANNOTATION, "")
+        if not revision and not rolled_back:
+            return None
+        return LastGood(revision, found.data, rolled_back)
+
+    async def save(self, last_good: LastGood) -> None:
+        """Replace the ConfigMap, creating it if need be. Raises `StoreError`."""
+        body = self._manifest(last_good)
+        try:
+            try:
+                await self._client.update(CONFIG_MAPS, self._name, body, self._namespace)
+            except NotFound:
+                await self._client.create(CONFIG_MAPS, body, self._namespace)
+        except ApiError as error:
+            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
+
+    def _manifest(self, last_good: LastGood) -> bytes:
+        annotations = {
+            REVISION_ANNOTATION: last_good.revision,
+            ROLLED_BACK_ANNOTATION: ",".join(last_good.rolled_back),
+        }
+        manifest: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {"app.kubernetes.io/managed-by": "starsched"},
+                "annotations": {key: value for key, value in annotations.items() if value},
+            },
+            "data": dict(last_good.files),
+        }
+        return msgspec.json.encode(manifest)

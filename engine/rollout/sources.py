@@ -1,0 +1,147 @@
+"""Where policy texts come from while the scheduler runs: a ConfigMap, a directory, or nowhere.
+
+Owns noticing that the texts changed. What becomes of them is `rollout`'s. The directory's watching
+itself is `engine.policy.source`'s, which knows no API server.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.binding.event_recorder import Reference
+from engine.kube.client import ApiClient
+from engine.kube.resources import CONFIG_MAPS
+from engine.model.objects import ConfigMap, decode
+from engine.watching.informer import Handlers, Informer
+from engine.watching.reflector import WatchOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a source holds at a moment.
+
+    Attributes:
+        files: Texts by name; None if the source itself is gone. Empty means: built-ins alone.
+        version: The source's own word for this state, for people.
+        reference: The object to tell about it, if there is one.
+    """
+
+    files: Mapping[str, str] | None
+    version: str = ""
+    reference: Reference | None = None
+
+
+OnOffer = Callable[[Offer], None]
+
+
+class PolicySource(Protocol):
+    """Tells what policy texts there are, at first and whenever they change."""
+
+    @property
+    def name(self) -> str:
+        """How the operator wrote it."""
+        ...
+
+    async def run(self, on_offer: OnOffer) -> None:
+        """Call *on_offer* with the state now and after each change, until cancelled.
+
+        The first call comes as soon as the state is known, be it that there is nothing.
+        """
+        ...
+
+
+class BuiltinSource:
+    """The built-in policies alone, for ever."""
+
+    name = "builtin"
+
+    async def run(self, on_offer: OnOffer) -> None:
+        """Offer no files, once."""
+        on_offer(Offer({}))
+        await asyncio.Event().wait()
+
+
+class ConfigMapSource:
+    """A ConfigMap, read and watched through the API server.
+
+    A deleted ConfigMap is gone; one without data is empty. Binary data is not text and not read.
+    """
+
+    def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.map_name = name
+        self._client = client
+        self._on_offer: OnOffer | None = None
+        self._offered = False
+
+    @property
+    def name(self) -> str:
+        """`configmap:namespace/name`."""
+        return f"configmap:{self.namespace}/{self.map_name}"
+
+    @property
+    def reference(self) -> Reference:
+        """The ConfigMap, for events, when its uid is not known."""
+        return Reference("v1", "ConfigMap", self.namespace, self.map_name)
+
+    async def run(self, on_offer: OnOffer) -> None:
+        """Watch the ConfigMap until cancelled."""
+        self._on_offer = on_offer
+        informer = Informer[ConfigMap](
+            self._client,
+            CONFIG_MAPS,
+            lambda raw: decode(ConfigMap, raw),
+            Handlers(
+                on_add=self._has,
+                on_update=lambda _old, new: self._has(new),
+                on_delete=lambda _old: self._gone(),
+            ),
+            on_synced=self._synced,
+            options=WatchOptions(
+                namespace=self.namespace, field_selector=f"metadata.name={self.map_name}"
+            ),
+        )
+        await informer.run()
+
+    def _has(self, config_map: ConfigMap) -> None:
+        meta = config_map.metadata
+        reference = Reference(
+            "v1", "ConfigMap", self.namespace, self.map_name, meta.uid, meta.resource_version
+        )
+        self._offer(Offer(dict(config_map.data), meta.resource_version, reference))
+
+    def _gone(self) -> None:
+        self._offer(Offer(None, "", self.reference))
+
+    def _synced(self) -> None:
+        if not self._offered:
+            self._gone()  # there was none to begin with
+
+    def _offer(self, offer: Offer) -> None:
+        self._offered = True
+        assert self._on_offer is not None
+        self._on_offer(offer)
+
+
+async def first_offer(source: PolicySource, on_offer: OnOffer) -> asyncio.Task[None]:
+    """Run *source* as a task and return when it has made its first offer (to *on_offer*).
+
+    Raises what the source raises before that.
+    """
+    came = asyncio.Event()
+
+    def note(offer: Offer) -> None:
+        on_offer(offer)
+        came.set()
+
+    task = asyncio.ensure_future(source.run(note))
+    waiting = asyncio.ensure_future(came.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not came.is_set():
+        waiting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        task.result()  # raises: a source never ends by itself
+    return task
