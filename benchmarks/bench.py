@@ -1,0 +1,248 @@
+"""`make bench`: ours beside kube-scheduler, the same load on a real control plane.
+
+For every workload, each scheduler runs alone, one after the other, on a fresh etcd and
+kube-apiserver. Prints a table; `--output json` and `--chart` write the same for programs and for
+documents. Exits with 1 if a run did not bind all its pods.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+import uvloop
+
+from benchmarks import report
+from benchmarks.machine import describe_machine, source_revision
+from benchmarks.measure import Measurement, Settings, measure
+from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
+from benchmarks.workloads import WORKLOADS, Workload, default_workloads
+
+_COLUMNS = (
+    "workload",
+    "scheduler",
+    "pods/s",
+    "p50 ms",
+    "p99 ms",
+    "CPU/pod ms",
+    "peak MB",
+    "first pod ms",
+    "ratio",
+)
+
+
+async def run(
+    workloads: Sequence[Workload],
+    schedulers: Sequence[str],
+    settings: Settings,
+    repeat: int,
+    reporter: report.Reporter,
+) -> list[dict[str, Any]]:
+    """One row per workload and scheduler, with all its runs and their medians."""
+    rows: list[dict[str, Any]] = []
+    for workload in workloads:
+        for name in schedulers:
+            missing = sorted(SUBJECTS[name]().missing_plugins(workload))
+            runs: list[Measurement] = []
+            for number in range(0 if missing else repeat):
+                title = f"{workload.name}, {name}" + (f", run {number + 1}" if repeat > 1 else "")
+                with reporter.part(title):
+                    runs.append(await measure(SUBJECTS[name](), workload, settings, reporter.step))
+            rows.append(
+                {
+                    "workload": workload.name,
+                    "scheduler": name,
+                    "supported": not missing,
+                    "missing_plugins": missing,
+                    "runs": [measured.as_dict() for measured in runs],
+                    "median": _medians(runs),
+                }
+            )
+    _add_ratios(rows)
+    return rows
+
+
+def _medians(runs: Sequence[Measurement]) -> dict[str, float]:
+    if not runs:
+        return {}
+    plain = [measured.as_dict() for measured in runs]
+    return {key: round(report.median([run[key] for run in plain]), 3) for key in plain[0]}
+
+
+def _add_ratios(rows: Sequence[dict[str, Any]]) -> None:
+    """Give each row its throughput over kube-scheduler's for the same workload."""
+    peers = {
+        row["workload"]: row["median"]["pods_per_second"]
+        for row in rows
+        if row["scheduler"] == KubeScheduler.name and row["median"]
+    }
+    for row in rows:
+        peer = peers.get(row["workload"], 0.0)
+        known = bool(row["median"]) and peer > 0
+        row["ratio"] = round(row["median"]["pods_per_second"] / peer, 2) if known else None
+
+
+def is_complete(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """True if every run bound all its pods."""
+    return all(measured["bound"] == measured["pods"] for row in rows for measured in row["runs"])
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table."""
+    cells = []
+    for row in rows:
+        title, name = WORKLOADS[row["workload"]].title, row["scheduler"]
+        figures = row["median"]
+        if not row["supported"]:
+            why = f"not supported yet: {', '.join(row['missing_plugins'])}"
+            cells.append([title, f"{name}: {why}", *[""] * (len(_COLUMNS) - 2)])
+            continue
+        lost = int(figures["pods"] - figures["bound"])
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        cells.append(
+            [
+                title,
+                name + (f" ({lost} pods not bound!)" if lost else ""),
+                f"{figures['pods_per_second']:.0f}{_spread(row['runs'])}",
+                f"{figures['p50_ms']:.0f}",
+                f"{figures['p99_ms']:.0f}",
+                f"{figures['scheduler_cpu_ms']:.2f}",
+                f"{figures['peak_mib']:.0f}",
+                f"{figures['first_pod_ms']:.0f}",
+                ratio,
+            ]
+        )
+    report.print_table("Real control plane", _COLUMNS, cells)
+    if rows and rows[0]["median"]:
+        figures = rows[0]["median"]
+        report.OUT.print(
+            f"beside it, per pod ({rows[0]['workload']}, {rows[0]['scheduler']}): kube-apiserver "
+            f"{figures['apiserver_cpu_ms']:.2f} ms CPU, etcd {figures['etcd_cpu_ms']:.2f} ms, "
+            f"load generator {figures['generator_cpu_ms']:.2f} ms",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _spread(runs: Sequence[Mapping[str, Any]]) -> str:
+    if len(runs) < 2:
+        return ""
+    values = [run["pods_per_second"] for run in runs]
+    return f" ({min(values):.0f}..{max(values):.0f})"
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Bars of throughput and CPU per pod."""
+    names = list(dict.fromkeys(row["workload"] for row in rows))
+    schedulers = list(dict.fromkeys(row["scheduler"] for row in rows))
+    by_place = {(row["workload"], row["scheduler"]): row["median"] for row in rows}
+
+    def series(key: str) -> dict[str, list[float]]:
+        return {s: [by_place[n, s].get(key, 0.0) for n in names] for s in schedulers}
+
+    report.draw_bars(
+        path,
+        [name.replace("-", "\n", 1) for name in names],
+        [
+            ("pods bound per second (more is better)", series("pods_per_second")),
+            ("scheduler CPU per pod, ms (less is better)", series("scheduler_cpu_ms")),
+        ],
+    )
+
+
+@click.command(help=__doc__)
+@click.option("--nodes", default=5000, show_default=True, help="Nodes in the cluster.")
+@click.option("--pods", default=2000, show_default=True, help="Pods that are measured.")
+@click.option(
+    "--workloads",
+    default="",
+    help=f"Comma-separated, or `all`. Known: {', '.join(WORKLOADS)}.",
+)
+@click.option(
+    "--schedulers",
+    default=f"{KubeScheduler.name},{Starsched.name}",
+    show_default=True,
+    help="Comma-separated.",
+)
+@click.option("--repeat", default=1, show_default=True, help="Runs of each; medians are shown.")
+@click.option("--rate", default=0.0, help="Pods created per second; 0: as fast as possible.")
+@click.option("--in-flight", default=16, show_default=True, help="Creations at once.")
+@click.option("--warm-up", default=20, show_default=True, help="Pods bound before the clock runs.")
+@click.option("--patience", default=60.0, show_default=True, help="Give up after so many seconds.")
+@click.option(
+    "--output",
+    nargs=2,
+    metavar="json FILE",
+    help="Write the results as JSON to FILE (`-`: standard output, instead of the table).",
+)
+@click.option("--chart", metavar="FILE", help="Draw a chart; FILE ends in .png or .svg.")
+def main(
+    nodes: int,
+    pods: int,
+    workloads: str,
+    schedulers: str,
+    repeat: int,
+    rate: float,
+    in_flight: int,
+    warm_up: int,
+    patience: float,
+    output: tuple[str, str] | None,
+    chart: str | None,
+) -> None:
+    settings = Settings(nodes, pods, warm_up, in_flight, rate, patience)
+    chosen_workloads = choose_workloads(workloads)
+    chosen_schedulers = _choose_schedulers(schedulers)
+    output_path = json_path(output)
+    reporter = report.Reporter()
+    facts = {
+        "machine": describe_machine(),
+        "versions": {
+            "starsched": source_revision(),
+            **{n: SUBJECTS[n]().version() for n in chosen_schedulers if n != Starsched.name},
+        },
+        "settings": {**asdict(settings), "repeat": repeat},
+    }
+    rows = uvloop.run(run(chosen_workloads, chosen_schedulers, settings, repeat, reporter))
+    if output_path is not None:
+        report.write_json({"benchmark": "bench", **facts, "rows": rows}, output_path)
+    if output_path != "-":
+        report.print_facts(facts)
+        print_rows(rows)
+    if chart:
+        draw(rows, chart)
+    sys.exit(0 if is_complete(rows) else 1)
+
+
+def choose_workloads(text: str) -> list[Workload]:
+    """The workloads named in *text*. Raises `click.BadParameter` for one that is not known."""
+    if not text:
+        return default_workloads()
+    if text == "all":
+        return list(WORKLOADS.values())
+    names = text.split(",")
+    for name in names:
+        if name not in WORKLOADS:
+            raise click.BadParameter(f"want one of {', '.join(WORKLOADS)}, got `{name}`")
+    return [WORKLOADS[name] for name in names]
+
+
+def _choose_schedulers(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in SUBJECTS:
+            raise click.BadParameter(f"want one of {', '.join(SUBJECTS)}, got `{name}`")
+    return names
+
+
+def json_path(output: tuple[str, str] | None) -> str | None:
+    """FILE of `--output json FILE`. Raises `click.BadParameter` for another format."""
+    if output is None:
+        return None
+    if output[0] != "json":
+        raise click.BadParameter(f"want `json FILE`, got `{output[0]} {output[1]}`")
+    return output[1]
+
+
+if __name__ == "__main__":
+    main()

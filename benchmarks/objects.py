@@ -1,0 +1,130 @@
+"""Nodes and pods as a cluster would have them: labels, addresses, conditions, images.
+
+Deterministic: the same number gives the same object, on every machine.
+"""
+
+from typing import Any, Final
+
+Manifest = dict[str, Any]
+
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+ZONES: Final = 10
+NAMESPACE: Final = "bench"
+
+_CREATED: Final = "2026-01-01T00:00:00Z"
+_CONDITIONS: Final = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID"),
+    ("Ready", "True", "KubeletReady"),
+)
+_IMAGES: Final = (
+    ("registry.k8s.io/pause:3.10", 320_000),
+    ("registry.example/agent:2.4", 84_000_000),
+    ("registry.example/proxy:1.30", 61_000_000),
+)
+
+
+def node(
+    number: int,
+    *,
+    name: str | None = None,
+    zones: int = ZONES,
+    cpu: str = "4",
+    memory: str = "32Gi",
+    pods: str = "110",
+    labels: dict[str, str] | None = None,
+    extended: dict[str, str] | None = None,
+) -> Manifest:
+    """The node with *number*: zones go round, everything else is like a cloud's machine pool.
+
+    `extended` are extended resources.
+    """
+    name = name or f"node-{number:05d}"
+    resources = {
+        "cpu": cpu,
+        "memory": memory,
+        "pods": pods,
+        "ephemeral-storage": "100Gi",
+        **(extended or {}),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {
+                HOSTNAME: name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "node.kubernetes.io/instance-type": "m5.xlarge",
+                REGION: "region-1",
+                ZONE: f"zone-{number % zones}",
+                "pool": f"pool-{number // zones % 4}",
+                **(labels or {}),
+            },
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": {"podCIDR": f"10.{number // 256 % 256}.{number % 256}.0/24"},
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "addresses": [
+                {"type": "InternalIP", "address": f"172.16.{number // 256 % 256}.{number % 256}"},
+                {"type": "Hostname", "address": name},
+            ],
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": "kubelet says so",
+                    "lastHeartbeatTime": _CREATED,
+                    "lastTransitionTime": _CREATED,
+                }
+                for kind, status, reason in _CONDITIONS
+            ],
+            "images": [{"names": [image], "sizeBytes": size} for image, size in _IMAGES],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "bootID": f"boot-{number}",
+                "containerRuntimeVersion": "containerd://2.0.0",
+                "kernelVersion": "6.12.0",
+                "kubeProxyVersion": "",
+                "kubeletVersion": "v1.36.2",
+                "machineID": f"machine-{number}",
+                "operatingSystem": "linux",
+                "osImage": "Linux",
+                "systemUUID": f"system-{number}",
+            },
+        },
+    }
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = NAMESPACE,
+    labels: dict[str, str] | None = None,
+    requests: dict[str, str] | None = None,
+    limits: dict[str, str] | None = None,
+    spec: Manifest | None = None,
+) -> Manifest:
+    """A pod with one container; `spec` is merged over what the words say."""
+    resources: Manifest = {"requests": requests or {"cpu": "100m", "memory": "128Mi"}}
+    if limits:
+        resources["limits"] = limits
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels or {"app": "web"}},
+        "spec": {
+            "containers": [
+                {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": resources}
+            ],
+            **(spec or {}),
+        },
+    }

@@ -1,0 +1,70 @@
+"""What processes cost: CPU seconds and peak memory of a process with all its children.
+
+Reads `/proc`, so it runs on Linux only. CPU comes in ticks of 10 ms: read it over whole runs.
+"""
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process tree has used since its start.
+
+    Attributes:
+        cpu_seconds: User and system time, of the living and of the children that were waited for.
+        peak_mib: Sum over the living of the most memory that each ever held (VmHWM).
+        processes: How many live.
+    """
+
+    cpu_seconds: float
+    peak_mib: float
+    processes: int
+
+
+def usage_of(pid: int) -> Usage:
+    """Usage of *pid* and all its descendants; zero for a process that is gone."""
+    cpu, peak, count = 0.0, 0.0, 0
+    for member in _tree(pid):
+        with contextlib.suppress(OSError):
+            cpu += _cpu_seconds(member)
+            peak += _peak_mib(member)
+            count += 1
+    return Usage(cpu, peak, count)
+
+
+def _tree(root: int) -> list[int]:
+    """*root* and its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                parent = int(_stat(int(entry.name))[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = [root]
+    for pid in found:  # grows while we walk it
+        found.extend(children.get(pid, ()))
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of `/proc/<pid>/stat` from the state on: the name before it may hold anything."""
+    text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = _stat(pid)
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS  # utime stime cutime cstime
+
+
+def _peak_mib(pid: int) -> float:
+    for line in (_PROC / str(pid) / "status").read_text("utf-8", "replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0

@@ -1,0 +1,272 @@
+"""Requests at little cost: HTTP/1.1 by hand over kept TLS connections, bodies encoded before.
+
+A load generator that shares two cores with the scheduler must stay small: a POST costs about 50 us
+of CPU here. Owns sending and framing; what is sent is `objects`' and `workloads`'. Watches and
+lists, which are few, go through aiohttp. Lost connections are errors: the servers are ours.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from engine.kube.config import Endpoint
+
+#: Answers that carry only metadata: what the API server encodes for us is small, and the same
+#: whichever scheduler runs beside (a JSON watch of whole pods would share the encoding with ours).
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class WireError(Exception):
+    """The server refused a request or the connection broke; the message has its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of one answer; `body` is as sent, without chunk framing."""
+
+    status: int
+    body: bytes
+
+
+class _Connection(asyncio.Protocol):
+    """One kept connection with at most one request under way."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._waiting: asyncio.Future[Answer] | None = None
+        self._head_end = -1
+        self._length = 0
+        self._is_chunked = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(WireError(f"connection lost: {exc or 'closed by server'}"))
+        self._transport = None
+
+    def send(self, request: bytes) -> "asyncio.Future[Answer]":
+        """The answer to *request*, later."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        if self._transport is None:
+            future.set_exception(WireError("connection lost between two requests"))
+            return future
+        assert self._waiting is None or self._waiting.done()
+        self._waiting = future
+        self._transport.write(request)
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        if self._head_end < 0 and not self._read_head():
+            return
+        body_at = self._head_end + len(_HEAD_END)
+        if self._is_chunked:
+            if not self._buffer.endswith(b"0\r\n\r\n"):
+                return
+            body = _unchunked(self._buffer, body_at)
+            if body is None:  # the ending was inside a chunk
+                return
+        else:
+            if len(self._buffer) < body_at + self._length:
+                return
+            body = bytes(self._buffer[body_at:])
+        status = int(self._buffer[9:12])
+        self._buffer.clear()
+        self._head_end = -1
+        assert self._waiting is not None
+        if not self._waiting.done():  # cancelled meanwhile
+            self._waiting.set_result(Answer(status, body))
+
+    def _read_head(self) -> bool:
+        end = self._buffer.find(_HEAD_END)
+        if end < 0:
+            return False
+        head = bytes(self._buffer[:end]).lower()
+        at = head.find(b"content-length:")
+        self._is_chunked = at < 0 and b"transfer-encoding: chunked" in head
+        self._length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
+        self._head_end = end
+        return True
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _unchunked(buffer: bytearray, at: int) -> bytes | None:
+    """The body of a chunked answer that starts at *at*, or None if it is not whole yet."""
+    parts: list[bytes] = []
+    while True:
+        line_end = buffer.find(b"\r\n", at)
+        if line_end < 0:
+            return None
+        size = int(buffer[at:line_end].split(b";")[0], 16)
+        at = line_end + 2
+        if size == 0:
+            return b"".join(parts)
+        parts.append(bytes(buffer[at : at + size]))
+        at += size + 2
+        if at >= len(buffer):
+            return None
+
+
+class _WatchedMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _WatchedObject(msgspec.Struct, frozen=True, gc=False):
+    metadata: _WatchedMetadata = _WatchedMetadata()
+
+
+class WatchedName(msgspec.Struct, frozen=True, gc=False):
+    """A watch event of which only the name matters."""
+
+    type: str
+    object: _WatchedObject = _WatchedObject()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.object.metadata.namespace}/{self.object.metadata.name}"
+
+
+class Wire:
+    """Connections to one API server. Use as an async context manager.
+
+    Args:
+        endpoint: Server, token and authority.
+        in_flight: Connections, and so the most creations under way at once.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, in_flight: int = 16) -> None:
+        where = urlsplit(endpoint.server)
+        assert where.hostname is not None
+        self._server = endpoint.server
+        self._host, self._port = where.hostname, where.port or 443
+        self._tls = (
+            ssl.create_default_context(cafile=endpoint.ca_file) if where.scheme == "https" else None
+        )
+        self._authorization = f"Bearer {endpoint.token}" if endpoint.token else ""
+        self._in_flight = in_flight
+        self._connections: list[_Connection] = []
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> "Wire":
+        loop = asyncio.get_running_loop()
+        for _ in range(self._in_flight):
+            _, protocol = await loop.create_connection(
+                _Connection, self._host, self._port, ssl=self._tls
+            )
+            self._connections.append(protocol)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self._tls if self._tls is not None else True),
+            headers={"Authorization": self._authorization} if self._authorization else {},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            read_bufsize=1 << 20,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._connections:
+            connection.close()
+        if self._session is not None:
+            await self._session.close()
+
+    def encode(
+        self, method: str, path: str, body: Any, *, content_type: str = "application/json"
+    ) -> bytes:
+        """The whole request as bytes, so that sending it is one write."""
+        content = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        authorization = f"Authorization: {self._authorization}\r\n" if self._authorization else ""
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n{authorization}"
+            f"Accept: {METADATA_ONLY}, application/json\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n"
+        )
+        return head.encode("ascii") + content
+
+    async def send_all(
+        self,
+        requests: Iterable[bytes],
+        *,
+        on_sent: Callable[[int], None] | None = None,
+        on_done: Callable[[int], None] | None = None,
+        pause: Callable[[int], float] | None = None,
+    ) -> None:
+        """Send every request, `in_flight` at a time.
+
+        Args:
+            requests: From `encode`.
+            on_sent: Called with the place in *requests* just before it is written.
+            on_done: Called with the place when the answer has come.
+            pause: Seconds to wait before sending the request at a place (0 or less: none).
+
+        Raises `WireError` if one is refused.
+        """
+        todo: Iterator[tuple[int, bytes]] = enumerate(requests)
+
+        async def work(connection: _Connection) -> None:
+            for place, request in todo:
+                if pause is not None and (seconds := pause(place)) > 0:
+                    await asyncio.sleep(seconds)
+                if on_sent is not None:
+                    on_sent(place)
+                answer = await connection.send(request)
+                if answer.status >= 300:
+                    line = request[: request.find(b" HTTP")].decode("ascii")
+                    text = answer.body.decode("utf-8", "replace")
+                    raise WireError(f"{line}: {answer.status} {text}")
+                if on_done is not None:
+                    on_done(place)
+
+        async with asyncio.TaskGroup() as group:
+            for connection in self._connections:
+                group.create_task(work(connection))
+
+    async def get(self, path: str, *, accept: str = "application/json") -> bytes:
+        """The body of a GET. Raises `WireError` if it is refused."""
+        assert self._session is not None
+        async with self._session.get(self._server + path, headers={"Accept": accept}) as answer:
+            body = await answer.read()
+        if answer.status != 200:
+            raise WireError(f"GET {path}: {answer.status} {body.decode('utf-8', 'replace')}")
+        return body
+
+    async def list_all(self, path: str, *, limit: int = 1000) -> list[dict[str, Any]]:
+        """Every object of a list, read page by page."""
+        items: list[dict[str, Any]] = []
+        token = ""
+        joint = "&" if "?" in path else "?"
+        while True:
+            suffix = f"&continue={token}" if token else ""
+            page = msgspec.json.decode(await self.get(f"{path}{joint}limit={limit}{suffix}"))
+            items += page.get("items") or []
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return items
+
+    async def watch(self, path: str, *, accept: str = "application/json") -> AsyncIterator[bytes]:
+        """The lines of a watch, until the server ends it."""
+        assert self._session is not None
+        async with self._session.get(self._server + path, headers={"Accept": accept}) as answer:
+            if answer.status != 200:
+                raise WireError(f"GET {path}: {answer.status} {await answer.text()}")
+            rest = b""
+            async for chunk in answer.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line
