@@ -5,6 +5,7 @@ attempt. Plain code without I/O; the application calls it and decides when.
 """
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import structlog
 
@@ -18,6 +19,22 @@ from engine.scheduling.scheduling_cycle import Decision, Scheduler
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="loop")
+
+
+@dataclass(slots=True)
+class DecisionCounts:
+    """What was decided with one set of policies; bumped per decision, read by whoever watches."""
+
+    decisions: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+    def count(self, seconds: float, failed: bool) -> None:
+        """Count one decision."""
+        self.decisions += 1
+        self.seconds += seconds
+        if failed:
+            self.failed += 1
 
 
 class SchedulingLoop:
@@ -46,11 +63,17 @@ class SchedulingLoop:
         self._cache = cache
         self._queue = queue
         self.scheduler = scheduler
+        self.counts = DecisionCounts()
         self._bindings = bindings
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
         self._policy_errors = metrics.loop_errors.labels("decide")
+
+    def use(self, scheduler: Scheduler, counts: DecisionCounts) -> None:
+        """Decide with *scheduler* from the next turn on, and count its decisions in *counts*."""
+        self.scheduler = scheduler
+        self.counts = counts
 
     def schedule_one(self) -> bool:
         """Take the next pod and decide it; False if none is ready."""
@@ -91,7 +114,9 @@ class SchedulingLoop:
             return
         # 2. Decide, on the cluster as it is now.
         decision = scheduler.schedule(pod, self._cache.snapshot())
-        self._metrics.algorithm_seconds.observe(self._clock.monotonic() - started_at)
+        seconds = self._clock.monotonic() - started_at
+        self._metrics.algorithm_seconds.observe(seconds)
+        self.counts.count(seconds, decision.is_error)
         for failure in (*decision.failures, *decision.ignored):
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if decision.node is None:

@@ -1,0 +1,508 @@
+"""The roll-out: which policies are in force, how others replace them, and when they are taken back.
+
+Owns the state: the deployment in force, the one before it while the new one is on probation, the
+last rejection, the history. A candidate that fails anything changes nothing but what is reported.
+
+    offered --check--> --test--> --load--> --trial--> in force --probation--> last good
+       any failure --> rejected (what is in force stays)
+       in force --failures or latency out of bounds--> rolled back (the one before is in force)
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from engine.binding.event_recorder import NORMAL, WARNING, Reference
+from engine.lib.clock import Clock
+from engine.policy.errors import Problem
+from engine.rollout.last_good import LastGood, Store, StoreError
+from engine.rollout.sources import Offer, PolicySource, first_offer
+from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest
+from engine.scheduling.loop import DecisionCounts
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="rollout")
+
+ACCEPTED_REASON: Final = "PolicyAccepted"
+REJECTED_REASON: Final = "PolicyRejected"
+ROLLED_BACK_REASON: Final = "PolicyRolledBack"
+SOURCE_GONE_REASON: Final = "PolicySourceGone"
+
+_HISTORY: Final = 50
+_PROBATION_TICK: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a new deployment is taken back.
+
+    Attributes:
+        seconds: How long it is watched; 0 switches this off.
+        most_failed_share: More failed decisions than this share of all is too many.
+        most_mean_seconds: A mean decision longer than this is too slow.
+        least_decisions: Before so many nothing is concluded.
+    """
+
+    seconds: float = 300.0
+    most_failed_share: float = 0.05
+    most_mean_seconds: float = 0.25
+    least_decisions: int = 20
+
+    def judge(self, counts: DecisionCounts) -> str | None:
+        """Why the counts are out of bounds, or None."""
+        if counts.decisions < self.least_decisions:
+            return None
+        share = counts.failed / counts.decisions
+        if share > self.most_failed_share:
+            return (
+                f"{counts.failed} of {counts.decisions} decisions failed, "
+                f"want at most {self.most_failed_share:.0%}"
+            )
+        mean = counts.seconds / counts.decisions
+        if mean > self.most_mean_seconds:
+            return (
+                f"a decision took {mean * 1000:.0f} ms on average over {counts.decisions}, "
+                f"want at most {self.most_mean_seconds * 1000:.0f} ms"
+            )
+        return None
+
+
+Tell = Callable[[Reference, str, str, str, str], None]
+"""(about, `Normal` or `Warning`, reason, note, revision): writes an event."""
+
+OnSwitch = Callable[[Deployment, Deployment | None], None]
+"""(new, old): called between two scheduling cycles when *new* is to decide from now on."""
+
+BoundsOf = Callable[[Deployment], Bounds]
+
+
+class Rollout:
+    """Keeps policies in force.
+
+    Args:
+        source: Where candidates come from.
+        store: Where the last good policies are kept.
+        examiner: Takes candidates through their stages.
+        world: What the trial decides on.
+        on_switch: Puts a deployment in force.
+        bounds_of: The bounds of a deployment's probation.
+        tell: Writes events; nothing is written while `is_active` is False.
+        metrics, clock: Measure.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: PolicySource,
+        store: Store,
+        examiner: Examiner,
+        world: World,
+        on_switch: OnSwitch,
+        bounds_of: BoundsOf,
+        tell: Tell,
+        metrics: Metrics,
+        clock: Clock,
+        probation_tick: float = _PROBATION_TICK,
+    ) -> None:
+        self._source = source
+        self._store = store
+        self._examiner = examiner
+        self._world = world
+        self._on_switch = on_switch
+        self._bounds_of = bounds_of
+        self._tell = tell
+        self._metrics = metrics
+        self._clock = clock
+        self._probation_tick = probation_tick
+        self._offer: Offer | None = None
+        self._offered = asyncio.Event()
+        self._reference: Reference | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._probation: asyncio.Task[None] | None = None
+        self._active: Deployment | None = None
+        self._previous: Deployment | None = None
+        self._last_good: LastGood | None = None
+        self._unsaved: LastGood | None = None
+        self._origin = ""
+        self._accepted_at = 0.0
+        self._last_rejected: dict[str, Any] | None = None
+        self._is_source_gone = False
+        self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
+        self._switching = asyncio.Lock()
+        self.counts = DecisionCounts()
+        #: False on a standby: it keeps up, and leaves telling and saving to the leader.
+        self.is_active = True
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def start(self) -> Deployment:
+        """Choose what is in force at first, before there is a snapshot to try it on.
+
+        The source's policies if they pass checks and tests; else the last good ones; else the
+        built-in ones, loudly. Raises what the source raises if it cannot be read at all.
+        """
+        # 1. What was in force before, and what the source says now.
+        try:
+            self._last_good = await self._store.load()
+        except StoreError as error:
+            log.warning("Cannot read the last good policies", reason=str(error))
+        self._tasks.append(await first_offer(self._source, self._take_offer))
+        offer = self._next_offer()
+        # 2. The source's, unless they do not pass.
+        chosen: Deployment | None = None
+        if offer is not None and offer.files is not None:
+            try:
+                chosen = await self._prepare(offer.files)
+                self._origin = self._source.name
+            except Rejected as rejection:
+                self._reject(rejection, offer)
+        elif offer is not None:
+            self._source_gone(offer)
+        # 3. The last good, 4. the built-in ones.
+        deployment = chosen or await self._prepare_last_good() or await self._prepare_builtin()
+        self._put_in_force(deployment)
+        return deployment
+
+    async def run(self) -> None:
+        """Try the first policies on the live snapshot, then follow the source until cancelled."""
+        try:
+            await self._try_first()
+            while True:
+                await self._offered.wait()
+                offer = self._next_offer()
+                if offer is not None:
+                    await self._consider(offer)
+        finally:
+            await self.stop()
+
+    async def stop(self) -> None:
+        """End the tasks and the sandboxes."""
+        tasks = [t for t in (*self._tasks, self._probation) if t is not None]
+        self._tasks.clear()
+        self._probation = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for deployment in (self._active, self._previous):
+            if deployment is not None:
+                deployment.close()
+        self._active = self._previous = None
+
+    async def lead(self) -> None:
+        """This process leads from now on: save and tell what a standby keeps to itself."""
+        self.is_active = True
+        await self._save()
+        if self._last_rejected is not None and self._reference is not None:
+            note, revision = self._last_rejected["note"], self._last_rejected["revision"]
+            self._tell(self._reference, WARNING, REJECTED_REASON, note, revision)
+
+    # --- a candidate -----------------------------------------------------------------------
+
+    def _take_offer(self, offer: Offer) -> None:
+        # Only the newest counts: what is replaced before it was looked at need not be.
+        self._offer = offer
+        if offer.reference is not None:
+            self._reference = offer.reference
+        self._offered.set()
+
+    def _next_offer(self) -> Offer | None:
+        self._offered.clear()
+        offer, self._offer = self._offer, None
+        return offer
+
+    async def _consider(self, offer: Offer) -> None:
+        """Take an offer through all stages; on success it is in force when this returns."""
+        if offer.files is None:
+            self._source_gone(offer)
+            return
+        self._is_source_gone = False
+        started = self._clock.monotonic()
+        candidate: Deployment | None = None
+        try:
+            bundle = await self._examiner.build(offer.files)
+            if self._active is not None and bundle.revision == self._active.bundle.revision:
+                self._unchanged()
+                return
+            self._refuse_rolled_back(bundle.revision)
+            await self._examiner.test(bundle)
+            candidate = await self._examiner.load(bundle, offer.files)
+            await self._examiner.try_out(candidate, self._world)
+        except Rejected as rejection:
+            if candidate is not None:
+                candidate.close()
+            self._reject(rejection, offer)
+            return
+        except Exception as error:
+            # A fault of ours must not end the following of the source.
+            log.exception("Unexpected exception while examining policies")
+            if candidate is not None:
+                candidate.close()
+            problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
+            self._reject(Rejected("internal", [problem]), offer)
+            return
+        finally:
+            self._metrics.reload_seconds.observe(self._clock.monotonic() - started)
+        self._accept(candidate, started)
+        await self._save()
+
+    async def _prepare(self, files: Mapping[str, str]) -> Deployment:
+        """A deployment of *files*, checked, tested and loaded but not tried. Raises `Rejected`."""
+        bundle = await self._examiner.build(files)
+        self._refuse_rolled_back(bundle.revision)
+        if self._last_good is None or bundle.revision != self._last_good.revision:
+            await self._examiner.test(bundle)  # the last good ones have passed theirs before
+        return await self._examiner.load(bundle, files)
+
+    async def _prepare_last_good(self) -> Deployment | None:
+        if self._last_good is None or not self._last_good.revision:
+            return None
+        try:
+            bundle = await self._examiner.build(self._last_good.files)
+            deployment = await self._examiner.load(bundle, self._last_good.files)
+        except Rejected as rejection:
+            log.error("The last good policies do not load any more", reason=rejection.note())
+            return None
+        self._origin = "last-good"
+        log.warning("Running the last good policies", revision=bundle.revision)
+        return deployment
+
+    async def _prepare_builtin(self) -> Deployment:
+        bundle = await self._examiner.build({})
+        deployment = await self._examiner.load(bundle, {})
+        self._origin = "builtin"
+        log.error(
+            "No usable policies: running the built-in ones alone",
+            source=self._source.name,
+            revision=bundle.revision,
+        )
+        return deployment
+
+    async def _try_first(self) -> None:
+        """The trial of the policies chosen at start, now that there is a snapshot."""
+        first = self._active
+        assert first is not None
+        # The one in force is busy deciding; the trial needs a sandbox of its own.
+        twin: Deployment | None = None
+        try:
+            twin = await self._examiner.load(first.bundle, first.files)
+            await self._examiner.try_out(twin, self._world)
+        except Rejected as rejection:
+            if self._origin == "builtin":
+                log.error("The built-in policies failed their trial", reason=rejection.note())
+                return
+            self._reject(rejection, Offer(first.files, reference=self._reference))
+            fallback = None
+            if self._last_good is not None and self._last_good.revision != first.bundle.revision:
+                fallback = await self._prepare_last_good()
+            self._switch(fallback or await self._prepare_builtin(), keep_previous=False)
+        else:
+            if self._origin == self._source.name:
+                self._told_accepted(first)
+                self._remember(first)
+                await self._save()
+        finally:
+            if twin is not None:
+                twin.close()
+
+    def _refuse_rolled_back(self, revision: str) -> None:
+        if self._last_good is not None and revision in self._last_good.rolled_back:
+            text = f"revision `{revision}` was taken back before; change the policies to try again"
+            raise Rejected("rolled_back", [Problem("", 0, 0, text)], revision)
+
+    # --- outcomes --------------------------------------------------------------------------
+
+    def _put_in_force(self, deployment: Deployment) -> None:
+        old, self._active = self._active, deployment
+        self._accepted_at = self._clock.now()
+        self.counts = DecisionCounts()
+        self._metrics.set_revision(deployment.bundle.revision, self._accepted_at)
+        self._on_switch(deployment, old)
+
+    def _switch(self, deployment: Deployment, *, keep_previous: bool) -> None:
+        """Put *deployment* in force; the one before is kept for a probation, or closed."""
+        old = self._active
+        self._end_probation()
+        self._put_in_force(deployment)
+        if old is None:
+            return
+        bounds = self._bounds_of(deployment)
+        if keep_previous and bounds.seconds > 0:
+            self._previous = old
+            self._probation = asyncio.ensure_future(self._watch(deployment, bounds))
+        else:
+            old.close()
+
+    def _accept(self, candidate: Deployment, started: float) -> None:
+        self._origin = self._source.name
+        self._switch(candidate, keep_previous=True)
+        self._last_rejected = None
+        self._metrics.policy_reloads.labels("accepted").inc()
+        self._metrics.last_reload_ok.set(1)
+        duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
+        revision = candidate.bundle.revision
+        log.info("Policies in force", revision=revision, duration_ms=duration_ms)
+        self._note("accepted", revision, duration_ms=duration_ms)
+        self._told_accepted(candidate)
+        self._remember(candidate)
+
+    def _told_accepted(self, deployment: Deployment) -> None:
+        if not self.is_active or self._reference is None or self._origin != self._source.name:
+            return
+        count = len(deployment.files)
+        note = f"revision {deployment.bundle.revision} is in force ({count} files)"
+        self._tell(self._reference, NORMAL, ACCEPTED_REASON, note, deployment.bundle.revision)
+
+    def _reject(self, rejection: Rejected, offer: Offer) -> None:
+        note = rejection.note()
+        revision = rejection.revision or digest(offer.files or {})
+        self._metrics.policy_reloads.labels("rejected").inc()
+        self._metrics.last_reload_ok.set(0)
+        in_force = self._active.bundle.revision if self._active is not None else ""
+        log.error(
+            "Policies rejected",
+            revision=revision,
+            stage=rejection.stage,
+            reason=note,
+            in_force=in_force,
+        )
+        problems = [
+            {
+                "file": problem.file,
+                "line": problem.line,
+                "column": problem.column,
+                "message": problem.message,
+                "hint": problem.hint,
+            }
+            for problem in rejection.problems
+        ]
+        self._last_rejected = self._note(
+            "rejected", revision, stage=rejection.stage, note=note, problems=problems
+        )
+        reference = offer.reference or self._reference
+        if self.is_active and reference is not None:
+            self._tell(reference, WARNING, REJECTED_REASON, note, revision)
+
+    def _unchanged(self) -> None:
+        """The source says what is in force already: a comment in another key, or a revert."""
+        self._last_rejected = None
+        self._metrics.policy_reloads.labels("unchanged").inc()
+        self._metrics.last_reload_ok.set(1)
+
+    def _source_gone(self, offer: Offer) -> None:
+        self._is_source_gone = True
+        log.warning(
+            "The policies' source is gone; what is in force stays", source=self._source.name
+        )
+        self._note("source_gone", self._active.bundle.revision if self._active else "")
+        if self.is_active and offer.reference is not None:
+            note = "the policies' source is gone; what is in force stays"
+            self._tell(offer.reference, WARNING, SOURCE_GONE_REASON, note, "")
+
+    # --- probation -------------------------------------------------------------------------
+
+    async def _watch(self, deployment: Deployment, bounds: Bounds) -> None:
+        """Take *deployment* back if it gets out of bounds; let go of its predecessor if not."""
+        ends_at = self._clock.monotonic() + bounds.seconds
+        while self._clock.monotonic() < ends_at:
+            await asyncio.sleep(self._probation_tick)
+            why = bounds.judge(self.counts)
+            if why is not None:
+                await self._roll_back(deployment, why)
+                return
+        self._probation = None
+        if self._previous is not None:
+            self._previous.close()
+            self._previous = None
+
+    def _end_probation(self) -> None:
+        if self._probation is not None and self._probation is not asyncio.current_task():
+            self._probation.cancel()
+        self._probation = None
+        if self._previous is not None:
+            self._previous.close()
+            self._previous = None
+
+    async def _roll_back(self, bad: Deployment, why: str) -> None:
+        previous, self._previous = self._previous, None
+        assert previous is not None
+        revision, back_to = bad.bundle.revision, previous.bundle.revision
+        self._probation = None
+        self._put_in_force(previous)
+        self._origin = "rolled-back"
+        bad.close()
+        self._metrics.policy_reloads.labels("rolled_back").inc()
+        self._metrics.last_reload_ok.set(0)
+        log.error("Policies rolled back", revision=revision, in_force=back_to, reason=why)
+        note = f"revision {revision} was taken back: {why}; revision {back_to} is in force"
+        self._last_rejected = self._note(
+            "rolled_back", revision, stage="probation", note=note, problems=[]
+        )
+        if self.is_active and self._reference is not None:
+            self._tell(self._reference, WARNING, ROLLED_BACK_REASON, note, revision)
+        rolled_back = (self._last_good or LastGood()).without(revision)
+        self._last_good = self._unsaved = LastGood(back_to, dict(previous.files), rolled_back)
+        await self._save()
+
+    # --- memory ----------------------------------------------------------------------------
+
+    def _remember(self, deployment: Deployment) -> None:
+        rolled_back = self._last_good.rolled_back if self._last_good is not None else ()
+        last_good = LastGood(deployment.bundle.revision, dict(deployment.files), rolled_back)
+        if last_good != self._last_good:
+            self._last_good = self._unsaved = last_good
+
+    async def _save(self) -> None:
+        if self._unsaved is None or not self.is_active:
+            return
+        async with self._switching:
+            unsaved = self._unsaved
+            if unsaved is None:
+                return
+            try:
+                await self._store.save(unsaved)
+            except StoreError as error:
+                # In force all the same; tried again with the next change, or when leading.
+                log.warning("Cannot save the last good policies", reason=str(error))
+                return
+            if self._unsaved is unsaved:
+                self._unsaved = None
+
+    def _note(self, result: str, revision: str, **more: Any) -> dict[str, Any]:
+        entry = {"at": self._clock.now(), "result": result, "revision": revision, **more}
+        self._history.append(entry)
+        return entry
+
+    def describe(self) -> dict[str, Any]:
+        """The state as plain data, for `/policies`."""
+        active = self._active
+        in_force: dict[str, Any] | None = None
+        if active is not None:
+            in_force = {
+                "revision": active.bundle.revision,
+                "origin": self._origin,
+                "since": self._accepted_at,
+                "files": sorted(active.files),
+                "profiles": [profile.scheduler_name for profile in active.bundle.profiles],
+                "decisions": self.counts.decisions,
+                "failed_decisions": self.counts.failed,
+                "on_probation": self._previous is not None,
+            }
+        return {
+            "source": {"name": self._source.name, "gone": self._is_source_gone},
+            "active": in_force,
+            "last_rejected": self._last_rejected,
+            "last_good": self._last_good.revision if self._last_good is not None else None,
+            "rolled_back": list(self._last_good.rolled_back) if self._last_good else [],
+            "history": list(self._history),
+        }
+
+    @property
+    def active(self) -> Deployment:
+        """What is in force. Raises `LookupError` before `start` and after `stop`."""
+        if self._active is None:
+            raise LookupError("no policies are in force")
+        return self._active

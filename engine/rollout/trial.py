@@ -1,0 +1,183 @@
+"""What a candidate must pass before it decides for real pods: checks, its tests, a trial.
+
+Owns these steps and their order, and what a rejection says. Everything slow runs beside the event
+loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker thread
+on a copy of the snapshot, by a sandbox of the candidate's own.
+"""
+
+import asyncio
+import copy
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from engine.caching.objects import ObjectStore
+from engine.caching.snapshot import Snapshot
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import Evaluator, PolicyFailure
+from engine.scheduling.scheduling_cycle import Scheduler
+
+log = structlog.get_logger(component="trial")
+
+MOST_TRIAL_PODS: Final = 32
+#: Seconds that the whole trial may take; a candidate that needs longer would stall the queue.
+TRIAL_SECONDS: Final = 30.0
+
+BuildBundle = Callable[[Mapping[str, str]], Bundle]
+MakeEvaluator = Callable[[Bundle], Evaluator]
+RunTests = Callable[[Bundle], Awaitable[list[Problem]]]
+
+
+class Rejected(Exception):
+    """A candidate that must not come into force.
+
+    Attributes:
+        stage: `check`, `test`, `load`, `trial` or `rolled_back`: what it failed.
+        problems: Everything found at that stage.
+        revision: Its bundle's revision, or "" if there is no bundle.
+    """
+
+    def __init__(self, stage: str, problems: Iterable[Problem], revision: str = "") -> None:
+        self.stage = stage
+        self.problems = list(problems)
+        self.revision = revision
+        super().__init__(self.note())
+
+    def note(self) -> str:
+        """One line for an event: the first problem and how many more there are."""
+        if not self.problems:
+            return f"{self.stage} failed"
+        first = str(self.problems[0]).replace("\n", " ")
+        more = len(self.problems) - 1
+        return f"{first} (and {more} more)" if more else first
+
+
+@dataclass(slots=True)
+class Deployment:
+    """A bundle with the evaluator and the scheduler that run it."""
+
+    bundle: Bundle
+    files: Mapping[str, str]
+    evaluator: Evaluator
+    scheduler: Scheduler
+
+    def close(self) -> None:
+        """End its sandbox."""
+        self.evaluator.close()
+
+
+class World(Protocol):
+    """The cluster as the trial sees it."""
+
+    def snapshot(self) -> Snapshot:
+        """The live snapshot, up to date."""
+        ...
+
+    def sample_pods(self) -> list[Pod]:
+        """Pods to decide on trial: pending ones first, then some that run."""
+        ...
+
+
+def digest(files: Mapping[str, str]) -> str:
+    """A short name for a set of files that need not make a bundle."""
+    sha = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name, files[name]):
+            raw = part.encode(errors="surrogatepass")
+            sha.update(len(raw).to_bytes(8, "big"))
+            sha.update(raw)
+    return sha.hexdigest()[:12]
+
+
+class Examiner:
+    """Takes a candidate through its stages.
+
+    Args:
+        build: Makes a bundle of files, or raises `PolicyErrors`.
+        make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
+        run_tests: Runs a bundle's own tests and returns what failed.
+    """
+
+    def __init__(
+        self, *, build: BuildBundle, make_evaluator: MakeEvaluator, run_tests: RunTests
+    ) -> None:
+        self._build = build
+        self._make_evaluator = make_evaluator
+        self._run_tests = run_tests
+
+    async def build(self, files: Mapping[str, str]) -> Bundle:
+        """The bundle of *files*. Raises `Rejected`."""
+        try:
+            return await asyncio.to_thread(self._build, files)
+        except PolicyErrors as errors:
+            raise Rejected("check", errors.problems) from errors
+
+    async def test(self, bundle: Bundle) -> None:
+        """Run the bundle's own tests. Raises `Rejected` if one fails."""
+        if not bundle.tests:
+            return
+        problems = await self._run_tests(bundle)
+        if problems:
+            raise Rejected("test", problems, bundle.revision)
+
+    async def load(self, bundle: Bundle, files: Mapping[str, str]) -> Deployment:
+        """Start a sandbox with the bundle in it. Raises `Rejected`."""
+        try:
+            evaluator = await asyncio.to_thread(self._make_evaluator, bundle)
+        except PolicyErrors as errors:
+            raise Rejected("load", errors.problems, bundle.revision) from errors
+        return Deployment(bundle, files, evaluator, Scheduler(bundle, evaluator))
+
+    async def try_out(self, candidate: Deployment, world: World) -> None:
+        """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on any failure.
+
+        A pod that fits nowhere is no failure: what fits is for policies to say.
+        """
+        snapshot = frozen_copy(world.snapshot())
+        pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
+        failures = await asyncio.to_thread(_decide_all, candidate.scheduler, pods, snapshot)
+        if failures:
+            problems = [_problem(failure) for failure in failures]
+            raise Rejected("trial", problems, candidate.bundle.revision)
+
+
+def _decide_all(scheduler: Scheduler, pods: list[Pod], snapshot: Snapshot) -> list[PolicyFailure]:
+    """The first failure of each (policy, hook) over decisions for *pods*."""
+    found: dict[tuple[str, str], PolicyFailure] = {}
+    started = time.monotonic()
+    for i, pod in enumerate(pods):
+        decision = scheduler.schedule(pod, snapshot)
+        for failure in (*decision.failures, *decision.ignored):
+            found.setdefault((failure.policy, failure.hook), failure)
+        if time.monotonic() - started > TRIAL_SECONDS:
+            log.warning("Trial ended early", decided=i + 1, pods=len(pods))
+            break
+    return list(found.values())
+
+
+def _problem(failure: PolicyFailure) -> Problem:
+    message = f"{failure.hook}(): {failure.message}"
+    return Problem(failure.file, failure.line, failure.column, message)
+
+
+def frozen_copy(snapshot: Snapshot) -> Snapshot:
+    """A copy of *snapshot* that stays as it is while the original is updated in place.
+
+    NodeInfos and objects are shared: they are never changed. Costs a few list copies.
+    """
+    frozen = copy.copy(snapshot)
+    for name, value in vars(snapshot).items():
+        if isinstance(value, list | dict):
+            setattr(frozen, name, value.copy())
+    objects = ObjectStore()
+    for name, value in vars(snapshot.objects).items():
+        inner = {k: v.copy() if isinstance(v, dict) else v for k, v in value.items()}
+        setattr(objects, name, inner)
+    frozen.objects = objects
+    return frozen
