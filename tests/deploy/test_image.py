@@ -1,0 +1,148 @@
+"""The container image, by its files: what is in it, and that its start command runs from them."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.deploy.image import Image, parse, sent_to_the_engine
+from tests.deploy.rendering import ROOT
+
+_DOCKERFILE = (ROOT / "Dockerfile").read_text()
+_STAGES = parse(_DOCKERFILE)[1]
+
+
+def locked(name: str) -> dict[str, str]:
+    """Package -> version of a lock file, without what is for other systems."""
+    found = {}
+    for line in (ROOT / name).read_text().splitlines():
+        if match := re.match(r"^([\w.-]+)==(\S+)(?: ; (.*?))? \\$", line):
+            if match[3] and "win32" in match[3]:
+                continue
+            found[match[1].lower()] = match[2]
+    return found
+
+
+def test_the_last_of_two_stages_runs_nothing_but_the_state_directory_s_making() -> None:
+    build_stage, last = _STAGES
+    assert build_stage.base == last.base, "an environment is valid for the Python it was made with"
+    assert ":" in last.base
+    assert not last.base.endswith(":latest")
+    assert [i.text for i in last.instructions if i.name == "RUN"] == [
+        "install -d -m 0750 -o 65532 -g 65532 /var/lib/starsched"
+    ]
+    assert [i.text for i in last.instructions if i.name == "COPY"] == [
+        "--from=build /opt/starsched /opt/starsched"
+    ]
+
+
+def test_the_user_is_a_number_and_not_root() -> None:
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", _STAGES[-1].last("USER"))
+
+
+def test_nothing_is_installed_without_a_hash() -> None:
+    for instruction in _STAGES[0].instructions:
+        if instruction.name == "RUN" and "pip" in instruction.text.split():
+            text = instruction.text
+            is_ours = "--no-deps" in text and "--no-build-isolation" in text
+            from_our_wheel = "--no-deps" in text and "--no-index" in text
+            assert is_ours or from_our_wheel or "--require-hashes" in text, text
+
+
+def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
+    sent = set(sent_to_the_engine(ROOT))
+    tops = {name.partition("/")[0] for name in sent}
+    assert tops == {
+        "engine",
+        "policies",
+        "pyproject.toml",
+        "README.md",
+        "requirements.lock",
+        "requirements-build.lock",
+    }
+    assert not [name for name in sent if "__pycache__" in name]
+
+
+def run_as_the_image_s_user(image: Image) -> Callable[[], None] | None:
+    """What makes a child process that user; None where we are not root and cannot."""
+    if os.geteuid() != 0:
+        return None
+
+    def become() -> None:
+        os.setgroups([])
+        os.setgid(image.group)
+        os.setuid(image.user)
+
+    return become
+
+
+def run(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The image's start command with *arguments*, to its end."""
+    return subprocess.run(
+        image.command(*arguments),
+        env=image.environment,
+        cwd="/",
+        preexec_fn=run_as_the_image_s_user(image),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_start_command_runs(image: Image) -> None:
+    result = run(image, "run", "--help")
+    assert result.returncode == 0, result.stderr
+    assert "--policies" in result.stdout
+
+
+def test_the_shipped_policies_are_in_the_image(image: Image) -> None:
+    result = run(image, "eject", "NodeResourcesFit")
+    assert result.returncode == 0, result.stderr
+    shipped = ROOT / "policies" / "kubernetes" / "node_resources_fit.star"
+    assert result.stdout.strip() == shipped.read_text().strip()
+
+
+def test_the_packages_are_those_of_the_lock_file(image: Image) -> None:
+    (packages,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages")
+    got = {}
+    for folder in packages.glob("*.dist-info"):
+        name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
+        got[name.lower().replace("_", "-")] = version
+    version = got.pop("starsched")
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert got == {name.replace("_", "-"): v for name, v in locked("requirements.lock").items()}
+
+
+def test_there_is_no_compiler_no_pip_and_no_cache(image: Image) -> None:
+    environment = image.tree / "opt/starsched"
+    names = {path.name for path in (environment / "bin").iterdir()}
+    assert "starsched" in names
+    assert not {n for n in names if n.startswith(("pip", "gcc", "cc", "go"))}
+    assert not (image.tree / "root").exists()
+    assert not (image.tree / "wheels").exists()
+    assert not (image.tree / "src").exists()
+
+
+def test_every_module_is_compiled(image: Image) -> None:
+    """The container cannot write bytecode, so what is missing is compiled at every start."""
+    (package,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages/engine")
+    missing = [
+        path
+        for path in package.rglob("*.py")
+        if not list((path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"))
+    ]
+    assert missing == []
+
+
+def test_nothing_but_the_state_directory_can_be_written(image: Image) -> None:
+    if os.geteuid() == 0:
+        mode = (image.tree / "var/lib/starsched").stat()
+        assert (mode.st_uid, mode.st_gid) == (image.user, image.group)
+    writable = [
+        path
+        for path in [image.tree, *image.tree.rglob("*")]
+        if not path.is_symlink() and path.stat().st_mode & 0o222
+    ]
+    assert [path.relative_to(image.tree) for path in writable] == [Path("var/lib/starsched")]
