@@ -42,13 +42,13 @@ test: lint controlplane ## everything: check's linters and every test, the real 
 	$(BIN)/python -m pytest -p tests.no_skips
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
-	$(BIN)/python -m benchmarks.schedulers $(ARGS)
+	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 bench-openb: setup controlplane ## the openb GPU trace, placed on the real control plane
-	$(BIN)/python -m benchmarks.openb $(ARGS)
+	$(BIN)/python -m benchmarks.bench_openb $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
-	$(BIN)/python -m benchmarks.core $(ARGS)
+	$(BIN)/python -m benchmarks.bench_core $(ARGS)
 
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler and kustomize (cached outside)
 	$(BIN)/python controlplane/build.py
