@@ -27,7 +27,7 @@ def _repaired_quantities(value: Any) -> Any:
         return {}
     if not isinstance(value, dict):
         # Not a map at all: kept under no name, where it is reported and counts for nothing.
-        return {"": json.dumps(value)}
+        return {"": f"{json.dumps(value)} in place of a map"}
     return {
         name: amount
         if isinstance(amount, str | int | float) and not isinstance(amount, bool)

@@ -67,33 +67,6 @@ BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 
 
-KIND_OF: Final = {
-    "namespaces": "Namespace",
-    "services": "Service",
-    "replicationcontrollers": "ReplicationController",
-    "replicasets": "ReplicaSet",
-    "statefulsets": "StatefulSet",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "persistentvolumes": "PersistentVolume",
-    "persistentvolumeclaims": "PersistentVolumeClaim",
-    "storageclasses": "StorageClass",
-    "csinodes": "CSINode",
-    "csidrivers": "CSIDriver",
-    "csistoragecapacities": "CSIStorageCapacity",
-    "volumeattachments": "VolumeAttachment",
-    "resourceclaims": "ResourceClaim",
-    "resourceslices": "ResourceSlice",
-    "deviceclasses": "DeviceClass",
-    "podgroups": "PodGroup",
-}
-"""Plural resource name (as the object store has it) -> the kind that events carry."""
-
-
-def object_event(plural: str, action: str) -> ClusterEvent:
-    """The event of a change of an object other than pods and nodes."""
-    return ClusterEvent(KIND_OF.get(plural, plural), action)
-
-
 def _meaningful(meta: ObjectMeta) -> ObjectMeta:
     """*meta* without what the API server changes by itself."""
     return msgspec.structs.replace(meta, resource_version="", generation=0)

@@ -1,0 +1,59 @@
+"""NodeInfo: sums that follow the pods, and versions that never change."""
+
+from engine.model.node_info import NodeInfo
+from tests.builders import container, make_node, make_pod
+
+MIB = 2**20
+
+
+def test_sums_follow_the_pods() -> None:
+    one = make_pod("a", requests={"cpu": "1", "memory": "1Mi", "example.com/foo": 1}, ports=[80])
+    other = make_pod("b", requests={"cpu": "500m"})
+    info = NodeInfo("n", make_node("n")).with_pod(one).with_pod(other)
+    assert info.requested == {"cpu": 1500, "memory": MIB, "example.com/foo": 1}
+    assert info.nonzero_requested == {"cpu": 1500, "memory": 201 * MIB}
+    assert info.used_ports == {("0.0.0.0", "TCP", 80): 1}
+    assert info.pod_count == 2
+    without = info.without_pod(one.uid)
+    assert without.requested == {"cpu": 500}
+    assert without.nonzero_requested == {"cpu": 500, "memory": 200 * MIB}
+    assert without.used_ports == {}
+
+
+def test_a_version_never_changes() -> None:
+    empty = NodeInfo("n", make_node("n"))
+    pod = make_pod(cpu="1", ports=[80])
+    full = empty.with_pod(pod)
+    full.without_pod(pod.uid)
+    full.with_pod(make_pod("b", cpu="2", ports=[80]))
+    assert (empty.pods, empty.requested, empty.used_ports) == ({}, {}, {})
+    assert (list(full.pods), full.requested) == ([pod.uid], {"cpu": 1000})
+    assert full.used_ports == {("0.0.0.0", "TCP", 80): 1}
+
+
+def test_a_pod_of_the_same_uid_is_replaced() -> None:
+    old = make_pod(cpu="1", uid="u", node="n", ports=[80])
+    new = make_pod(cpu="2", uid="u", node="n", labels={"a": "b"})
+    info = NodeInfo("n").with_pod(old).with_pod(new)
+    assert (info.requested, info.used_ports, info.pods) == ({"cpu": 2000}, {}, {"u": new})
+    again = make_pod(cpu="2", uid="u", node="n")
+    assert info.with_pod(again).pods == {"u": again}
+    assert info.with_pod(again).requested is info.requested
+
+
+def test_two_pods_on_one_port_hold_it_until_both_are_gone() -> None:
+    one, other = make_pod("a", ports=[80]), make_pod("b", ports=[80])
+    info = NodeInfo("n", None, [one, other])
+    assert info.used_ports == {("0.0.0.0", "TCP", 80): 2}
+    assert info.without_pod(one.uid).used_ports == {("0.0.0.0", "TCP", 80): 1}
+
+
+def test_generations_grow_over_all_nodes() -> None:
+    one = NodeInfo("a")
+    other = NodeInfo("b")
+    assert one.generation < other.generation < one.with_node(make_node("a")).generation
+
+
+def test_zero_requests_leave_no_trace_so_equal_contents_are_equal() -> None:
+    pod = make_pod(containers=[container("a", requests={"cpu": "0", "example.com/foo": 0})])
+    assert NodeInfo("n").with_pod(pod).requested == {}
