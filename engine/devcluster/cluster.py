@@ -1,0 +1,288 @@
+"""The embedded cluster: an API server in this process, on a loopback port, in milliseconds.
+
+Owns starting and stopping, outages, and direct access for whoever shares the process. It is a
+verified fake: one suite of contract tests runs against it and against the real API server.
+
+Different from the real server on purpose: plain HTTP; no authorization, quotas or limit ranges; no
+protobuf; no `managedFields` (server-side apply remembers owners, see `patch`); fields that no
+scheduler reads are stored as sent, neither defaulted nor validated.
+"""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from engine.devcluster.api import Api
+from engine.devcluster.errors import expired
+from engine.devcluster.faults import Faults
+from engine.devcluster.fleet import Kubelets, NamespaceController
+from engine.devcluster.kinds import BY_MANIFEST, KINDS, Kind
+from engine.devcluster.server import Server
+from engine.devcluster.store import Store
+from engine.devcluster.watches import Watch
+from engine.lib.clock import Clock, SystemClock
+
+Json = dict[str, Any]
+
+_BY_NAME = {name: kind for kind in reversed(KINDS) for name in (kind.plural, kind.resource)}
+
+
+class DevCluster:
+    """An API server on loopback.
+
+        async with DevCluster() as cluster:
+            cluster.create(make_node("n1"), make_pod("p1"))
+            ... ApiClient(server=cluster.url) ...
+
+    stopped --start--> serving --stop--> stopped; serving --crash--> down --recover--> serving.
+    The objects survive all of it.
+
+    Args:
+        port: 0 takes a free one; it is kept over `crash` and `recover`.
+        token: The bearer token that requests must carry; None lets everybody in.
+        clock: Gives the timestamps in objects. Time-outs always run on the event loop's clock.
+        seed: Makes uids and generated names repeat.
+        history: Changes kept per resource for watches that resume and lists that page.
+        bookmark_interval: Seconds between watch bookmarks.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        token: str | None = None,
+        clock: Clock | None = None,
+        seed: int | None = None,
+        history: int = 20_000,
+        bookmark_interval: float = 60.0,
+    ) -> None:
+        self.faults = Faults()
+        self.store = Store(history=history)
+        self.api = Api(self.store, clock or SystemClock(), seed=seed)
+        self.token = token
+        self._server = Server(
+            self.api, self.faults, token=token, bookmark_interval=bookmark_interval
+        )
+        self._port = port
+        self._http: web.Server | None = None
+        self._listener: asyncio.Server | None = None
+        self._companions: list[Kubelets | NamespaceController] = []
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. Does nothing if it listens already."""
+        if self._listener is not None:
+            return
+        self._http = self._server.http_server()
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._http, "127.0.0.1", self._port, backlog=1024)
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """End everything: companions, watches, connections. The objects stay."""
+        for companion in self._companions:
+            await companion.stop()
+        self._companions.clear()
+        self.faults.clear()
+        self.close_watches()
+        await self._close(grace=1.0)
+
+    async def crash(self) -> None:
+        """Go down at once: every connection breaks, new ones are refused."""
+        self.close_watches(abort=True)
+        if self._http is not None:
+            for connection in self._http.connections:
+                if connection.transport is not None:
+                    connection.transport.abort()
+        await self._close(grace=0.0)
+
+    async def recover(self) -> None:
+        """Come back on the same port after `crash`, with the same objects."""
+        await self.start()
+
+    async def _close(self, *, grace: float) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._http is not None:
+            await self._http.shutdown(grace)
+            self._http = None
+
+    async def __aenter__(self) -> "DevCluster":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # --- where -----------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The server's address, once it has been started."""
+        if not self._port:
+            raise RuntimeError("the cluster has no address before start()")
+        return f"http://127.0.0.1:{self._port}"
+
+    def kubeconfig(self) -> Json:
+        """A kubeconfig that leads here, as plain data."""
+        user = {"token": self.token} if self.token else {}
+        name = "devcluster"
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": self.url}}],
+            "users": [{"name": name, "user": user}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig to *path* and return it."""
+        path.write_text(yaml.safe_dump(self.kubeconfig()), encoding="utf-8")
+        return path
+
+    # --- companions ------------------------------------------------------------------------
+
+    def start_kubelets(self, **options: Any) -> Kubelets:
+        """Play the kubelets of all nodes until `stop`; see `Kubelets` for the options."""
+        kubelets = Kubelets(self.api, **options)
+        kubelets.start()
+        self._companions.append(kubelets)
+        return kubelets
+
+    def start_namespace_controller(self) -> NamespaceController:
+        """Finish the deletion of namespaces until `stop`."""
+        controller = NamespaceController(self.api)
+        controller.start()
+        self._companions.append(controller)
+        return controller
+
+    # --- trouble ---------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> Counter[tuple[str, str]]:
+        """Requests so far, by verb and resource: `requests["create", "pods/binding"]`."""
+        return self._server.requests
+
+    def watches(self, resource: str = "") -> list[Watch]:
+        """The watches that are open, of one resource or of all."""
+        return [
+            watch
+            for watch in self._server.watches
+            if not resource or watch.kind.resource == resource
+        ]
+
+    def close_watches(self, resource: str = "", *, abort: bool = False) -> int:
+        """End the open watches, orderly or by breaking the connection. Returns how many."""
+        found = self.watches(resource)
+        for watch in found:
+            if abort:
+                watch.abort()
+            else:
+                watch.close()
+        return len(found)
+
+    def expire_watches(self, resource: str = "") -> int:
+        """End the open watches with the ERROR event 410 Expired. Returns how many."""
+        found = self.watches(resource)
+        for watch in found:
+            revision = self.store.revision
+            watch.fail(expired(f"too old resource version: 1 ({revision})"))
+        return len(found)
+
+    def stall_watches(self, resource: str = "") -> None:
+        """Let watches, open ones and those to come, hang: connected, but nothing arrives."""
+        for kind in KINDS:
+            if not resource or kind.resource == resource:
+                self._server.stalled_kinds.add(kind.resource)
+        for watch in self.watches(resource):
+            watch.stalled = True
+
+    def resume_watches(self) -> None:
+        """Let stalled watches go on, with everything they missed."""
+        self._server.stalled_kinds.clear()
+        for watch in self.watches():
+            watch.resume()
+
+    def send_bookmarks(self, resource: str = "") -> None:
+        """Send a bookmark on the open watches now."""
+        for watch in self.watches(resource):
+            watch.send_bookmark(self.store.revision)
+
+    def compact(self, revision: int | None = None) -> int:
+        """Forget history up to *revision* (default: all). Returns the revision.
+
+        Watches that are open go on; one that starts before it gets 410, as does a list that
+        continues from before it.
+        """
+        return self.store.compact(revision)
+
+    # --- direct access ---------------------------------------------------------------------
+
+    def create(self, *manifests: Json) -> list[Json]:
+        """Create objects without HTTP, by `apiVersion` and `kind`. Returns them as stored."""
+        return [self._create(manifest) for manifest in manifests]
+
+    def _create(self, manifest: Json) -> Json:
+        kind = BY_MANIFEST.get((manifest.get("apiVersion", ""), manifest.get("kind", "")))
+        if kind is None:
+            raise ValueError(
+                f"want an apiVersion and kind that the cluster serves, got "
+                f"`{manifest.get('apiVersion')}` `{manifest.get('kind')}`"
+            )
+        namespace = ""
+        if kind.namespaced:
+            namespace = (manifest.get("metadata") or {}).get("namespace") or "default"
+        return self.api.create(kind, namespace, manifest).manifest
+
+    def get(self, resource: str, name: str, namespace: str = "") -> Json | None:
+        """An object as stored (not to be changed), None if there is none.
+
+        *resource* is a plural name, with or without its group: `leases.coordination.k8s.io`.
+        A namespaced object is looked for in `default` unless *namespace* says otherwise.
+        """
+        kind = self._kind(resource)
+        return self.api.find(kind, name, (namespace or "default") if kind.namespaced else "")
+
+    def list(self, resource: str, namespace: str = "") -> list[Json]:
+        """Every object of a resource, in key order; of one namespace if *namespace* is set."""
+        kind = self._kind(resource)
+        table = self.store.table(kind.storage)
+        prefix = f"{namespace}/" if namespace and kind.namespaced else ""
+        return [version.manifest for version in table.at(self.store.revision).scan(prefix)]
+
+    def update(self, resource: str, manifest: Json, *, subresource: str = "") -> Json:
+        """Replace an object (or its status) without HTTP. Returns it as stored."""
+        kind = self._kind(resource)
+        metadata = manifest["metadata"]
+        namespace = (metadata.get("namespace") or "default") if kind.namespaced else ""
+        version, _ = self.api.update(
+            kind, namespace, metadata["name"], manifest, subresource=subresource
+        )
+        return version.manifest
+
+    def delete(
+        self, resource: str, name: str, namespace: str = "", *, grace: int | None = None
+    ) -> None:
+        """Delete an object without HTTP, with *grace* seconds for a pod that runs."""
+        kind = self._kind(resource)
+        options = {} if grace is None else {"gracePeriodSeconds": grace}
+        where = (namespace or "default") if kind.namespaced else ""
+        self.api.delete(kind, where, name, options)
+
+    def bind(self, name: str, node: str, namespace: str = "default") -> Json:
+        """Assign a pod to a node without HTTP. Returns it as stored."""
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        return self.api.bind(namespace, name, binding).manifest
+
+    def _kind(self, resource: str) -> Kind:
+        kind = _BY_NAME.get(resource)
+        if kind is None:
+            raise ValueError(f"want a resource that the cluster serves, got `{resource}`")
+        return kind

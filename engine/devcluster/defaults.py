@@ -1,0 +1,261 @@
+"""What the API server fills in and admits for kinds other than pods, and the two forms of events.
+
+Owns defaults that a scheduler can see. Fields that no scheduler reads are stored as they were sent.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.devcluster import kinds
+from engine.devcluster.errors import undecodable
+from engine.devcluster.kinds import Kind
+from engine.devcluster.pods import Lookup, canonical_amounts
+from engine.devcluster.validation import micro_time_problem
+
+Json = dict[str, Any]
+
+_EMPTY_NODE_INFO = {
+    "machineID": "",
+    "systemUUID": "",
+    "bootID": "",
+    "kernelVersion": "",
+    "osImage": "",
+    "containerRuntimeVersion": "",
+    "kubeletVersion": "",
+    "kubeProxyVersion": "",
+    "operatingSystem": "",
+    "architecture": "",
+}
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def _node(node: Json) -> None:
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    for part in ("capacity", "allocatable"):
+        if status.get(part):
+            status[part] = canonical_amounts(kinds.NODES, status[part])
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+    for condition in status.get("conditions") or ():
+        condition.setdefault("lastHeartbeatTime", None)
+        condition.setdefault("lastTransitionTime", None)
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status["nodeInfo"] = {**_EMPTY_NODE_INFO, **(status.get("nodeInfo") or {})}
+    if node["spec"].get("unschedulable") is False:
+        del node["spec"]["unschedulable"]
+
+
+def _namespace(namespace: Json) -> None:
+    metadata = namespace["metadata"]
+    metadata["labels"] = {
+        **(metadata.get("labels") or {}),
+        "kubernetes.io/metadata.name": metadata.get("name", ""),
+    }
+
+
+def _service(service: Json) -> None:
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
+
+
+def _replicated(owner: Json) -> None:
+    spec = owner.setdefault("spec", {})
+    if spec.get("replicas") is None:
+        spec["replicas"] = 1
+
+
+def _storage_class(storage_class: Json) -> None:
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+def _volume(volume: Json) -> None:
+    spec = volume.setdefault("spec", {})
+    if spec.get("capacity"):
+        spec["capacity"] = canonical_amounts(kinds.PERSISTENT_VOLUMES, spec["capacity"])
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+
+
+def _claim(claim: Json) -> None:
+    spec = claim.setdefault("spec", {})
+    requests = (spec.get("resources") or {}).get("requests")
+    if requests:
+        spec["resources"]["requests"] = canonical_amounts(kinds.PERSISTENT_VOLUME_CLAIMS, requests)
+    spec.setdefault("volumeMode", "Filesystem")
+
+
+def _csi_driver(driver: Json) -> None:
+    spec = driver.setdefault("spec", {})
+    spec.setdefault("attachRequired", True)
+    spec.setdefault("podInfoOnMount", False)
+    spec.setdefault("volumeLifecycleModes", ["Persistent"])
+    spec.setdefault("storageCapacity", False)
+
+
+def _storage_capacity(capacity: Json) -> None:
+    kind = kinds.CSI_STORAGE_CAPACITIES
+    for field in ("capacity", "maximumVolumeSize"):
+        if capacity.get(field) is not None:
+            capacity[field] = canonical_amounts(kind, {field: capacity[field]})[field]
+
+
+def _claim_devices(spec: Json) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        exact = request.get("exactly")
+        if exact is not None:
+            exact.setdefault("allocationMode", "ExactCount")
+            if exact["allocationMode"] == "ExactCount":
+                exact.setdefault("count", 1)
+
+
+def _resource_claim(claim: Json) -> None:
+    _claim_devices(claim.get("spec") or {})
+
+
+def _resource_claim_template(template: Json) -> None:
+    _claim_devices((template.get("spec") or {}).get("spec") or {})
+
+
+def _priority_class(priority_class: Json) -> None:
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    if priority_class.get("globalDefault") is False:
+        del priority_class["globalDefault"]
+
+
+def _lease(lease: Json) -> None:
+    problem = micro_time_problem(lease, ("spec", "acquireTime"), ("spec", "renewTime"))
+    if problem:
+        raise undecodable(kinds.LEASES, problem)
+
+
+def _event(event: Json) -> None:
+    problem = micro_time_problem(event, ("eventTime",), ("series", "lastObservedTime"))
+    if problem:
+        raise undecodable(kinds.EVENTS, problem)
+
+
+_DEFAULTS: dict[Kind, Callable[[Json], None]] = {
+    kinds.NODES: _node,
+    kinds.NAMESPACES: _namespace,
+    kinds.SERVICES: _service,
+    kinds.REPLICATION_CONTROLLERS: _replicated,
+    kinds.REPLICA_SETS: _replicated,
+    kinds.STATEFUL_SETS: _replicated,
+    kinds.DEPLOYMENTS: _replicated,
+    kinds.STORAGE_CLASSES: _storage_class,
+    kinds.PERSISTENT_VOLUMES: _volume,
+    kinds.PERSISTENT_VOLUME_CLAIMS: _claim,
+    kinds.CSI_DRIVERS: _csi_driver,
+    kinds.CSI_STORAGE_CAPACITIES: _storage_capacity,
+    kinds.RESOURCE_CLAIMS: _resource_claim,
+    kinds.RESOURCE_CLAIM_TEMPLATES: _resource_claim_template,
+    kinds.PRIORITY_CLASSES: _priority_class,
+    kinds.LEASES: _lease,
+    kinds.EVENTS: _event,
+    kinds.NEW_EVENTS: _event,
+}
+
+
+def set_defaults(kind: Kind, manifest: Json) -> None:
+    """Fill in what *manifest* leaves out. Refuses what cannot be decoded with 400."""
+    default = _DEFAULTS.get(kind)
+    if default:
+        default(manifest)
+
+
+_INITIAL_STATUS: dict[Kind, Json] = {
+    kinds.NAMESPACES: {"phase": "Active"},
+    kinds.SERVICES: {"loadBalancer": {}},
+    kinds.PERSISTENT_VOLUMES: {"phase": "Pending"},
+    kinds.PERSISTENT_VOLUME_CLAIMS: {"phase": "Pending"},
+    kinds.REPLICATION_CONTROLLERS: {"replicas": 0},
+    kinds.REPLICA_SETS: {"replicas": 0},
+    kinds.STATEFUL_SETS: {"replicas": 0, "availableReplicas": 0},
+    kinds.POD_DISRUPTION_BUDGETS: {
+        "disruptionsAllowed": 0,
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "expectedPods": 0,
+    },
+}
+
+
+def initial_status(kind: Kind, manifest: Json) -> None:
+    """Reset the status of a new object, as only its subresource may write it. Nodes keep theirs."""
+    if kind.has_status and kind is not kinds.NODES:
+        manifest["status"] = dict(_INITIAL_STATUS.get(kind, {}))
+
+
+def admit(kind: Kind, manifest: Json, lookup: Lookup) -> None:
+    """What the default admission plugins do to a new object that is not a pod."""
+    metadata = manifest["metadata"]
+    if kind is kinds.NAMESPACES:
+        manifest["spec"] = {"finalizers": ["kubernetes"]}
+    elif kind is kinds.PERSISTENT_VOLUMES:
+        _protect(metadata, "kubernetes.io/pv-protection")
+    elif kind is kinds.PERSISTENT_VOLUME_CLAIMS:
+        _protect(metadata, "kubernetes.io/pvc-protection")
+        if "storageClassName" not in manifest["spec"]:
+            chosen = _default_storage_class(lookup)
+            if chosen:
+                manifest["spec"]["storageClassName"] = chosen
+
+
+def _protect(metadata: Json, finalizer: str) -> None:
+    finalizers = metadata.get("finalizers") or []
+    if finalizer not in finalizers:
+        metadata["finalizers"] = [*finalizers, finalizer]
+
+
+def _default_storage_class(lookup: Lookup) -> str:
+    marked = [
+        item["metadata"]
+        for item in lookup.every(kinds.STORAGE_CLASSES)
+        if (item["metadata"].get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+    ]
+    newest = max(marked, key=lambda meta: (meta["creationTimestamp"], meta["name"]), default=None)
+    return newest["name"] if newest else ""
+
+
+# --- the two forms of an event --------------------------------------------------------------
+
+_RENAMED = {  # events.k8s.io/v1 -> core/v1, in which events are stored
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_RENAMED_BACK = {core: new for new, core in _RENAMED.items()}
+_CORE_DEFAULTS: Json = {
+    "source": {},
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
+
+
+def core_event(event: Json) -> Json:
+    """An event sent in either form, as stored."""
+    renamed = {_RENAMED.get(key, key): value for key, value in event.items()}
+    return {**_CORE_DEFAULTS, **renamed}
+
+
+def new_event(event: Json) -> Json:
+    """A stored event in its events.k8s.io form."""
+    renamed = {_RENAMED_BACK.get(key, key): value for key, value in event.items()}
+    return {
+        key: value
+        for key, value in renamed.items()
+        if value != "" or key not in ("reportingController", "reportingInstance")
+    }

@@ -1,0 +1,525 @@
+"""The HTTP face of the embedded API server: routing, verbs, watches on the wire, faults.
+
+Owns requests and responses. What a request does to the objects is `api`, what a watch shows is
+`watches`, which request meets a fault is `faults`.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.streams import StreamReader
+
+from engine.devcluster import discovery, kinds
+from engine.devcluster.api import APPLY_PATCH, Api, ListOptions, Page, parse_revision
+from engine.devcluster.errors import (
+    ApiStatus,
+    bad_request,
+    internal_error,
+    invalid_options,
+    method_not_allowed,
+    no_such_path,
+    too_large,
+    unauthorized,
+    unsupported_media_type,
+)
+from engine.devcluster.faults import Call, Faults
+from engine.devcluster.kinds import BY_PATH, Kind
+from engine.devcluster.selectors import selector
+from engine.devcluster.store import Version
+from engine.devcluster.tables import as_table
+from engine.devcluster.validation import denied
+from engine.devcluster.watches import Watch, encoded, typed
+
+Json = dict[str, Any]
+
+BODY_LIMIT = 3 * 1024 * 1024
+# As the real server: a watch without a time-out of its own lives half an hour to an hour.
+_WATCH_SECONDS = (1800.0, 3600.0)
+# The last bookmark comes this long before a watch ends.
+_LAST_BOOKMARK = 2.0
+_HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
+_JSON = "application/json"
+_YAML = ("application/yaml", APPLY_PATCH)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a path names."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+
+    @property
+    def resource(self) -> str:
+        """As in fault patterns and the request log: `pods/binding`."""
+        tail = f"/{self.subresource}" if self.subresource else ""
+        return self.kind.resource + tail
+
+
+def route_of(path: str) -> Route | None:
+    """The resource that *path* names, None if it is not the path of one."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) >= 3:
+        group, version, rest = "", parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) >= 4:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        return None
+    namespace = ""
+    own = {"", *kinds.NAMESPACES.subresources}
+    if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in own:
+        namespace, rest = rest[1], rest[2:]
+    if rest[0] == "bindings" and namespace and len(rest) == 1 and not group:
+        return Route(kinds.PODS, namespace, "", "binding")
+    kind = BY_PATH.get((group, version, rest[0]))
+    if kind is None or len(rest) > 3 or "" in rest:
+        return None
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    if subresource and subresource not in kind.subresources:
+        return None
+    # A namespaced object has one path, below its namespace; a cluster-scoped one none there.
+    if (kind.namespaced and name and not namespace) or (namespace and not kind.namespaced):
+        return None
+    return Route(kind, namespace, name, subresource)
+
+
+class Server:
+    """Serves an `Api` over HTTP, with faults.
+
+    Args:
+        token: The bearer token that requests must carry; None lets everybody in.
+        bookmark_interval: Seconds between the bookmarks of watches that want them.
+    """
+
+    def __init__(
+        self, api: Api, faults: Faults, *, token: str | None, bookmark_interval: float
+    ) -> None:
+        self.watches: set[Watch] = set()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.stalled_kinds: set[str] = set()
+        self._api = api
+        self._faults = faults
+        self._token = token
+        self._bookmark_interval = bookmark_interval
+        self._jitter = random.Random(0)
+
+    def http_server(self) -> web.Server:
+        """The protocol factory to listen with."""
+        return web.Server(
+            self._handle,
+            request_factory=_make_request,
+            handler_cancellation=True,
+            access_log=None,
+        )
+
+    # --- one request -----------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._respond(request)
+        except ApiStatus as error:
+            return _refusal(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(too_large(BODY_LIMIT))
+        except RecursionError:
+            return _refusal(bad_request("the body is nested too deeply"))
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if path in _HEALTH:
+            return web.Response(body=b"ok", content_type="text/plain")
+        if path == "/version":
+            return _answer(_encode(discovery.VERSION))
+        if self._token is not None:
+            sent = request.headers.get("Authorization", "")
+            if sent != f"Bearer {self._token}":
+                raise unauthorized()
+        route = route_of(path)
+        if route is None:
+            return _described(path)
+        query = dict(request.query) if request.query_string else {}
+        verb = _verb(request.method, route, query)
+        call = Call(
+            verb,
+            route.resource,
+            route.namespace,
+            route.name,
+            path,
+            request.headers.get("User-Agent", ""),
+        )
+        self.requests[verb, route.resource] += 1
+        met = self._faults.striking(call)
+        for fault in met:
+            if fault.delay:
+                await asyncio.sleep(fault.delay)
+            if fault.hangs and not fault.applied:
+                await fault.wait_released()
+        ending = next((fault for fault in met if fault.is_final), None)
+        if ending and not ending.applied:
+            if ending.status:
+                raise ending.status
+            return _cut(request)
+        if verb == "watch":
+            return await self._watch(request, route, query)
+        body = await request.read() if request.method != "GET" else b""
+        response = self._carry_out(request, verb, route, query, body)
+        for fault in met:
+            if fault.hangs and fault.applied:
+                await fault.wait_released()
+        if ending:
+            if ending.status:
+                raise ending.status
+            return _cut(request)
+        return response
+
+    def _carry_out(
+        self, request: web.BaseRequest, verb: str, route: Route, query: dict[str, str], body: bytes
+    ) -> web.Response:
+        """Do what the request asks, at once: nothing can happen in between."""
+        table = "as=Table" in request.headers.get("Accept", "")
+        content_type = request.content_type if body else ""
+        match verb:
+            case "list":
+                page = self._api.list(route.kind, route.namespace, _list_options(query))
+                return _answer(self._list_body(route.kind, page, table=table))
+            case "get":
+                found = self._api.get(route.kind, route.namespace, route.name)
+                if table:
+                    return _answer(_encode(as_table(route.kind, [found], {}, self._api.now())))
+                return _answer(typed(route.kind, found))
+            case "create":
+                return self._create(route, query, _parsed(route.kind, body, content_type))
+            case "update":
+                sent = _parsed(route.kind, body, content_type)
+                return self._update(route, query, sent)
+            case "patch":
+                return self._patch(route, query, body, request.content_type)
+            case "delete":
+                options = _delete_options(route.kind, query, body, content_type)
+                last, gone = self._api.delete(
+                    route.kind, route.namespace, route.name, options, dry_run=_is_dry(query)
+                )
+                return _answer(_deleted(route.kind, last, gone=gone))
+        options = _delete_options(route.kind, query, body, content_type)
+        page = self._api.delete_collection(
+            route.kind, route.namespace, _list_options(query), options
+        )
+        return _answer(self._list_body(route.kind, page, table=False))
+
+    def _create(self, route: Route, query: dict[str, str], body: Any) -> web.Response:
+        dry_run = _is_dry(query)
+        if route.subresource == "binding":
+            name = route.name or _named(body)
+            self._api.bind(route.namespace, name, body, dry_run=dry_run)
+            return _answer(_SUCCESS, 201)
+        if route.subresource == "eviction":
+            self._api.evict(route.namespace, route.name, body, dry_run=dry_run)
+            return _answer(_SUCCESS, 201)
+        made = self._api.create(route.kind, route.namespace, body, dry_run=dry_run)
+        return _answer(typed(route.kind, made), 201)
+
+    def _update(self, route: Route, query: dict[str, str], body: Any) -> web.Response:
+        if route.subresource == "finalize":
+            return _answer(typed(route.kind, self._api.finalize(route.name, body)))
+        if route.subresource == "resize":
+            resized = self._api.resize(route.namespace, route.name, body, "")
+            return _answer(typed(route.kind, resized))
+        updated, is_new = self._api.update(
+            route.kind,
+            route.namespace,
+            route.name,
+            body,
+            subresource=route.subresource,
+            dry_run=_is_dry(query),
+        )
+        return _answer(typed(route.kind, updated), 201 if is_new else 200)
+
+    def _patch(
+        self, route: Route, query: dict[str, str], raw: bytes, content_type: str
+    ) -> web.Response:
+        body = _parsed(route.kind, raw, content_type, patch=True)
+        if route.subresource == "resize":
+            resized = self._api.resize(route.namespace, route.name, body, content_type)
+            return _answer(typed(route.kind, resized))
+        patched, is_new = self._api.patch(
+            route.kind,
+            route.namespace,
+            route.name,
+            body,
+            content_type,
+            subresource=route.subresource,
+            manager=query.get("fieldManager", ""),
+            force=query.get("force", "") in _TRUE,
+            dry_run=_is_dry(query),
+        )
+        return _answer(typed(route.kind, patched), 201 if is_new else 200)
+
+    def _list_body(self, kind: Kind, page: Page, *, table: bool) -> bytes:
+        metadata: Json = {"resourceVersion": str(page.revision)}
+        if page.continue_token:
+            metadata["continue"] = page.continue_token
+        if page.remaining:
+            metadata["remainingItemCount"] = page.remaining
+        if table:
+            return _encode(as_table(kind, page.versions, metadata, self._api.now()))
+        return b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":[%s]}' % (
+            kind.kind.encode(),
+            kind.api_version.encode(),
+            _encode(metadata),
+            b",".join([encoded(kind, version) for version in page.versions]),
+        )
+
+    # --- watches ---------------------------------------------------------------------------
+
+    async def _watch(
+        self, request: web.BaseRequest, route: Route, query: dict[str, str]
+    ) -> web.StreamResponse:
+        watch = self._begin_watch(route, query)
+        bookmarks = query.get("allowWatchBookmarks", "") in _TRUE
+        seconds = float(_integer(query, "timeoutSeconds") or self._jitter.uniform(*_WATCH_SECONDS))
+        response = web.StreamResponse(headers={"Cache-Control": "no-cache, private"})
+        response.content_type = _JSON
+        loop = asyncio.get_running_loop()
+        timers = {"end": loop.call_later(seconds, watch.close)}
+
+        def bookmark(interval: float) -> None:
+            watch.send_bookmark(self._api.store.revision)
+            timers["bookmark"] = loop.call_later(interval, bookmark, interval)
+
+        if bookmarks:
+            last = seconds - _LAST_BOOKMARK
+            first = self._bookmark_interval
+            if 0 < last < first:
+                first = last
+            timers["bookmark"] = loop.call_later(first, bookmark, self._bookmark_interval)
+        self.watches.add(watch)
+        try:
+            await response.prepare(request)
+            while lines := await watch.take():
+                await response.write(lines)
+            if watch.is_aborted:
+                return _cut(request)
+            await response.write_eof()
+        except ConnectionError:
+            pass  # the client has gone; nobody is left to tell
+        finally:
+            for timer in timers.values():
+                timer.cancel()
+            watch.leave()
+            self.watches.discard(watch)
+        return response
+
+    def _begin_watch(self, route: Route, query: dict[str, str]) -> Watch:
+        kind = route.kind
+        text, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        wants_initial = query.get("sendInitialEvents", "") in _TRUE
+        if wants_initial and match != "NotOlderThan":
+            cause = denied(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+            raise invalid_options("ListOptions", cause)
+        if match and not wants_initial:
+            cause = denied(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+            raise invalid_options("ListOptions", cause)
+        try:
+            revision = parse_revision(text)
+        except ApiStatus as error:
+            raise internal_error(
+                error.message.removeprefix("invalid resource version: ")
+            ) from error
+        matches = selector(kind, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        prefix = f"{route.namespace}/" if route.namespace else ""
+        watch = Watch(kind, self._api.store.table(kind.storage), prefix, matches)
+        watch.stalled = kind.resource in self.stalled_kinds
+        watch.begin(
+            revision,
+            current=self._api.store.revision,
+            initial=wants_initial or not revision,
+            bookmark=wants_initial and query.get("allowWatchBookmarks", "") in _TRUE,
+        )
+        return watch
+
+
+# --- helpers -------------------------------------------------------------------------------
+
+_SUCCESS = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","code":201}'
+
+
+def _make_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: Any,
+    writer: Any,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    return web.BaseRequest(
+        message,
+        payload,
+        protocol,
+        writer,
+        task,
+        asyncio.get_running_loop(),
+        client_max_size=BODY_LIMIT,
+    )
+
+
+def _answer(body: bytes, code: int = 200) -> web.Response:
+    return web.Response(body=body, status=code, content_type=_JSON)
+
+
+def _refusal(error: ApiStatus) -> web.Response:
+    response = _answer(_encode(error.as_status()), error.code)
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
+
+
+def _cut(request: web.BaseRequest) -> web.Response:
+    """Break the connection. The response goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+def _verb(method: str, route: Route, query: dict[str, str]) -> str:
+    """The API's word for what *method* does there. Refuses with 405."""
+    is_watch = query.get("watch", "") in _TRUE
+    if route.subresource in ("binding", "eviction"):
+        verb = {"POST": "create"}.get(method)
+    elif route.subresource == "finalize":
+        verb = {"PUT": "update"}.get(method)
+    elif route.subresource:
+        verb = {"GET": "get", "PUT": "update", "PATCH": "patch"}.get(method)
+    elif route.name:
+        verb = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(method)
+    else:
+        verb = {"GET": "watch" if is_watch else "list", "DELETE": "deletecollection"}.get(method)
+        if method == "POST" and (route.namespace or not route.kind.namespaced):
+            verb = "create"
+    if verb is None:
+        raise method_not_allowed()
+    return verb
+
+
+def _described(path: str) -> web.Response:
+    """Discovery documents; 404 for every other path."""
+    parts = path.strip("/").split("/")
+    found: Json | None = None
+    match parts:
+        case ["api"]:
+            found = discovery.api_versions()
+        case ["apis"]:
+            found = discovery.groups()
+        case ["api", version]:
+            found = discovery.resources("", version)
+        case ["apis", group]:
+            found = discovery.group(group)
+        case ["apis", group, version]:
+            found = discovery.resources(group, version)
+        case ["api", "v1", *_]:
+            raise no_such_path()
+        case ["apis", group, version, *_] if discovery.resources(group, version):
+            raise no_such_path()
+    if found is None:
+        return web.Response(status=404, text="404 page not found\n")
+    return _answer(_encode(found))
+
+
+def _parsed(kind: Kind, raw: bytes, content_type: str, *, patch: bool = False) -> Any:
+    if content_type in _YAML:
+        try:
+            return yaml.safe_load(raw)
+        except yaml.YAMLError as error:
+            raise bad_request(f"error decoding YAML: {error}") from error
+    if not patch and content_type not in (_JSON, "application/octet-stream", ""):
+        raise unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+        )
+    try:
+        return _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if patch:
+            raise bad_request(f"error decoding patch: {error}") from error
+        shown = "<empty>" if not raw else raw[:200].decode(errors="replace")
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+            f"version/kind; json parse error: {error} ({shown})"
+        ) from error
+
+
+def _named(body: Any) -> str:
+    name = (body.get("metadata") or {}).get("name") if isinstance(body, dict) else None
+    if not isinstance(name, str) or not name:
+        raise bad_request("name in URL does not match name in Binding object")
+    return name
+
+
+def _integer(query: dict[str, str], key: str) -> int:
+    text = query.get(key, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+def _list_options(query: dict[str, str]) -> ListOptions:
+    return ListOptions(
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        limit=max(0, _integer(query, "limit")),
+        continue_token=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+    )
+
+
+def _is_dry(query: dict[str, str]) -> bool:
+    return query.get("dryRun", "") == "All"
+
+
+def _delete_options(kind: Kind, query: dict[str, str], body: bytes, content_type: str) -> Json:
+    options = _parsed(kind, body, content_type) if body else {}
+    if not isinstance(options, dict):
+        raise bad_request("want a DeleteOptions object")
+    if "gracePeriodSeconds" in query:
+        options["gracePeriodSeconds"] = _integer(query, "gracePeriodSeconds")
+    return options
+
+
+def _deleted(kind: Kind, last: Version, *, gone: bool) -> bytes:
+    if kind.returns_deleted or not gone:
+        return typed(kind, last)
+    metadata = last.manifest["metadata"]
+    details = {"name": metadata["name"]}
+    if kind.group:
+        details["group"] = kind.group
+    details |= {"kind": kind.plural, "uid": metadata["uid"]}
+    return _encode(
+        {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        }
+    )

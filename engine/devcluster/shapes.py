@@ -1,0 +1,209 @@
+"""The JSON types that a request body must have, checked before anything reads it.
+
+Owns types only (`containers` is a list, a label value is text): what the values may be is
+validation. Every field may be absent or null, and fields without a type here are kept as sent.
+"""
+
+from typing import Any, TypedDict
+
+import msgspec
+
+from engine.devcluster.errors import undecodable
+from engine.devcluster.kinds import NODES, PODS, Kind
+
+Json = dict[str, Any]
+Texts = dict[str, str | None] | None
+Amounts = dict[str, str | int | float | None] | None
+
+
+class _Meta(TypedDict, total=False):
+    name: str | None
+    generateName: str | None
+    namespace: str | None
+    uid: str | None
+    resourceVersion: str | None
+    labels: Texts
+    annotations: Texts
+    finalizers: list[str] | None
+    ownerReferences: list[dict[str, Any]] | None
+
+
+class _Resources(TypedDict, total=False):
+    requests: Amounts
+    limits: Amounts
+
+
+class _Port(TypedDict, total=False):
+    containerPort: int | None
+    hostPort: int | None
+    protocol: str | None
+    hostIP: str | None
+    name: str | None
+
+
+class _Container(TypedDict, total=False):
+    name: str | None
+    image: str | None
+    resources: _Resources | None
+    ports: list[_Port] | None
+    restartPolicy: str | None
+
+
+class _Toleration(TypedDict, total=False):
+    key: str | None
+    operator: str | None
+    value: str | None
+    effect: str | None
+    tolerationSeconds: int | None
+
+
+class _Expression(TypedDict, total=False):
+    key: str | None
+    operator: str | None
+    values: list[str] | None
+
+
+class _LabelSelector(TypedDict, total=False):
+    matchLabels: Texts
+    matchExpressions: list[_Expression] | None
+
+
+class _SpreadConstraint(TypedDict, total=False):
+    maxSkew: int | None
+    topologyKey: str | None
+    whenUnsatisfiable: str | None
+    labelSelector: _LabelSelector | None
+
+
+class _NodeTerm(TypedDict, total=False):
+    matchExpressions: list[_Expression] | None
+    matchFields: list[_Expression] | None
+
+
+class _NodeSelector(TypedDict, total=False):
+    nodeSelectorTerms: list[_NodeTerm] | None
+
+
+class _PreferredNodes(TypedDict, total=False):
+    weight: int | None
+    preference: _NodeTerm | None
+
+
+class _NodeAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: _NodeSelector | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[_PreferredNodes] | None
+
+
+class _PodTerm(TypedDict, total=False):
+    labelSelector: _LabelSelector | None
+    namespaceSelector: _LabelSelector | None
+    namespaces: list[str] | None
+    topologyKey: str | None
+
+
+class _PreferredPods(TypedDict, total=False):
+    weight: int | None
+    podAffinityTerm: _PodTerm | None
+
+
+class _PodAffinity(TypedDict, total=False):
+    requiredDuringSchedulingIgnoredDuringExecution: list[_PodTerm] | None
+    preferredDuringSchedulingIgnoredDuringExecution: list[_PreferredPods] | None
+
+
+class _Affinity(TypedDict, total=False):
+    nodeAffinity: _NodeAffinity | None
+    podAffinity: _PodAffinity | None
+    podAntiAffinity: _PodAffinity | None
+
+
+class _Gate(TypedDict, total=False):
+    name: str | None
+
+
+class _PodSpec(TypedDict, total=False):
+    containers: list[_Container] | None
+    initContainers: list[_Container] | None
+    nodeName: str | None
+    schedulerName: str | None
+    nodeSelector: Texts
+    affinity: _Affinity | None
+    tolerations: list[_Toleration] | None
+    topologySpreadConstraints: list[_SpreadConstraint] | None
+    schedulingGates: list[_Gate] | None
+    priority: int | None
+    priorityClassName: str | None
+    preemptionPolicy: str | None
+    runtimeClassName: str | None
+    overhead: Amounts
+    resources: _Resources | None
+    restartPolicy: str | None
+    hostNetwork: bool | None
+    terminationGracePeriodSeconds: int | None
+    volumes: list[dict[str, Any]] | None
+
+
+class _Condition(TypedDict, total=False):
+    type: str | None
+    status: str | None
+    reason: str | None
+    message: str | None
+
+
+class _PodStatus(TypedDict, total=False):
+    phase: str | None
+    conditions: list[_Condition] | None
+    nominatedNodeName: str | None
+
+
+class _PodShape(TypedDict, total=False):
+    metadata: _Meta | None
+    spec: _PodSpec | None
+    status: _PodStatus | None
+
+
+class _Taint(TypedDict, total=False):
+    key: str | None
+    value: str | None
+    effect: str | None
+
+
+class _NodeSpec(TypedDict, total=False):
+    taints: list[_Taint] | None
+    unschedulable: bool | None
+
+
+class _NodeStatus(TypedDict, total=False):
+    capacity: Amounts
+    allocatable: Amounts
+    conditions: list[_Condition] | None
+
+
+class _NodeShape(TypedDict, total=False):
+    metadata: _Meta | None
+    spec: _NodeSpec | None
+    status: _NodeStatus | None
+
+
+class _Shape(TypedDict, total=False):
+    metadata: _Meta | None
+
+
+_SHAPES: dict[Kind, Any] = {PODS: _PodShape, NODES: _NodeShape}
+
+
+def check_shape(kind: Kind, body: Json) -> None:
+    """Refuse *body* with 400 if a field has a type that its kind cannot have."""
+    try:
+        msgspec.convert(body, _SHAPES.get(kind, _Shape))
+    except msgspec.ValidationError as error:
+        raise undecodable(kind, f"json: {error}") from error
+
+
+def without_nulls(value: Any) -> Any:
+    """A deep copy of *value* without null members: an absent field and a null one are the same."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

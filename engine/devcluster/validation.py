@@ -1,0 +1,591 @@
+"""Field rules: what the API server refuses with 422 in the objects that a scheduler reads.
+
+Owns the rules that decide whether an object may exist; which of them the embedded server checks is
+what the contract tests list. Defaults have been set before a rule looks.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from engine.devcluster import kinds
+from engine.devcluster.errors import Cause
+from engine.devcluster.kinds import Kind
+from engine.devcluster.quantities import amount
+
+Json = dict[str, Any]
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d\.\d{6}\d*([Zz]|[+-]\d\d:\d\d)")
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_NAME_PART_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
+    "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+    "or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
+    "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
+_CONFIG_MAP_LIMIT = 1_048_576
+_EVENT_NOTE_LIMIT = 1024
+_USER_PRIORITY_LIMIT = 1_000_000_000
+
+
+def required(field: str, detail: str = "") -> Cause:
+    """The field has to be set."""
+    return Cause(
+        field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
+    )
+
+
+def wrong(field: str, value: object, detail: str) -> Cause:
+    """The value breaks a rule."""
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
+
+
+def unsupported(field: str, value: str, supported: tuple[str, ...]) -> Cause:
+    """The value is none of a closed set."""
+    listed = ", ".join(f'"{item}"' for item in supported)
+    return Cause(
+        field,
+        "FieldValueNotSupported",
+        f'Unsupported value: "{value}": supported values: {listed}',
+    )
+
+
+def denied(field: str, detail: str) -> Cause:
+    """The field may not be set, or not like this."""
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: str) -> Cause:
+    """The value occurs twice where it may occur once."""
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {value}")
+
+
+@lru_cache(maxsize=8192)
+def qualified_name_problem(name: str) -> str | None:
+    """What is wrong with a label key, an annotation key or a resource name; None if nothing."""
+    prefix, slash, short = name.rpartition("/")
+    if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
+        return "prefix part " + (_SUBDOMAIN_RULE if prefix else "must be non-empty")
+    if not short:
+        return "name part must be non-empty"
+    if len(short) > 63:
+        return "name part must be no more than 63 bytes"
+    return None if _QUALIFIED.fullmatch(short) else _NAME_PART_RULE
+
+
+@lru_cache(maxsize=8192)
+def label_value_problem(value: str) -> str | None:
+    """What is wrong with a label value; None if nothing."""
+    if len(value) > 63:
+        return "must be no more than 63 bytes"
+    return _LABEL_VALUE_RULE if value and not _QUALIFIED.fullmatch(value) else None
+
+
+def _labels(field: str, labels: Json) -> Iterator[Cause]:
+    for key, value in labels.items():
+        problem = qualified_name_problem(key)
+        if problem:
+            yield wrong(field, key, problem)
+        problem = label_value_problem(value)
+        if problem:
+            yield wrong(field, value, problem)
+
+
+def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
+    """The rules for `metadata` of every kind."""
+    name = meta.get("name")
+    if not name:
+        yield required("metadata.name", "name or generateName is required")
+    elif len(name) > 253:
+        yield wrong("metadata.name", name, "must be no more than 253 bytes")
+    elif kind is kinds.NAMESPACES:
+        if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
+            yield wrong("metadata.name", name, _LABEL_RULE)
+    elif not _SUBDOMAIN.fullmatch(name):
+        yield wrong("metadata.name", name, _SUBDOMAIN_RULE)
+    yield from _labels("metadata.labels", meta.get("labels") or {})
+    for key in meta.get("annotations") or {}:
+        problem = qualified_name_problem(key.lower())
+        if problem:
+            yield wrong("metadata.annotations", key, problem)
+
+
+# --- pods ----------------------------------------------------------------------------------
+
+
+def pod(manifest: Json) -> Iterator[Cause]:
+    """The rules for a pod that a scheduler depends on."""
+    spec = manifest["spec"]
+    containers = spec.get("containers")
+    if not containers:
+        yield required("spec.containers")
+    names: set[str] = set()
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            yield from _container(f"spec.{field}[{index}]", container, names)
+    if "resources" in spec:
+        yield from _resources("spec.resources", spec["resources"], pod_level=True)
+    policy = spec.get("restartPolicy")
+    if policy not in ("Always", "OnFailure", "Never"):
+        yield unsupported("spec.restartPolicy", policy or "", ("Always", "OnFailure", "Never"))
+    if spec.get("nodeSelector"):
+        yield from _labels("spec.nodeSelector", spec["nodeSelector"])
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(f"spec.tolerations[{index}]", toleration)
+    if spec.get("affinity"):
+        yield from _affinity("spec.affinity", spec["affinity"])
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        yield from _spread(f"spec.topologySpreadConstraints[{index}]", constraint)
+    gates = spec.get("schedulingGates")
+    if gates:
+        if spec.get("nodeName"):
+            yield denied(
+                "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
+            )
+        seen: set[str] = set()
+        for index, gate in enumerate(gates):
+            problem = qualified_name_problem(gate.get("name") or "")
+            if problem:
+                yield wrong(f"spec.schedulingGates[{index}].name", gate.get("name") or "", problem)
+            elif gate["name"] in seen:
+                yield duplicate(f"spec.schedulingGates[{index}].name", f'"{gate["name"]}"')
+            seen.add(gate.get("name") or "")
+
+
+def _container(field: str, container: Json, names: set[str]) -> Iterator[Cause]:
+    name = container.get("name")
+    if not name:
+        yield required(f"{field}.name")
+    elif len(name) > 63 or not _DNS_LABEL.fullmatch(name):
+        yield wrong(f"{field}.name", name, _LABEL_RULE)
+    elif name in names:
+        yield duplicate(f"{field}.name", f'"{name}"')
+    else:
+        names.add(name)
+    if not container.get("image"):
+        yield required(f"{field}.image")
+    for index, port in enumerate(container.get("ports") or ()):
+        yield from _port(f"{field}.ports[{index}]", port)
+    if container.get("resources"):
+        yield from _resources(f"{field}.resources", container["resources"])
+
+
+def _port(field: str, port: Json) -> Iterator[Cause]:
+    number = port.get("containerPort")
+    if not number:
+        yield required(f"{field}.containerPort")
+    elif not 0 < number < 65536:
+        yield wrong(f"{field}.containerPort", number, "must be between 1 and 65535, inclusive")
+    host = port.get("hostPort")
+    if host and not 0 < host < 65536:
+        yield wrong(f"{field}.hostPort", host, "must be between 1 and 65535, inclusive")
+    if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
+        yield unsupported(f"{field}.protocol", port.get("protocol") or "", ("SCTP", "TCP", "UDP"))
+
+
+def is_extended(name: str) -> bool:
+    """True for resources that neither Kubernetes defines nor can be overcommitted."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
+
+
+def _resources(field: str, resources: Json, *, pod_level: bool = False) -> Iterator[Cause]:
+    limits = resources.get("limits") or {}
+    requests = resources.get("requests") or {}
+    for part, amounts in (("limits", limits), ("requests", requests)):
+        for name, text in amounts.items():
+            yield from _amount(f"{field}.{part}[{name}]", name, text, pod_level=pod_level)
+    for name, text in requests.items():
+        limit = limits.get(name)
+        if limit is None:
+            if is_extended(name):
+                yield required(
+                    f"{field}.limits", "Limit must be set for non overcommitable resources"
+                )
+        elif is_extended(name) and amount(text) != amount(limit):
+            yield wrong(f"{field}.requests", text, f"must be equal to {name} limit of {limit}")
+        elif amount(text) > amount(limit):
+            yield wrong(
+                f"{field}.requests", text, f"must be less than or equal to {name} limit of {limit}"
+            )
+
+
+def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Cause]:
+    problem = qualified_name_problem(name)
+    if problem:
+        yield wrong(field, name, problem)
+    elif "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
+        yield wrong(field, name, "must be a standard resource type or fully qualified")
+        yield wrong(field, name, "must be a standard resource for containers")
+    elif pod_level and name not in ("cpu", "memory") and not name.startswith("hugepages-"):
+        yield unsupported(field, name, ("cpu", "hugepages-", "memory"))
+    value: Fraction = amount(text)
+    if value < 0:
+        yield wrong(field, text, "must be greater than or equal to 0")
+    elif is_extended(name) and value.denominator != 1:
+        yield wrong(field, text, "must be an integer")
+
+
+def _toleration(field: str, toleration: Json) -> Iterator[Cause]:
+    key = toleration.get("key")
+    operator = toleration.get("operator") or "Equal"
+    if key:
+        problem = qualified_name_problem(key)
+        if problem:
+            yield wrong(f"{field}.key", key, problem)
+    elif operator != "Exists":
+        yield wrong(
+            f"{field}.operator",
+            toleration.get("operator") or "",
+            "operator must be Exists when `key` is empty, which means "
+            '"match all values and all keys"',
+        )
+    if operator not in ("Equal", "Exists"):
+        yield unsupported(f"{field}.operator", operator, ("Equal", "Exists"))
+    elif operator == "Exists" and toleration.get("value"):
+        yield wrong(
+            f"{field}.operator",
+            toleration["value"],
+            "value must be empty when `operator` is 'Exists'",
+        )
+    effect = toleration.get("effect")
+    if effect and effect not in _EFFECTS:
+        yield unsupported(f"{field}.effect", effect, _EFFECTS)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield wrong(
+            f"{field}.effect",
+            effect or "",
+            "effect must be 'NoExecute' when `tolerationSeconds` is set",
+        )
+
+
+def _spread(field: str, constraint: Json) -> Iterator[Cause]:
+    skew = constraint.get("maxSkew") or 0
+    if skew <= 0:
+        yield wrong(f"{field}.maxSkew", skew, "must be greater than zero")
+    if not constraint.get("topologyKey"):
+        yield required(f"{field}.topologyKey", "can not be empty")
+    action = constraint.get("whenUnsatisfiable") or ""
+    if action not in ("DoNotSchedule", "ScheduleAnyway"):
+        yield unsupported(f"{field}.whenUnsatisfiable", action, ("DoNotSchedule", "ScheduleAnyway"))
+    domains = constraint.get("minDomains")
+    if domains is not None and domains <= 0:
+        yield wrong(f"{field}.minDomains", domains, "must be greater than 0")
+
+
+def _affinity(field: str, affinity: Json) -> Iterator[Cause]:
+    nodes = affinity.get("nodeAffinity") or {}
+    hard = nodes.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if hard is not None:
+        path = f"{field}.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+        terms = hard.get("nodeSelectorTerms")
+        if not terms:
+            yield required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")
+        for index, term in enumerate(terms or ()):
+            yield from _node_term(f"{path}.nodeSelectorTerms[{index}]", term)
+    soft = nodes.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    for index, preferred in enumerate(soft):
+        path = f"{field}.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        yield from _weight(path, preferred)
+        yield from _node_term(f"{path}.preference", preferred.get("preference") or {})
+    for part in ("podAffinity", "podAntiAffinity"):
+        yield from _pod_affinity(f"{field}.{part}", affinity.get(part) or {})
+
+
+def _pod_affinity(field: str, affinity: Json) -> Iterator[Cause]:
+    hard = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+    for index, term in enumerate(hard):
+        yield from _pod_term(
+            f"{field}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", term
+        )
+    soft = affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    for index, preferred in enumerate(soft):
+        path = f"{field}.preferredDuringSchedulingIgnoredDuringExecution[{index}]"
+        yield from _weight(path, preferred)
+        yield from _pod_term(f"{path}.podAffinityTerm", preferred.get("podAffinityTerm") or {})
+
+
+def _weight(field: str, preferred: Json) -> Iterator[Cause]:
+    weight = preferred.get("weight") or 0
+    if not 1 <= weight <= 100:
+        yield wrong(f"{field}.weight", weight, "must be in the range 1-100")
+
+
+def _node_term(field: str, term: Json) -> Iterator[Cause]:
+    for index, expression in enumerate(term.get("matchExpressions") or ()):
+        path = f"{field}.matchExpressions[{index}]"
+        operator = expression.get("operator") or ""
+        values = expression.get("values") or []
+        if operator in ("In", "NotIn"):
+            if not values:
+                yield required(
+                    f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"
+                )
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                yield denied(
+                    f"{path}.values",
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                )
+        elif operator in ("Gt", "Lt"):
+            if len(values) != 1:
+                yield required(
+                    f"{path}.values",
+                    "must be specified single value when `operator` is 'Lt' or 'Gt'",
+                )
+        else:
+            yield wrong(f"{path}.operator", operator, "not a valid selector operator")
+        problem = qualified_name_problem(expression.get("key") or "")
+        if problem:
+            yield wrong(f"{path}.key", expression.get("key") or "", problem)
+
+
+def _pod_term(field: str, term: Json) -> Iterator[Cause]:
+    key = term.get("topologyKey") or ""
+    if not key:
+        yield required(f"{field}.topologyKey", "can not be empty")
+    problem = qualified_name_problem(key)
+    if problem:
+        yield wrong(f"{field}.topologyKey", key, problem)
+
+
+# --- other kinds ---------------------------------------------------------------------------
+
+
+def node(manifest: Json) -> Iterator[Cause]:
+    """The rules for a node."""
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate((manifest.get("spec") or {}).get("taints") or ()):
+        field = f"metadata.taints[{index}]"
+        key, effect = taint.get("key") or "", taint.get("effect") or ""
+        problem = qualified_name_problem(key)
+        if problem:
+            yield wrong(f"{field}.key", key, problem)
+        if not effect:
+            yield required(f"{field}.effect")
+        elif effect not in _EFFECTS:
+            yield unsupported(f"{field}.effect", effect, _EFFECTS)
+        if (key, effect) in seen:
+            shown = (
+                f'{{"Key":"{key}","Value":"{taint.get("value") or ""}","Effect":"{effect}",'
+                '"TimeAdded":null}: taints must be unique by key and effect pair'
+            )
+            yield duplicate(field, shown)
+        seen.add((key, effect))
+    status = manifest.get("status") or {}
+    for part in ("capacity", "allocatable"):
+        for name, text in (status.get(part) or {}).items():
+            if amount(text) < 0:
+                yield wrong(f"status.{part}.{name}", text, "must be greater than or equal to 0")
+
+
+def config_map(manifest: Json) -> Iterator[Cause]:
+    """The rules for a ConfigMap: key names, and one MiB in all."""
+    size = 0
+    for part in ("data", "binaryData"):
+        for key, text in (manifest.get(part) or {}).items():
+            if not _CONFIG_KEY.fullmatch(key):
+                yield wrong(f"{part}[{key}]", key, _CONFIG_KEY_RULE)
+            size += len(text.encode())
+    if size > _CONFIG_MAP_LIMIT:
+        yield Cause(
+            "[]",
+            "FieldValueTooLong",
+            f"Too long: may not be more than {_CONFIG_MAP_LIMIT} bytes",
+        )
+
+
+def lease(manifest: Json) -> Iterator[Cause]:
+    """The rules for a Lease."""
+    spec = manifest.get("spec") or {}
+    duration = spec.get("leaseDurationSeconds")
+    if duration is not None and duration <= 0:
+        yield wrong("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    transitions = spec.get("leaseTransitions")
+    if transitions is not None and transitions < 0:
+        yield wrong("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+def micro_time_problem(manifest: Json, *paths: tuple[str, ...]) -> str | None:
+    """The decoding error for the first of *paths* that holds a time without microseconds."""
+    for path in paths:
+        value: Any = manifest
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str) and not _MICRO_TIME.fullmatch(value):
+            return (
+                f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": '
+                f'cannot parse "{value[19:]}" as ".000000"'
+            )
+    return None
+
+
+def event(manifest: Json, *, strict: bool) -> Iterator[Cause]:
+    """The rules for an event in its core form; *strict* adds those of events.k8s.io."""
+    involved = manifest.get("involvedObject") or {}
+    namespace = involved.get("namespace") or "default"
+    if namespace != manifest["metadata"].get("namespace"):
+        yield wrong(
+            "involvedObject.namespace",
+            involved.get("namespace") or "",
+            "does not match event.namespace",
+        )
+    if not strict:
+        return
+    if not manifest.get("eventTime"):
+        yield required("eventTime")
+        return
+    for field, value in (
+        ("reportingController", manifest.get("reportingComponent")),
+        ("reportingInstance", manifest.get("reportingInstance")),
+        ("action", manifest.get("action")),
+        ("reason", manifest.get("reason")),
+    ):
+        if not value:
+            yield required(field)
+        elif field != "reportingController" and len(value) > 128:
+            yield wrong(field, "", "can have at most 128 characters")
+        elif field == "reportingController":
+            problem = qualified_name_problem(value)
+            if problem:
+                yield wrong(field, value, problem)
+    if manifest.get("type") not in ("Normal", "Warning"):
+        yield wrong("type", "", "has invalid value: " + str(manifest.get("type") or ""))
+    if len(manifest.get("message") or "") > _EVENT_NOTE_LIMIT:
+        yield wrong("message", "", f"can have at most {_EVENT_NOTE_LIMIT} characters")
+
+
+def priority_class(manifest: Json) -> Iterator[Cause]:
+    """The rules for a PriorityClass."""
+    name = manifest["metadata"].get("name") or ""
+    if name.startswith("system-"):
+        if name not in ("system-node-critical", "system-cluster-critical"):
+            yield denied(
+                "metadata.name",
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                "error: system priority classes are not allowed",
+            )
+    elif (manifest.get("value") or 0) > _USER_PRIORITY_LIMIT:
+        yield denied(
+            "value",
+            "maximum allowed value of a user defined priority is " + str(_USER_PRIORITY_LIMIT),
+        )
+
+
+RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
+    kinds.PODS: pod,
+    kinds.NODES: node,
+    kinds.CONFIG_MAPS: config_map,
+    kinds.LEASES: lease,
+    kinds.PRIORITY_CLASSES: priority_class,
+    kinds.EVENTS: lambda manifest: event(manifest, strict=False),
+    kinds.NEW_EVENTS: lambda manifest: event(manifest, strict=True),
+}
+
+
+def problems(kind: Kind, manifest: Json) -> list[Cause]:
+    """Everything wrong with *manifest*, in the order of its fields."""
+    found = list(metadata(kind, manifest["metadata"]))
+    rules = RULES.get(kind)
+    if rules:
+        found += rules(manifest)
+    return found
+
+
+def update_problems(kind: Kind, new: Json, old: Json) -> list[Cause]:
+    """What an update may not change, beyond the rules of the object itself."""
+    found: list[Cause] = []
+    if kind is kinds.PODS and new["spec"] != old["spec"]:
+        found += _pod_changes(new["spec"], old["spec"])
+    elif kind is kinds.PRIORITY_CLASSES and new.get("value") != old.get("value"):
+        found.append(denied("value", "may not be changed in an update."))
+    elif kind is kinds.CONFIG_MAPS and old.get("immutable") and new.get("data") != old.get("data"):
+        found.append(denied("data", "field is immutable when `immutable` is set"))
+    return found
+
+
+_POD_IMMUTABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
+)
+
+
+def _pod_changes(new: Json, old: Json) -> Iterator[Cause]:
+    gates = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            yield denied(
+                f"spec.schedulingGates[{index}].name",
+                f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
+            )
+            return
+    kept = {_identity(toleration) for toleration in new.get("tolerations") or ()}
+    if any(_identity(toleration) not in kept for toleration in old.get("tolerations") or ()):
+        yield denied(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        )
+        return
+    if _settled(new, gated=bool(gates)) != _settled(old, gated=bool(gates)):
+        yield denied("spec", _POD_IMMUTABLE)
+        return
+    if gates:
+        selector = old.get("nodeSelector") or {}
+        if any((new.get("nodeSelector") or {}).get(key) != selector[key] for key in selector):
+            yield wrong(
+                "spec.nodeSelector",
+                "",
+                "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+            )
+
+
+def _identity(toleration: Json) -> tuple[str, ...]:
+    """A toleration without its seconds, which may change."""
+    return (
+        toleration.get("key") or "",
+        toleration.get("operator") or "Equal",
+        toleration.get("value") or "",
+        toleration.get("effect") or "",
+    )
+
+
+def _settled(spec: Json, *, gated: bool) -> Json:
+    """The part of a pod's specification that no update may change."""
+    free = {"tolerations", "schedulingGates", "activeDeadlineSeconds"}
+    if gated:
+        free |= {"nodeSelector", "affinity"}
+    kept = {key: value for key, value in spec.items() if key not in free}
+    for field in ("containers", "initContainers"):
+        if field in kept:
+            kept[field] = [
+                {key: value for key, value in item.items() if key != "image"}
+                for item in kept[field]
+            ]
+    return kept
