@@ -1,0 +1,83 @@
+"""The hand-written HTTP client, against a server that frames its answers in every way."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from benchmarks.wire import Wire, WireError
+from engine.kube.config import Endpoint
+
+Serve = Callable[[list[bytes]], Awaitable[str]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Starts a server that answers every request with the same pieces, and returns its URL."""
+    servers: list[asyncio.Server] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def start(pieces: list[bytes]) -> str:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.append(writer)
+            while True:
+                try:
+                    await reader.readuntil(b"\r\n\r\n{}")
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    return
+                for piece in pieces:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        servers.append(server)
+        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    yield start
+    for writer in writers:
+        writer.close()
+    for server in servers:
+        server.close()
+
+
+async def send(url: str, count: int = 3) -> int:
+    done = 0
+
+    def note(_: int) -> None:
+        nonlocal done
+        done += 1
+
+    async with Wire(Endpoint(server=url), in_flight=2) as wire:
+        await wire.send_all([wire.encode("POST", "/x", {})] * count, on_done=note)
+    return done
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"], id="one piece"),
+        pytest.param([b"HTTP/1.1 201 Cre", b"ated\r\nContent-Length: 2\r\n\r\n{", b"}"], id="torn"),
+        pytest.param(
+            [b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
+            id="chunked",
+        ),
+        pytest.param(
+            [
+                b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{0\r\n\r\n",
+                b"}\r\n0\r\n",
+                b"\r\n",
+            ],
+            id="a chunk that looks like the end",
+        ),
+    ],
+)
+async def test_every_framing_is_understood(serve: Serve, pieces: list[bytes]) -> None:
+    assert await send(await serve(pieces)) == 3
+
+
+async def test_a_refusal_names_the_request_and_the_answer(serve: Serve) -> None:
+    url = await serve([b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"])
+    with pytest.raises(ExceptionGroup) as caught:
+        await send(url, 1)
+    assert caught.group_contains(WireError, match="POST /x: 403 no")
