@@ -8,6 +8,7 @@ no kubelets, so tests write nodes and pod status themselves. The children die wi
 
 import atexit
 import base64
+import concurrent.futures
 import contextlib
 import ctypes
 import functools
@@ -82,8 +83,8 @@ class ControlPlane:
     def start(self) -> "ControlPlane":
         """Start both servers and wait until the API server is ready.
 
-        Builds the programs if they are missing, which takes minutes. Call it on the main thread:
-        the children end with the thread that started them.
+        Builds the programs if they are missing, which takes minutes. Blocks, like all methods
+        here; in a test whose event loop must go on, use `asyncio.to_thread`.
         """
         programs = binaries()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -374,15 +375,21 @@ def binaries() -> dict[str, Path]:
     return programs
 
 
+# The kernel counts the *thread* that forked as the parent, so one thread, which lives as long as
+# this process, forks all servers: they survive the worker threads of event loops.
+_forker = concurrent.futures.ThreadPoolExecutor(1, "control-plane-forker")
+
+
 def _spawn(command: Sequence[str | Path], log: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    return _forker.submit(
+        subprocess.Popen,
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # an interrupt in the terminal is for the tests
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-    )
+    ).result()
 
 
 # Loaded before any fork: between fork and exec only plain system calls are safe.

@@ -62,6 +62,29 @@ _ERRORS_OF_CONNECTING = (
 )
 
 
+class _AnswerLost(aiohttp.ClientError):
+    """A write whose answer did not arrive."""
+
+
+async def _send_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Keep the library from sending a PUT or DELETE again on another connection.
+
+    It does so when a kept connection breaks. The first may have been carried out, and then the
+    second is answered with a Conflict or NotFound that would be taken for somebody else's doing.
+    """
+    try:
+        return await handler(request)
+    except _ERRORS_OF_CONNECTING:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _AnswerLost(_describe(error)) from error
+
+
+_SEND_ONCE = (_send_once,)
+
+
 def user_agent() -> str:
     """`starsched/<version>`."""
     try:
@@ -252,6 +275,7 @@ class ApiClient:
                 allow_redirects=False,
                 proxy=self._proxy,
                 server_hostname=self._server_hostname,
+                middlewares=_SEND_ONCE if method in ("PUT", "DELETE") else None,
             ) as answer:
                 if not 200 <= answer.status < 300:
                     text = await answer.read()

@@ -102,6 +102,27 @@ async def test_a_lost_answer_may_have_been_received(step: object) -> None:
     assert server.asked == ["POST /x"]  # never sent twice behind the caller's back
 
 
+@pytest.mark.parametrize(
+    ("method", "want"),
+    [
+        pytest.param("POST", 1, id="POST"),
+        pytest.param("PUT", 1, id="PUT"),
+        pytest.param("PATCH", 1, id="PATCH"),
+        pytest.param("DELETE", 1, id="DELETE"),
+        pytest.param("GET", 2, id="GET, which changes nothing"),
+    ],
+)
+async def test_no_write_is_sent_twice_when_a_kept_connection_breaks(method: str, want: int) -> None:
+    """The HTTP library would repeat PUT and DELETE; a repeated one is answered with a conflict."""
+    steps = [answer(), drop(), drop()]
+    async with FaultyServer(*steps) as server, server.client() as client:
+        await client.request("GET", "/x")
+        with pytest.raises(ConnectionLost) as caught:
+            await client.request(method, "/y")
+    assert caught.value.sent is True
+    assert server.asked[1:] == [f"{method} /y"] * want
+
+
 async def test_a_hanging_server_is_a_time_out_that_may_have_been_received() -> None:
     async with FaultyServer(hang()) as server, server.client() as client:
         with pytest.raises(TimedOut) as caught:

@@ -1,0 +1,621 @@
+"""Reflector and informer against a server that misbehaves on purpose."""
+
+import asyncio
+
+import pytest
+import structlog
+
+from engine.watching.informer import Handlers
+from engine.watching.reflector import WatchOptions
+from tests.kube.faulty_server import (
+    FaultyServer,
+    Step,
+    answer,
+    bookmark,
+    drop,
+    event,
+    gone_event,
+    half,
+    hang,
+    item,
+    page,
+    refuse,
+    watch,
+)
+from tests.watching.recorder import Plain, Recorder, Sleeper, name_of, running
+
+
+def versions_watched(server: FaultyServer) -> list[str]:
+    """The resourceVersion of each watch request; "list" for each first page."""
+    return [
+        request.query["resourceVersion"] if "watch" in request.query else "list"
+        for request in server.requests
+    ]
+
+
+async def test_objects_of_the_list_come_first_then_events() -> None:
+    steps = [
+        page(5, [item("a", 1), item("b", 2)]),
+        watch(
+            event("ADDED", "c", 6),
+            event("MODIFIED", "a", 7),
+            event("DELETED", "b", 8),
+            then="hang",
+        ),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await recorder.until_told("add a", "add b", "add c", "update a", "delete b")
+        assert recorder.told[-1] == ("delete", "b", "2")  # as last told, not as it ended
+        assert versions_watched(server) == ["list", "5"]
+        assert informer.resource_version == "8"
+        assert sorted(map(name_of, informer.values())) == ["a", "c"]
+        assert (informer.get("default/a"), informer.get("default/b")) == (
+            recorder.mirror["uid-a"],
+            None,
+        )
+        assert len(informer) == 2
+
+
+async def test_has_synced_only_after_every_handler_saw_the_whole_first_list() -> None:
+    """Two pages, two handlers: neither the first page nor the first handler is enough."""
+    seen: list[tuple[str, bool]] = []
+    synced: list[int] = []
+    second = Handlers[Plain](on_add=lambda obj: seen.append((name_of(obj), informer.has_synced)))
+    steps = [
+        page(5, [item("a", 1)], "token"),
+        page(5, [item("b", 2)]),
+        watch(event("ADDED", "c", 6), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(
+            client,
+            recorder,
+            handlers=[recorder, second],
+            on_synced=lambda: synced.append(len(seen)),
+        ) as informer,
+    ):
+        assert not informer.has_synced
+        await informer.wait_synced()
+        await recorder.until_told("add a", "add b", "add c")
+    assert seen == [("a", False), ("b", False), ("c", True)]
+    assert synced == [2]
+
+
+async def test_an_empty_list_is_in_sync() -> None:
+    recorder = Recorder()
+    async with (
+        FaultyServer(page(5, []), watch(then="hang")) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await informer.wait_synced()
+    assert recorder.told == []
+
+
+async def test_a_watch_that_closes_goes_on_from_the_last_event() -> None:
+    steps = [
+        page(5, []),
+        watch(event("ADDED", "a", 6), event("MODIFIED", "a", 7)),
+        watch(bookmark(9)),
+        watch(event("MODIFIED", "a", 10), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a", "update a", "update a")
+        assert versions_watched(server) == ["list", "5", "7", "9"]
+    assert sleeper.delays == []  # closing is not a failure
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(watch(event("ADDED", "a", 6), then="abort"), id="cut off"),
+        pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"MOD'), id="half an event"),
+        pytest.param(watch(event("ADDED", "a", 6) + b"<html>\n"), id="garbage"),
+        pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"ADDED"}\n'), id="no object"),
+        pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"\xff"}\n'), id="not text"),
+    ],
+)
+async def test_a_broken_watch_goes_on_from_the_last_whole_event(step: Step) -> None:
+    steps = [page(5, []), step, watch(event("MODIFIED", "a", 7), then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a", "update a")
+        assert versions_watched(server) == ["list", "5", "6"]
+    assert len(sleeper.delays) == 1
+
+
+async def test_garbage_twice_at_the_same_place_leads_to_a_list() -> None:
+    steps = [
+        page(5, []),
+        watch(b"<html>\n"),
+        watch(b"<html>\n"),
+        page(7, [item("a", 6)]),
+        watch(event("MODIFIED", "a", 8), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=Sleeper()) as informer,
+    ):
+        await recorder.until_told("add a", "update a")
+        assert versions_watched(server) == ["list", "5", "5", "list", "7"]
+        assert informer.counts.malformed == 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(refuse(410, "Expired"), id="by status"),
+        pytest.param(watch(gone_event()), id="by event"),
+        pytest.param(watch(bookmark(7), gone_event()), id="by event, later"),
+    ],
+)
+async def test_gone_lists_again_and_tells_only_what_changed(step: Step) -> None:
+    steps = [
+        page(5, [item("same", 1), item("changed", 2), item("gone", 3), item("again", 4, "one")]),
+        step,
+        page(20, [item("same", 1), item("changed", 12), item("again", 13, "two"), item("new", 14)]),
+        watch(event("MODIFIED", "new", 21), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper) as informer,
+    ):
+        await recorder.until(lambda: "update new" in recorder.words)
+        assert recorder.words[4:] == [
+            "update changed",
+            "delete again",
+            "add again",
+            "add new",
+            "delete gone",
+            "update new",
+        ]
+        assert versions_watched(server)[-2:] == ["list", "20"]
+        assert informer.counts.unchanged == 1
+        assert informer.counts.expirations == 1
+    assert sleeper.delays == []  # the first time at once
+
+
+async def test_gone_again_right_after_the_list_waits() -> None:
+    steps = [
+        page(5, []),
+        refuse(410, "Expired"),
+        page(6, []),
+        refuse(410, "Expired"),
+        page(7, []),
+        watch(event("ADDED", "a", 8), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a")
+    assert len(sleeper.delays) == 1
+
+
+async def test_a_list_compacted_between_pages_is_taken_in_one_answer() -> None:
+    steps = [
+        page(5, [item("a", 1), item("b", 2)], "token"),
+        refuse(410, "Expired"),
+        page(9, [item("a", 1), item("c", 8)]),
+        watch(event("MODIFIED", "a", 10), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder) as informer,
+    ):
+        await recorder.until_told("add a", "add b", "add c", "delete b", "update a")
+        assert "limit=500" in server.asked[0]
+        assert "limit" not in server.asked[2]
+        assert versions_watched(server)[-1] == "9"
+        assert informer.counts.unchanged == 1
+
+
+async def test_a_list_that_breaks_off_is_not_watched_from() -> None:
+    """A watch from its version would never tell of the pages after the break."""
+    steps = [
+        page(5, [item("a", 1)], "token"),
+        drop(),
+        drop(),  # the library asks once more when a kept connection was closed
+        page(7, [item("a", 1), item("b", 6)]),
+        watch(event("ADDED", "c", 8), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        await recorder.until_told("add a", "add b", "add c")
+        assert versions_watched(server)[-1] == "7"
+    assert len(sleeper.delays) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "least"),
+    [
+        pytest.param(refuse(429, "TooManyRequests", Retry_After="7"), 7, id="429 header"),
+        pytest.param(refuse(503, "ServiceUnavailable", Retry_After="9"), 9, id="503 header"),
+        pytest.param(refuse(500, "InternalError"), 0.25, id="500"),
+        pytest.param(answer(502, b"<html>bad gateway"), 0.25, id="a proxy's page"),
+        pytest.param(answer(200, b"surprise"), 0.25, id="no list"),
+        pytest.param(half(b'{"metadata":{'), 0.25, id="half a list"),
+        pytest.param(refuse(403, "Forbidden"), 0.25, id="forbidden"),
+        pytest.param(refuse(404, "NotFound"), 0.25, id="not found"),
+    ],
+)
+async def test_a_list_that_fails_is_tried_again_after_a_wait(step: Step, least: float) -> None:
+    steps = [step, page(5, [item("a", 1)]), watch(then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        assert recorder.words == ["add a"]
+        assert informer.counts.failures == 1
+    [delay] = sleeper.delays
+    assert least <= delay <= max(least, 0.5)
+
+
+async def test_a_refused_watch_honours_retry_after_and_keeps_its_place() -> None:
+    steps = [
+        page(5, []),
+        refuse(429, "TooManyRequests", Retry_After="11"),
+        watch(event("ADDED", "a", 6), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a")
+        assert versions_watched(server) == ["list", "5", "5"]
+    assert sleeper.delays == [11]
+
+
+async def test_waits_grow_while_it_fails_and_start_again_when_it_works() -> None:
+    failures = [refuse(500, "InternalError")] * 4
+    steps = [
+        page(5, []),
+        *failures,
+        watch(event("ADDED", "a", 6)),
+        refuse(500, "InternalError"),
+        watch(event("ADDED", "b", 7), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(client, recorder, sleep=sleeper),
+        ):
+            await recorder.until_told("add a", "add b")
+    for delay, full in zip(sleeper.delays, [0.5, 1, 2, 4, 0.5], strict=True):
+        assert full / 2 <= delay <= full
+    loud = [(log["event"], log["log_level"]) for log in logs if log["log_level"] != "debug"]
+    assert loud == [
+        ("Listed", "info"),
+        ("Watch failed", "warning"),
+        ("Watch works again", "info"),
+        ("Watch failed", "warning"),
+        ("Watch works again", "info"),
+    ]
+
+
+async def test_a_watch_that_closes_at_once_is_not_hammered() -> None:
+    steps = [page(5, []), watch(), watch(), watch(event("ADDED", "a", 6), then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a")
+    assert len(sleeper.delays) == 2
+
+
+async def test_a_hung_watch_is_noticed_and_goes_on() -> None:
+    steps = [
+        page(5, []),
+        watch(event("ADDED", "a", 6), then="hang"),
+        hang(),
+        watch(event("ADDED", "b", 7), then="hang"),
+    ]
+    recorder, sleeper = Recorder(), Sleeper()
+    options = WatchOptions(watch_seconds=(0, 0), grace=0.1)
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, options=options, sleep=sleeper),
+    ):
+        await recorder.until_told("add a", "add b")
+        assert versions_watched(server)[:4] == ["list", "5", "6", "6"]
+
+
+async def test_a_hung_list_is_noticed() -> None:
+    steps = [hang(), page(5, [item("a", 1)]), watch(then="hang")]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, options=WatchOptions(list_timeout=0.1), sleep=Sleeper()),
+    ):
+        await recorder.until_told("add a")
+
+
+async def test_a_version_from_the_future_leads_to_a_list() -> None:
+    """The server was restored from a backup and counts anew."""
+    body = {
+        "kind": "Status",
+        "code": 504,
+        "reason": "Timeout",
+        "message": "Too large resource version: 100, current: 5",
+        "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]},
+    }
+    steps = [
+        page(100, [item("a", 90)]),
+        answer(504, body),
+        page(5, [item("a", 3)]),
+        watch(event("MODIFIED", "a", 6), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=Sleeper()),
+    ):
+        await recorder.until_told("add a", "update a", "update a")
+        assert versions_watched(server) == ["list", "100", "list", "5"]
+
+
+# --- objects that cannot be read ------------------------------------------------------------
+
+
+async def test_a_malformed_object_is_skipped_counted_and_logged() -> None:
+    steps = [
+        page(5, [item("a", 1), item("bad", 2, malformed=True), item("b", 3)]),
+        watch(
+            event("ADDED", "worse", 6, malformed=True),
+            b'{"type":"ADDED","object":{"metadata":{"name":7}}}\n',
+            b'{"type":"DELETED","object":[]}\n',
+            b'{"type":"BOOKMARK","object":{}}\n',
+            b'{"type":"SURPRISE","object":{}}\n',
+            event("ADDED", "c", 7),
+            then="hang",
+        ),
+    ]
+    recorder = Recorder()
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(client, recorder) as informer,
+        ):
+            await recorder.until_told("add a", "add b", "add c")
+            assert informer.counts.malformed == 6
+            assert informer.has_synced
+            assert versions_watched(server) == ["list", "5"]
+    skipped = [log for log in logs if log["event"] == "Skipped a malformed object"]
+    assert [log["object"] for log in skipped] == ["default/bad", "default/worse", "", ""]
+    assert skipped[0]["reason"] == "ValueError: want a well-formed object"
+
+
+async def test_an_object_that_becomes_malformed_stays_as_it_was_until_it_is_deleted() -> None:
+    steps = [
+        page(5, [item("a", 1)]),
+        watch(
+            event("MODIFIED", "a", 6, malformed=True),
+            event("MODIFIED", "a", 7),
+            event("MODIFIED", "a", 8, malformed=True),
+            event("DELETED", "a", 9, malformed=True),
+            then="hang",
+        ),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder),
+    ):
+        await recorder.until_told("add a", "update a", "delete a")
+        assert [version for _, _, version in recorder.told] == ["1", "7", "7"]
+
+
+async def test_a_malformed_object_of_a_known_name_replaces_the_old_one() -> None:
+    steps = [
+        page(5, [item("a", 1, "one")]),
+        watch(gone_event()),
+        page(9, [item("a", 8, "two", malformed=True)]),
+        watch(event("MODIFIED", "a", 10, "two"), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder),
+    ):
+        await recorder.until_told("add a", "delete a", "add a")
+
+
+async def test_a_handler_that_raises_costs_nobody_else() -> None:
+    def fail(*_: Plain) -> None:
+        raise RuntimeError("broken handler")
+
+    broken = Handlers[Plain](on_add=fail, on_update=fail, on_delete=fail)
+    steps = [
+        page(5, [item("a", 1)]),
+        watch(event("MODIFIED", "a", 6), event("DELETED", "a", 7), then="hang"),
+    ]
+    recorder = Recorder()
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(
+                client, recorder, handlers=[broken, recorder], on_synced=fail, handler_errors=4
+            ) as informer,
+        ):
+            await recorder.until_told("add a", "update a", "delete a")
+            assert informer.has_synced
+    failures = [log for log in logs if log["event"] == "Handler failed"]
+    assert len(failures) == 4
+    assert all(log["exc_info"] for log in failures)
+
+
+# --- optional resources ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [404, 403])
+async def test_an_absent_optional_resource_is_empty_and_logged_once(status: int) -> None:
+    steps = [refuse(status, "No")] * 3 + [page(5, [item("a", 1)]), watch(then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    with structlog.testing.capture_logs() as logs:
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+            running(
+                client,
+                recorder,
+                options=WatchOptions(optional=True, absent_retry=100),
+                sleep=sleeper,
+            ) as informer,
+        ):
+            await informer.wait_synced()
+            assert recorder.told == []
+            assert informer.state in ("absent", "listing")
+            await recorder.until_told("add a")
+    assert all(50 <= delay <= 100 for delay in sleeper.delays)
+    assert len(sleeper.delays) == 3
+    assert [log["event"] for log in logs].count("Cannot be listed, treated as empty") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param(404, ["add a", "delete a", "add b"], id="no longer served"),
+        pytest.param(
+            403, ["add a", "add b", "delete a"], id="no longer allowed: keeps what it knew"
+        ),
+    ],
+)
+async def test_an_optional_resource_that_goes_away(status: int, want: list[str]) -> None:
+    steps = [
+        page(5, [item("a", 1)]),
+        refuse(status, "No"),
+        refuse(status, "No"),
+        page(9, [item("b", 8)]),
+        watch(then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, options=WatchOptions(optional=True), sleep=Sleeper()),
+    ):
+        await recorder.until_told(*want)
+
+
+async def test_other_failures_of_an_optional_resource_are_failures() -> None:
+    steps = [refuse(500, "InternalError"), page(5, []), watch(then="hang")]
+    sleeper = Sleeper()
+    sleeper.gate.clear()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder(), options=WatchOptions(optional=True), sleep=sleeper) as informer,
+    ):
+        await sleeper.asleep.wait()
+        assert not informer.has_synced
+        sleeper.gate.set()
+        await informer.wait_synced()
+
+
+# --- being a good neighbour -----------------------------------------------------------------
+
+
+async def test_selectors_and_namespace_reach_list_and_watch() -> None:
+    options = WatchOptions(
+        namespace="web", field_selector="status.phase!=Failed", label_selector="a=b"
+    )
+    steps = [page(5, [item("a", 1)]), watch(event("ADDED", "b", 6), then="hang")]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, options=options),
+    ):
+        await recorder.until_told("add a", "add b")
+    for request in server.requests:
+        assert request.path == "/api/v1/namespaces/web/pods"
+        assert request.query["fieldSelector"] == "status.phase!=Failed"
+        assert request.query["labelSelector"] == "a=b"
+
+
+async def test_other_tasks_run_while_a_long_list_is_processed() -> None:
+    turns = 0
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    seen: list[int] = []
+    handlers = Handlers[Plain](on_add=lambda _: seen.append(turns))
+    steps = [page(9, [item(f"p{i}", i) for i in range(1000)]), watch(then="hang")]
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, Recorder(), handlers=handlers) as informer,
+    ):
+        task = asyncio.create_task(neighbour())
+        await informer.wait_synced()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert len(set(seen)) == 10  # 1000 objects in slices of 100
+
+
+async def test_cancelling_ends_it_at_any_point() -> None:
+    """In a list, in a watch, and in a wait; afterwards nothing is called."""
+    for steps in (
+        [hang()],
+        [page(5, [item("a", 1)]), watch(then="hang")],
+        [refuse(500, "InternalError")],
+    ):
+        sleeper = Sleeper()
+        sleeper.gate.clear()
+        async with (
+            FaultyServer(*steps) as server,
+            server.client() as client,
+        ):
+            async with running(client, Recorder(), sleep=sleeper):
+                await server.was_asked.wait()
+            assert client  # still usable: the informer does not own it
