@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
 
-from engine.kube.client import ApiClient
+from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS
 
@@ -132,6 +132,9 @@ _decode = msgspec.json.Decoder(_ConfigMap).decode
 class ConfigMapStore:
     """Keeps the policies in a ConfigMap: the same keys and texts as the source, readable by people.
 
+    Only the data and our annotations are changed, so the ConfigMap may come from a manifest, which
+    spares the scheduler the permission to create ConfigMaps.
+
     Args:
         client: The API server.
         namespace, name: Of the ConfigMap that is written, not of the source.
@@ -145,12 +148,11 @@ class ConfigMapStore:
     async def load(self) -> LastGood | None:
         """What was saved last; None if there is no such ConfigMap, or one never written to."""
         try:
-            raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
-            found = _decode(raw)
-        except NotFound:
+            found = await self._read()
+        except ApiError as error:
+            raise self._error(error) from error
+        if found is None:
             return None
-        except (ApiError, msgspec.DecodeError) as error:
-            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
         notes = found.metadata.annotations
         rolled_back = tuple(r for r in notes.get(ROLLED_BACK_ANNOTATION, "").split(",") if r)
         revision = notes.get(REVISION_ANNOTATION, "")
@@ -159,30 +161,90 @@ class ConfigMapStore:
         return LastGood(revision, found.data, rolled_back)
 
     async def save(self, last_good: LastGood) -> None:
-        """Replace the ConfigMap, creating it if need be. Raises `StoreError`."""
-        body = self._manifest(last_good)
-        try:
-            try:
-                await self._client.update(CONFIG_MAPS, self._name, body, self._namespace)
-            except NotFound:
-                await self._client.create(CONFIG_MAPS, body, self._namespace)
-        except ApiError as error:
-            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
-
-    def _manifest(self, last_good: LastGood) -> bytes:
+        """Change the ConfigMap, creating it if there is none. Raises `StoreError`."""
         annotations = {
             REVISION_ANNOTATION: last_good.revision,
             ROLLED_BACK_ANNOTATION: ",".join(last_good.rolled_back),
         }
-        manifest: dict[str, Any] = {
+        try:
+            found = await self._read()
+            if found is None:
+                await self._create(last_good, annotations)
+                return
+            # A merge patch keeps what it does not name: keys that are gone are named with null.
+            data: dict[str, str | None] = dict.fromkeys(found.data)
+            data.update(last_good.files)
+            patch = {"metadata": {"annotations": annotations}, "data": data}
+            await self._client.patch(
+                CONFIG_MAPS,
+                self._name,
+                msgspec.json.encode(patch),
+                self._namespace,
+                content_type=MERGE_PATCH,
+            )
+        except ApiError as error:
+            raise self._error(error) from error
+
+    async def _read(self) -> _ConfigMap | None:
+        try:
+            raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
+            return _decode(raw)
+        except NotFound:
+            return None
+        except msgspec.DecodeError as error:
+            raise StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}") from error
+
+    async def _create(self, last_good: LastGood, annotations: dict[str, str]) -> None:
+        manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
                 "name": self._name,
                 "namespace": self._namespace,
                 "labels": {"app.kubernetes.io/managed-by": "starsched"},
-                "annotations": {key: value for key, value in annotations.items() if value},
+                "annotations": annotations,
             },
             "data": dict(last_good.files),
         }
-        return msgspec.json.encode(manifest)
+        await self._client.create(CONFIG_MAPS, msgspec.json.encode(manifest), self._namespace)
+
+    def _error(self, error: ApiError) -> StoreError:
+        return StoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
+
+
+class Stores:
+    """Several stores: saved to all, loaded from the first that has something."""
+
+    def __init__(self, *stores: Store) -> None:
+        self._stores = stores
+
+    async def load(self) -> LastGood | None:
+        """What the first store that can be read and has something holds, or None.
+
+        Raises `StoreError` if none has something and one could not be read.
+        """
+        failure: StoreError | None = None
+        for store in self._stores:
+            try:
+                found = await store.load()
+            except StoreError as error:
+                log.warning("Skipped a store of last good policies", reason=str(error))
+                failure = error
+            else:
+                if found is not None:
+                    return found
+        if failure is not None:
+            raise failure
+        return None
+
+    async def save(self, last_good: LastGood) -> None:
+        """Save to every store. Raises `StoreError` if none took it."""
+        failures: list[StoreError] = []
+        for store in self._stores:
+            try:
+                await store.save(last_good)
+            except StoreError as error:
+                log.warning("Cannot save the last good policies here", reason=str(error))
+                failures.append(error)
+        if failures and len(failures) == len(self._stores):
+            raise failures[0]

@@ -1,0 +1,78 @@
+"""The command `starsched`: finds the subcommand and nothing else.
+
+Owns the list of commands. Each is imported when it is used, so that `--help` and the offline
+commands do not pay for the scheduler's libraries.
+"""
+
+import importlib
+from importlib import metadata
+from typing import Final
+
+import click
+
+# Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "run": ("engine.cli.run_command", "run_command", "Schedule the pods of a cluster."),
+    "demo": ("engine.cli.demo_command", "demo_command", "Show it all, on a cluster in memory."),
+    "check": (
+        "engine.cli.check_command",
+        "check_command",
+        "Find everything that is wrong with policy files.",
+    ),
+    "test": ("engine.cli.test_command", "test_command", "Run the unit tests of policies."),
+    "eject": (
+        "engine.cli.eject_command",
+        "eject_command",
+        "Print a built-in policy, to start one's own from.",
+    ),
+    "conformance": (
+        "engine.cli.conformance_command",
+        "conformance_command",
+        "Compare decisions with recorded ones of kube-scheduler.",
+    ),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, attribute, _ = entry
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
+def version() -> str:
+    """The installed version, or that of a checkout."""
+    try:
+        return metadata.version("starsched")
+    except metadata.PackageNotFoundError:
+        return "0.0.0 (not installed)"
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(version(), "--version", prog_name="starsched", message="%(prog)s %(version)s")
+def main() -> None:
+    """A Kubernetes scheduler whose decisions are Starlark policy files.
+
+    What goes first, what fits and what is best is decided by policies in a ConfigMap or a
+    directory: edit, apply, and the next pod is decided by the new text, once it has passed
+    checks, tests and a trial.
+    """
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""One leads, the others stand by; a leader that cannot renew stops acting before its time is up."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.devcluster import DevCluster
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
+from engine.lib.clock import VirtualClock
+
+
+class Bench:
+    """Electors over one embedded API server, all on one virtual clock."""
+
+    def __init__(self, cluster: DevCluster, client: ApiClient, clock: VirtualClock) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.clock = clock
+        self.told: list[str] = []
+
+    def elector(self, identity: str) -> LeaderElector:
+        return LeaderElector(
+            self.client,
+            LeaseSettings(name="starsched", namespace="kube-system"),
+            identity=identity,
+            clock=self.clock,
+            on_transition=lambda _about, note: self.told.append(note),
+            sleep=self.sleep,
+            rng=random.Random(1),
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        await asyncio.sleep(0)
+
+    @property
+    def lease(self) -> dict[str, object]:
+        found = self.cluster.get("leases.coordination.k8s.io", "starsched", "kube-system")
+        assert found is not None
+        spec: dict[str, object] = found["spec"]
+        return spec
+
+
+async def started(cluster: DevCluster) -> str:
+    await cluster.start()
+    return cluster.url
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    clock = VirtualClock()
+    cluster = DevCluster(clock=clock)
+    async with cluster, ApiClient(Endpoint(server=await started(cluster))) as client:
+        yield Bench(cluster, client, clock)
+
+
+async def test_the_first_to_come_leads(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    assert first.is_leading
+    assert first.may_act
+    assert bench.lease["holderIdentity"] == "one"
+    assert bench.lease["leaseDurationSeconds"] == 15
+    assert bench.lease["leaseTransitions"] == 0
+    assert bench.told == ["one became leader"]
+
+
+async def test_a_standby_waits_until_the_lease_has_not_moved_for_its_duration(
+    bench: Bench,
+) -> None:
+    await bench.elector("one").acquire()
+    second = bench.elector("two")
+    started = bench.clock.monotonic()
+    await second.acquire()
+    # Counted from when the standby first saw the lease, whatever the leader's clock said.
+    assert bench.clock.monotonic() - started >= 15
+    assert bench.lease["holderIdentity"] == "two"
+    assert bench.lease["leaseTransitions"] == 1
+
+
+async def test_a_released_lease_is_taken_at_the_next_try(bench: Bench) -> None:
+    first, second = bench.elector("one"), bench.elector("two")
+    await first.acquire()
+    await first.release()
+    assert bench.lease["holderIdentity"] == ""
+    assert not first.may_act
+    started = bench.clock.monotonic()
+    await second.acquire()
+    assert bench.clock.monotonic() - started < 3
+    assert bench.told == ["one became leader", "one stopped leading", "two became leader"]
+
+
+async def test_renewing_keeps_the_acquire_time_and_the_transitions(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    before = dict(bench.lease)
+    keeping = asyncio.ensure_future(first.keep())
+    while bench.lease["renewTime"] == before["renewTime"]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert bench.lease["acquireTime"] == before["acquireTime"]
+    assert bench.lease["leaseTransitions"] == 0
+
+
+async def test_a_leader_cut_off_gives_up_before_a_standby_may_take_over(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    started = bench.clock.monotonic()
+    bench.cluster.faults.fail(503, resource="leases*", times=None)
+    with pytest.raises(LeadershipLost, match="not renewed for"):
+        await first.keep()
+    assert 10 <= bench.clock.monotonic() - started < 15
+    assert not first.may_act
+
+
+async def test_a_process_that_slept_through_its_deadline_may_not_act(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.clock.advance(10.1)
+    assert first.is_leading  # nobody told it yet
+    assert not first.may_act
+    assert first.check() is None
+    bench.clock.advance(30)
+    assert first.check() == "failed election to renew leadership on lease starsched"
+
+
+async def test_a_leader_whose_lease_was_taken_stops_at_once(bench: Bench) -> None:
+    first, second = bench.elector("one"), bench.elector("two")
+    await first.acquire()
+    bench.clock.advance(60)
+    await second.acquire()
+    with pytest.raises(LeadershipLost, match="`two` holds it"):
+        await first.keep()
+
+
+async def test_a_short_outage_changes_nothing(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.cluster.faults.fail(500, resource="leases*", verb="update", times=2)
+    bench.cluster.faults.drop(resource="leases*", verb="update", applied=True, times=1)
+    keeping = asyncio.ensure_future(first.keep())
+    for _ in range(400):
+        await asyncio.sleep(0.001)
+        assert not keeping.done()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert first.may_act
+
+
+async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.cluster.delete("leases.coordination.k8s.io", "starsched", "kube-system")
+    keeping = asyncio.ensure_future(first.keep())
+    while not bench.cluster.get("leases.coordination.k8s.io", "starsched", "kube-system"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert bench.lease["holderIdentity"] == "one"
+
+
+async def test_two_that_come_at_once_do_not_both_lead(bench: Bench) -> None:
+    electors = [bench.elector(str(i)) for i in range(5)]
+    tries = [asyncio.ensure_future(e.acquire()) for e in electors]
+    await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+    for task in tries:
+        task.cancel()
+    await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(e.may_act for e in electors) == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        pytest.param((10.0, 10.0, 2.0), "lease-duration: want more than", id="no reserve"),
+        pytest.param((15.0, 2.0, 2.0), "renew-deadline: want more than 1.2 times", id="no retry"),
+        pytest.param((15.0, 10.0, 0.0), "retry-period: want more than 0s", id="no pause"),
+    ],
+)
+def test_times_that_make_no_sense_are_refused(
+    times: tuple[float, float, float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeaseSettings("a", "b", *times)
