@@ -7,7 +7,7 @@ is therefore a loud error in the hook, never a stale answer.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.model.node import Node
 from engine.policy.views import VIEWS, ClusterFacts, ViewField
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
@@ -73,6 +74,7 @@ class NodeColumn:
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
+        self._nodes: list[Node | None] = []  # by slot: whose projection it is
         self._snapshot: Snapshot | None = None
         self._generation = -1
         self._image_generation = -1
@@ -84,12 +86,12 @@ class NodeColumn:
             self.projector.is_shared and snapshot.image_generation != self._image_generation
         )
         if snapshot is not self._snapshot or shared_changed:
-            changed = None
+            changed: Sequence[int] | None = None
         elif snapshot.generation == self._generation:
             return
         else:
             changed = snapshot.changed_since(self._generation)
-        infos = snapshot.infos
+        infos, nodes = snapshot.infos, self._nodes
         if len(self.ids) < len(infos):
             grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
             grown[: len(self.ids)] = self.ids
@@ -97,12 +99,20 @@ class NodeColumn:
         if changed is None:
             self.ids[:] = -1
             changed = range(len(infos))
+            nodes[:] = [None] * len(infos)
+        elif len(nodes) < len(infos):
+            nodes += [None] * (len(infos) - len(nodes))
+        is_static = not self.projector.is_placed
         project, index, values = self.projector.project, self._index, self.values
         for slot in changed:
             info = infos[slot]
             if info is None or info.node is None:
                 self.ids[slot] = -1
+                nodes[slot] = None
                 continue
+            if is_static and nodes[slot] is info.node:
+                continue  # only its pods changed, and no field of this column is about them
+            nodes[slot] = info.node
             value = project(info, snapshot)
             known = index.get(value)
             if known is None:

@@ -21,6 +21,7 @@ from engine.policy.projections import NodeColumn
 FITS: Final = 0
 UNKNOWN: Final = -1
 FAILED: Final = -2
+NOT_AMONG: Final = -4  # what an `among_*` function answers for a node that does not count
 
 # Sentinels in a score's table, below every score that a hook may return.
 _INT64_MIN: Final = -(2**63)
@@ -205,8 +206,10 @@ class VerdictMemo:
                 table.failures[i] = verdict
             elif table.is_score:
                 table.codes[i] = SCORE_NONE if verdict is None else verdict
-            elif verdict is None:
+            elif verdict is None or verdict is True:
                 table.codes[i] = FITS
+            elif verdict is False:
+                table.codes[i] = NOT_AMONG
             else:
                 kind, reasons = verdict
                 code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE

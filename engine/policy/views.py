@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from engine.caching.objects import ObjectStore
 from engine.model import objects as api
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -23,6 +24,11 @@ class ClusterFacts(Protocol):
     @property
     def node_count(self) -> int:
         """How many nodes the cluster has."""
+        ...
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The other objects: namespaces, services, workloads."""
         ...
 
     @property
@@ -256,6 +262,45 @@ def _image_volumes(pod: Pod) -> list[str]:
     ]
 
 
+def _namespace_labels(pod: Pod, facts: ClusterFacts) -> Mapping[str, str]:
+    namespace = facts.objects.get("namespaces", pod.namespace)
+    return {} if namespace is None else namespace.metadata.labels
+
+
+# The owners whose selectors spread pods by default: kind to API group and plural.
+_OWNERS: Final = {
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+}
+
+
+def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
+    """What PodTopologySpread's default constraints select, as `helper.DefaultSelector` does."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for service in facts.objects.list("services", pod.namespace):
+        wanted = service.spec.selector
+        if wanted and all(pod.labels.get(key) == value for key, value in wanted.items()):
+            labels.update(wanted)
+    owner = pod.controller
+    known = _OWNERS.get(owner.kind) if owner is not None else None
+    if owner is not None and known is not None and owner.api_version == known[0]:
+        workload = facts.objects.get(known[1], f"{pod.namespace}/{owner.name}")
+        selector = None if workload is None else workload.spec.selector
+        if isinstance(selector, api.LabelSelector):
+            expressions += [
+                {"key": key, "operator": "In", "values": [value]}
+                for key, value in selector.match_labels.items()
+            ]
+            expressions += _requirements(selector.match_expressions)
+        elif selector:
+            labels.update(selector)
+    if not labels and not expressions:
+        return None
+    return {"labels": labels, "expressions": expressions}
+
+
 def _manifest(raw: bytes | None, fallback: Any) -> Any:
     # Kept raw until a policy asks: decoding a whole manifest costs more than a decision.
     return msgspec.json.decode(raw if raw is not None else msgspec.json.encode(fallback))
@@ -316,6 +361,16 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "list[SpreadConstraint]",
         "how its peers spread",
         lambda p: [_spread(c) for c in p.manifest.spec.topology_spread_constraints],
+    ),
+    "namespace_labels": ViewField(
+        "dict[str, str]",
+        "the labels of its namespace",
+        lambda pod, facts: _namespace_labels(pod, facts),
+    ),
+    "spread_selector": ViewField(
+        "Selector?",
+        "what its services and its owner select, merged; None if nothing does",
+        lambda pod, facts: _spread_selector(pod, facts),
     ),
     "tolerations": _pod("list[Toleration]", "the taints that it bears", _tolerations),
     "scheduling_gates": _pod(

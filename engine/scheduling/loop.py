@@ -23,18 +23,23 @@ log = structlog.get_logger(component="loop")
 
 @dataclass(slots=True)
 class DecisionCounts:
-    """What was decided with one set of policies; bumped per decision, read by whoever watches."""
+    """What was decided with one set of policies; bumped per decision, read by whoever watches.
 
+    `slow` counts decisions that took longer than `slow_seconds`.
+    """
+
+    slow_seconds: float = float("inf")
     decisions: int = 0
     failed: int = 0
-    seconds: float = 0.0
+    slow: int = 0
 
     def count(self, seconds: float, failed: bool) -> None:
         """Count one decision."""
         self.decisions += 1
-        self.seconds += seconds
         if failed:
             self.failed += 1
+        if seconds > self.slow_seconds:
+            self.slow += 1
 
 
 class SchedulingLoop:

@@ -1,15 +1,18 @@
 """Pods that every policy of a profile sees alike, and what is already known of them.
 
-Owns the verdict vectors: for one pod class, by node slot, the first rejection and the raw scores.
-A decision brings them up to the snapshot by looking again at the slots that changed since the last
-pod of the class; everything else still holds, because the hooks were given nothing else.
+Owns the verdict vectors: for one pod class, by node slot, the first rejection, the scores and the
+total. A decision brings them up to the snapshot by looking again at the slots that changed since
+the last pod of the class; everything else still holds, because the hooks were given nothing else.
 
     first pod of a class --all slots--> up to date --nodes change--> stale in those slots
     stale --next pod of the class: changed slots only--> up to date
+
+Hooks over counters are not kept here: a pod placed in one domain changes their inputs everywhere.
+They are `counted`'s.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,26 +21,77 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy
+from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import NodeColumn
-from engine.policy.verdicts import FAILED, FITS, SCORE_FAILED, SCORE_NONE, Table, VerdictMemo
+from engine.policy.verdicts import (
+    FAILED,
+    FITS,
+    SCORE_FAILED,
+    SCORE_NONE,
+    SCORE_UNKNOWN,
+    UNKNOWN,
+    Table,
+    VerdictMemo,
+)
+from engine.scheduling.counted import CountedHook
+from engine.scheduling.scoring import Normalizer
 
-# Codes of a class vector beside those of a filter's table.
-ABSENT: Final = -3  # no node in this slot, or outside the pre-filter's subset
+# A code of a class vector beside those of a filter's table: no node in this slot, or a node
+# outside the pre-filter's subset.
+ABSENT: Final = -3
 
-# Below this many changed slots plain Python is faster than numpy's call overhead.
+# The total of a node that is not feasible; those of feasible ones are never negative.
+INFEASIBLE: Final = -1
+
+# Up to this many changed slots plain Python is faster than numpy's call overhead.
 _FEW: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class HookUse:
-    """A per-node hook of an enabled policy as the cycle asks it for one pod class."""
+    """A per-node hook of an enabled policy as the cycle asks it for one pod class.
+
+    `position` is the filter's place in the profile's order, over all filters.
+    """
 
     enabled: EnabledPolicy
     hook: str
     column: NodeColumn
     pod: bytes
     extra: bytes
+    position: int = 0
+    normalizes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreFiltered:
+    """What the pre-filters and pre-scores said about a pod class.
+
+    `rejection` ends the attempt, and so does `failure`. `subset` limits the nodes (None: all), as
+    the policies in `narrowed_by` asked.
+    """
+
+    rejection: Status | None = None
+    failure: PolicyFailure | None = None
+    subset: tuple[str, ...] | None = None
+    narrowed_by: tuple[str, ...] = ()
+
+
+class _ScoreVector:
+    """One policy's scores by slot: raw as answered, and as they count after normalisation.
+
+    Scores without `normalize` count as they are. Those with it depend on the range of all raw
+    scores, so a change of the range counts them all anew.
+    """
+
+    __slots__ = ("failures", "normal", "raw", "use")
+
+    def __init__(self, use: HookUse, size: int) -> None:
+        self.use = use
+        self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
+        self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.failures: dict[int, PolicyFailure] = {}
 
 
 @dataclass(slots=True)
@@ -45,109 +99,190 @@ class PodClass:
     """The verdict vectors of one pod class for one set of hook inputs.
 
     `codes[slot]`: FITS, the interned rejection of the first filter that rejects, FAILED, or
-    ABSENT. `raw[k][slot]`: the score of `scores[k]`, meaningful where the code is FITS.
-    `whole_scores` are the policies whose `score_all` sees all feasible nodes; `states` is what each
-    policy's pre-filter or pre-score handed on, as JSON. Failures are kept by slot;
-    `score_failures[k]` belongs to `scores[k]`.
+    ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
+    valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
+    whose `score_all` sees all feasible nodes) and their states are for the cycle to add.
     """
 
-    filters: Sequence[HookUse]
-    scores: Sequence[HookUse]
-    whole_scores: Sequence[EnabledPolicy]
-    states: Mapping[str, bytes]
-    subset: tuple[str, ...] | None
+    pre: PreFiltered
+    filters: Sequence[HookUse] = ()
+    scores: Sequence[HookUse] = ()
+    counted_filters: Sequence[CountedHook] = ()
+    counted_scores: Sequence[CountedHook] = ()
+    whole_scores: Sequence[HookUse] = ()
     pre_score_failures: Sequence[PolicyFailure] = ()
     codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
-    raw: list[NDArray[np.int64]] = field(default_factory=list)
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    vectors: list[_ScoreVector] = field(default_factory=list)
     filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
-    score_failures: list[dict[int, PolicyFailure]] = field(default_factory=list)
+    normalize_failure: PolicyFailure | None = None
     snapshot: Snapshot | None = None
     generation: int = -1
 
     @property
     def nbytes(self) -> int:
         """Memory of the vectors."""
-        return self.codes.nbytes + sum(vector.nbytes for vector in self.raw)
+        per_score = sum(v.raw.nbytes + v.normal.nbytes for v in self.vectors)
+        return self.codes.nbytes + self.totals.nbytes + per_score
 
-    def update(self, snapshot: Snapshot, present: NDArray[np.bool_], memo: VerdictMemo) -> None:
+    @property
+    def has_score_failures(self) -> bool:
+        """True if the totals cannot be used: a score or a normalisation failed somewhere."""
+        return self.normalize_failure is not None or any(v.failures for v in self.vectors)
+
+    def update(
+        self,
+        snapshot: Snapshot,
+        present: NDArray[np.bool_],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
         """Bring the vectors up to *snapshot*."""
         size = len(snapshot.infos)
         changed: Sequence[int] | None = None
-        if snapshot is self.snapshot and self.generation >= 0:
+        if snapshot is self.snapshot and self.generation >= 0 and len(self.codes) == size:
             changed = snapshot.changed_since(self.generation)
-        if len(self.codes) < size:
-            self._grow(size)
-            changed = None
         if changed is None:
-            self.codes[:] = ABSENT
-            self.filter_failures.clear()
-            self.score_failures = [{} for _ in self.scores]
+            self._restart(size)
             slots = self._members(snapshot, present)
+            gone = np.empty(0, np.int64)
         else:
-            slots = self._changed_members(changed, snapshot, present)
-        if len(slots):
-            if len(slots) <= _FEW:
-                self._prefetch(slots, memo)
-            feasible = self._filter(slots, memo)
-            self._score(feasible, memo)
+            slots, gone = self._changed_members(changed, snapshot, present)
+        if len(gone):
+            self.codes[gone] = ABSENT
+        if len(slots) <= _FEW:
+            self._few(slots.tolist(), gone.tolist(), memo, normalizer)
+        else:
+            self._many(slots, memo, normalizer)
         self.snapshot = snapshot
         self.generation = snapshot.generation
 
-    def forget_failures(self) -> None:
+    def forget(self) -> None:
         """Look at every node again next time: a failure that was reported may not recur."""
         self.generation = -1
 
     # --- which slots -----------------------------------------------------------------------
 
-    def _grow(self, size: int) -> None:
+    def _restart(self, size: int) -> None:
         self.codes = np.full(size, ABSENT, np.int32)
-        self.raw = [np.zeros(size, np.int64) for _ in self.scores]
+        self.totals = np.full(size, INFEASIBLE, np.int64)
+        self.vectors = [_ScoreVector(use, size) for use in self.scores]
+        self.filter_failures.clear()
+        self.normalize_failure = None
 
     def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> NDArray[np.int64]:
-        if self.subset is None:
-            return np.flatnonzero(present)
-        known = (snapshot.slot_of.get(name) for name in self.subset)
+        if self.pre.subset is None:
+            return np.flatnonzero(present[: len(snapshot.infos)])
+        known = (snapshot.slot_of.get(name) for name in self.pre.subset)
         slots = [slot for slot in known if slot is not None and present[slot]]
         return np.array(sorted(set(slots)), np.int64)
 
     def _changed_members(
         self, changed: Sequence[int], snapshot: Snapshot, present: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        members = []
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The changed slots that have a node of the class, and those that have none (now)."""
+        members, gone = [], []
+        subset = self.pre.subset
         for slot in changed:
-            self.codes[slot] = ABSENT
             self.filter_failures.pop(slot, None)
-            for failures in self.score_failures:
-                failures.pop(slot, None)
-            if not present[slot]:
-                continue
-            if self.subset is not None:
-                info = snapshot.infos[slot]
-                if info is None or info.name not in self.subset:
-                    continue
-            members.append(slot)
-        return np.array(members, np.int64)
+            for vector in self.vectors:
+                vector.failures.pop(slot, None)
+            info = snapshot.infos[slot]
+            if present[slot] and (subset is None or (info and info.name in subset)):
+                members.append(slot)
+            else:
+                gone.append(slot)
+        return np.array(members, np.int64), np.array(gone, np.int64)
 
-    # --- asking ----------------------------------------------------------------------------
+    # --- a few slots -----------------------------------------------------------------------
 
-    def _table(self, use: HookUse, memo: VerdictMemo) -> Table:
-        return memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)
-
-    def _prefetch(self, slots: NDArray[np.int64], memo: VerdictMemo) -> None:
-        """Ask everything about a few nodes in one round trip, needed or not.
+    def _few(
+        self,
+        slots: Sequence[int],
+        gone: Sequence[int],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """Look at a few slots, everything that is not known in one round trip.
 
         After a placement one node has a new projection for several hooks; one trip for all of
         them beats one for each. Answers that are not looked at cost nothing else.
         """
-        memo.fill(
-            [
-                (self._table(use, memo), use.column, use.column.ids[slots])
-                for use in (*self.filters, *self.scores)
-            ]
-        )
+        filters = [(use, self._table(use, memo)) for use in self.filters]
+        scores = [(use, self._table(use, memo)) for use in self.scores]
+        wants = []
+        for use, table in (*filters, *scores):
+            unknown = SCORE_UNKNOWN if table.is_score else UNKNOWN
+            ids = [int(use.column.ids[slot]) for slot in slots]
+            missing = [i for i in ids if table.codes[i] == unknown]
+            if missing:
+                wants.append((table, use.column, np.array(missing, np.int32)))
+        if wants:
+            memo.fill(wants)
+        touched: list[bool] = [False] * len(self.vectors)
+        for slot in gone:
+            self._leave(slot, touched)
+        for slot in slots:
+            code = FITS
+            for use, table in filters:
+                i = int(use.column.ids[slot])
+                code = int(table.codes[i])
+                if code != FITS:
+                    if code == FAILED:
+                        self.filter_failures[slot] = table.failures[i]
+                    break
+            was_feasible = self.totals[slot] != INFEASIBLE
+            self.codes[slot] = code
+            if code != FITS:
+                if was_feasible:
+                    self._leave(slot, touched)
+                continue
+            if not was_feasible:
+                self.totals[slot] = 0
+            for k, (use, table) in enumerate(scores):
+                self._set_score(k, slot, table, int(use.column.ids[slot]), was_feasible, touched)
+        for k, vector in enumerate(self.vectors):
+            if touched[k]:
+                self._renormalize(vector, normalizer)
+        for _, table in (*filters, *scores):
+            if table.failures:
+                memo.forget_transient(table)
 
-    def _filter(self, slots: NDArray[np.int64], memo: VerdictMemo) -> NDArray[np.int64]:
-        """Run the filters over *slots*; a node stops at the first that rejects it."""
+    def _set_score(
+        self, k: int, slot: int, table: Table, i: int, was_feasible: bool, touched: list[bool]
+    ) -> None:
+        vector = self.vectors[k]
+        value = int(table.codes[i])
+        if value == SCORE_FAILED:
+            vector.failures[slot] = table.failures[i]
+            value = SCORE_NONE
+        if was_feasible and vector.raw[slot] == value:
+            return
+        vector.raw[slot] = value
+        if vector.use.normalizes:
+            touched[k] = True
+            return
+        counts = 0 if value == SCORE_NONE else value
+        if was_feasible:
+            self.totals[slot] += (counts - vector.normal[slot]) * vector.use.enabled.weight
+        else:
+            self.totals[slot] += counts * vector.use.enabled.weight
+        vector.normal[slot] = counts
+
+    def _leave(self, slot: int, touched: list[bool]) -> None:
+        """The node of *slot* is not feasible any more."""
+        if self.totals[slot] == INFEASIBLE:
+            return
+        self.totals[slot] = INFEASIBLE
+        for k, vector in enumerate(self.vectors):
+            vector.raw[slot] = SCORE_NONE
+            vector.normal[slot] = 0
+            touched[k] |= vector.use.normalizes
+
+    # --- many slots ------------------------------------------------------------------------
+
+    def _many(self, slots: NDArray[np.int64], memo: VerdictMemo, normalizer: Normalizer) -> None:
+        """Look at many slots: a node stops at the first filter that rejects it."""
         remaining = slots
         for use in self.filters:
             if not len(remaining):
@@ -159,32 +294,76 @@ class PodClass:
             fits = verdicts == FITS
             if fits.all():
                 continue
-            rejected = remaining[~fits]
-            self.codes[rejected] = verdicts[~fits]
+            self.codes[remaining[~fits]] = verdicts[~fits]
             if table.failures:
-                for slot, i in zip(rejected.tolist(), ids[~fits].tolist(), strict=True):
+                for slot, i in zip(remaining.tolist(), ids.tolist(), strict=True):
                     if table.codes[i] == FAILED:
                         self.filter_failures[slot] = table.failures[i]
                 memo.forget_transient(table)
             remaining = remaining[fits]
         self.codes[remaining] = FITS
-        return remaining
+        self._score_many(slots, remaining, memo, normalizer)
 
-    def _score(self, slots: NDArray[np.int64], memo: VerdictMemo) -> None:
-        """Raw scores of the feasible *slots*, all hooks that miss something in one round trip."""
-        if not len(slots):
-            return
+    def _score_many(
+        self,
+        slots: NDArray[np.int64],
+        feasible: NDArray[np.int64],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip."""
         tables = [self._table(use, memo) for use in self.scores]
-        ids = [use.column.ids[slots] for use in self.scores]
-        memo.fill(list(zip(tables, [use.column for use in self.scores], ids, strict=True)))
-        for k, (table, projected) in enumerate(zip(tables, ids, strict=True)):
-            self.raw[k][slots] = table.codes[projected]
+        ids = [use.column.ids[feasible] for use in self.scores]
+        if len(feasible):
+            columns = [use.column for use in self.scores]
+            memo.fill(list(zip(tables, columns, ids, strict=True)))
+        self.totals[slots] = INFEASIBLE
+        self.totals[feasible] = 0
+        for vector, table, projected in zip(self.vectors, tables, ids, strict=True):
+            vector.raw[slots] = SCORE_NONE
+            values = table.codes[projected]
             if table.failures:
-                for slot, i in zip(slots.tolist(), projected.tolist(), strict=True):
+                for slot, i in zip(feasible.tolist(), projected.tolist(), strict=True):
                     if table.codes[i] == SCORE_FAILED:
-                        self.score_failures[k][slot] = table.failures[i]
-                        self.raw[k][slot] = SCORE_NONE
+                        vector.failures[slot] = table.failures[i]
+                values = np.where(values == SCORE_FAILED, SCORE_NONE, values)
                 memo.forget_transient(table)
+            vector.raw[feasible] = values
+            if not vector.use.normalizes:
+                vector.normal[slots] = 0
+                vector.normal[feasible] = np.where(values == SCORE_NONE, 0, values)
+        self._sum_up(normalizer)
+
+    def _sum_up(self, normalizer: Normalizer) -> None:
+        """Totals from the score vectors, all of them."""
+        feasible = np.flatnonzero(self.codes == FITS)
+        sums = np.zeros(len(feasible), np.int64)
+        for vector in self.vectors:
+            if vector.use.normalizes:
+                self._normalize(vector, feasible, normalizer)
+            sums += vector.normal[feasible] * vector.use.enabled.weight
+        self.totals[:] = INFEASIBLE
+        self.totals[feasible] = sums
+
+    def _renormalize(self, vector: _ScoreVector, normalizer: Normalizer) -> None:
+        """Take new raw scores of *vector* into the totals."""
+        feasible = np.flatnonzero(self.codes == FITS)
+        before = vector.normal[feasible]
+        self._normalize(vector, feasible, normalizer)
+        difference = vector.normal[feasible] - before
+        self.totals[feasible] += difference * vector.use.enabled.weight
+
+    def _normalize(
+        self, vector: _ScoreVector, feasible: NDArray[np.int64], normalizer: Normalizer
+    ) -> None:
+        answer = normalizer.normalize(vector.use.enabled.instance, vector.raw[feasible])
+        if isinstance(answer, PolicyFailure):
+            self.normalize_failure = answer
+            return
+        vector.normal[feasible] = answer
+
+    def _table(self, use: HookUse, memo: VerdictMemo) -> Table:
+        return memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)
 
 
 class PodClasses:
@@ -202,13 +381,19 @@ class PodClasses:
         return found
 
     def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
-        """Remember a class; the least recently used ones make room."""
+        """Remember a class."""
         self._classes[key] = pod_class
+
+    def drop(self, key: tuple[object, ...]) -> None:
+        """Forget a class, so that the next pod of it is judged from the start."""
+        self._classes.pop(key, None)
 
     def trim(self) -> None:
         """Drop the least recently used classes beyond the bound (the newest always stays)."""
         total = sum(c.nbytes for c in self._classes.values())
-        while total > self._capacity_bytes and len(self._classes) > 1:
+        while (total > self._capacity_bytes or len(self._classes) > 8192) and len(
+            self._classes
+        ) > 1:
             _, dropped = self._classes.popitem(last=False)
             total -= dropped.nbytes
 

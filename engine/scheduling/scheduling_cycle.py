@@ -1,14 +1,14 @@
 """The scheduling cycle: one pod, one snapshot, one decision. Pure: no clock, no I/O, no chance.
 
 Owns the order of the steps and what happens when a policy fails. What fits and what is best is the
-policies'; how their answers are reused is `policy.verdicts` and `pod_class`.
+policies'; how their answers are reused is `policy.verdicts`, `pod_class` and `counted`; what the
+hooks are given for a pod is put together by `pod_classifier`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,14 +16,14 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.pod import Pod
-from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
-from engine.policy.projections import Projector
-from engine.policy.verdicts import FITS, SCORE_NONE, VerdictMemo
+from engine.policy.verdicts import FAILED, FITS, SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import HookUse, PodClass, PodClasses
+from engine.scheduling.pod_class import INFEASIBLE, HookUse, PodClass, PodClasses
+from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import tie_order
 
@@ -48,7 +48,6 @@ class Decision:
     node: str | None
     diagnosis: Diagnosis
     revision: str
-    feasible_count: int = 0
     failures: tuple[PolicyFailure, ...] = ()
     ignored: tuple[PolicyFailure, ...] = ()
 
@@ -91,23 +90,6 @@ class Explanation:
     totals: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _PreFilter:
-    """What the pre-filters said about a pod class.
-
-    `rejection` ends the attempt. `subset` limits the nodes (None: all), as the policies in
-    `narrowed_by` asked; the filters of `skipped` policies do not run; `states` holds what each
-    policy hands to its other hooks, as JSON.
-    """
-
-    rejection: Status | None = None
-    subset: tuple[str, ...] | None = None
-    narrowed_by: tuple[str, ...] = ()
-    skipped: frozenset[str] = frozenset()
-    states: Mapping[str, bytes] = field(default_factory=dict)
-    failure: PolicyFailure | None = None
-
-
 class Scheduler:
     """Decides pods under one bundle revision.
 
@@ -122,16 +104,10 @@ class Scheduler:
         self._memo = VerdictMemo(evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
         self._columns = NodeColumns()
+        self._counted = CountedHooks(self._memo)
         self._classes = PodClasses()
-        self._projectors: dict[tuple[str, str, str], Projector] = {}
-        self._class_projectors: dict[str, Projector] = {}
-        self._cluster_readers: dict[str, bool] = {}
+        self._classifier = PodClassifier(bundle, self._memo, self._columns)
         self._decisions = 0
-        for profile in bundle.profiles:
-            for enabled in (*profile.at("filter"), *profile.at("score")):
-                for hook in ("filter", "score"):
-                    if hook in bundle.policies[enabled.policy].hooks:
-                        self._columns.column(self._reads(enabled, hook).node)
 
     @property
     def memo(self) -> VerdictMemo:
@@ -153,7 +129,7 @@ class Scheduler:
         enabled = profile.at("queue_key") if profile is not None else ()
         if not enabled:
             return ()
-        verdict = self._ask_pod(enabled[0], "queue_key", pod, facts)
+        verdict = self._classifier.ask(enabled[0], "queue_key", pod, facts)
         if isinstance(verdict, PolicyFailure):
             return verdict
         return sort_key(verdict)
@@ -165,7 +141,7 @@ class Scheduler:
         """
         profile = self._profiles.get(pod.scheduler_name)
         for enabled in profile.at("pre_enqueue") if profile is not None else ():
-            verdict = self._ask_pod(enabled, "pre_enqueue", pod, facts)
+            verdict = self._classifier.ask(enabled, "pre_enqueue", pod, facts)
             if verdict is not None:
                 return enabled.policy, str(verdict)
         return None
@@ -192,42 +168,65 @@ class Scheduler:
         if pod.problems:
             status = Status(Code.UNRESOLVABLE, tuple(pod.problems), POD_SPEC)
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))
-        # 2. Pre-filters: reject, narrow the nodes, hand state on.
-        pre = self._pre_filter(profile, pod, snapshot)
-        if pre.failure is not None:
-            return self._failed(snapshot, (pre.failure,))
-        if pre.rejection is not None:
-            return self._unschedulable(
-                Diagnosis(snapshot.node_count, pre_filter=pre.rejection), pre.subset
-            )
-        # 3. Filters and raw scores: bring the class's vectors up to the snapshot.
+        # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
+        key = self._classifier.key(profile, pod, snapshot)
+        pod_class = self._classes.get(key)
+        if pod_class is None:
+            pod_class = self._classifier.classify(profile, pod, snapshot)
+            if pod_class.pre.failure is not None:
+                return self._failed(snapshot, (pod_class.pre.failure,))
+            if not pod_class.pre_score_failures:  # a failure is asked again by the next pod
+                self._classes.put(key, pod_class)
+        pre = pod_class.pre
+        if pre.rejection is not None:
+            diagnosis = Diagnosis(snapshot.node_count, pre_filter=pre.rejection)
+            return self._unschedulable(diagnosis)
+        # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         self._columns.refresh(snapshot)
-        pod_class = self._pod_class(profile, pod, snapshot, pre)
-        pod_class.update(snapshot, self._columns.present, self._memo)
-        codes = pod_class.codes[: len(snapshot.infos)]
-        if pod_class.filter_failures:
-            failures = self._report(pod_class, pod_class.filter_failures, snapshot)
+        pod_class.update(snapshot, self._columns.present, self._memo, self._normalizer)
+        # 4. Filters over counters.
+        codes = pod_class.codes
+        counted_failures: dict[int, PolicyFailure] = {}
+        if pod_class.counted_filters or pod_class.counted_scores:
+            self._counted.counters.refresh(snapshot)
+        if pod_class.counted_filters:
+            codes, counted_failures = self._filter_counted(pod_class, profile)
+        failures = self._filter_failures(pod_class, codes, counted_failures, snapshot)
+        if failures:
             return self._failed(snapshot, failures)
-        feasible = np.flatnonzero(codes == FITS)
         rejected = self._rejected_by_name(codes, snapshot) if detailed else {}
-        if not len(feasible):
-            diagnosis = self._diagnose(codes, snapshot, pre)
-            return self._unschedulable(diagnosis, pre.subset, rejected)
-        # 4. Scores: normalise, weigh and sum; one feasible node needs none.
-        if len(feasible) == 1 and not detailed:
-            return Explanation(self._placed(int(feasible[0]), 1, snapshot))
-        totals, rows, failed, ignored = self._totals(
-            profile, pod, snapshot, pod_class, feasible, detailed=detailed
+        # 5. Totals: normalised, weighed and summed scores of the feasible nodes.
+        is_plain = not (
+            detailed
+            or pod_class.counted_filters
+            or pod_class.counted_scores
+            or pod_class.whole_scores
+            or pod_class.pre_score_failures
+            or pod_class.has_score_failures
         )
+        if is_plain:
+            highest = int(pod_class.totals.max())
+            if highest == INFEASIBLE:
+                return self._unschedulable(self._diagnose(codes, snapshot, pod_class))
+            best = np.flatnonzero(pod_class.totals == highest)
+            chosen = self._break_tie(profile, pod, best, snapshot)
+            if isinstance(chosen, PolicyFailure):
+                return self._failed(snapshot, (chosen,))
+            return Explanation(self._placed(chosen, snapshot))
+        feasible = np.flatnonzero(codes == FITS)
+        if not len(feasible):
+            diagnosis = self._diagnose(codes, snapshot, pod_class)
+            return self._unschedulable(diagnosis, pre.subset, rejected)
+        totals, rows, failed, ignored = self._totals(pod_class, feasible, snapshot, detailed)
         if failed:
             return self._failed(snapshot, failed)
-        # 5. The highest total wins; ties go by the pod's uid and the node's name.
+        # 6. The highest total wins; ties go by the pod's uid and the node's name.
         best = feasible[totals == totals.max()]
         chosen = self._break_tie(profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        decision = self._placed(chosen, len(feasible), snapshot, ignored)
+        decision = self._placed(chosen, snapshot, ignored)
         if not detailed:
             return Explanation(decision)
         names = tuple(self._name(slot, snapshot) for slot in feasible.tolist())
@@ -235,167 +234,100 @@ class Scheduler:
             decision, pre.subset, rejected, names, tuple(rows), tuple(totals.tolist())
         )
 
-    # --- step 2 -----------------------------------------------------------------------------
+    # --- step 4 -----------------------------------------------------------------------------
 
-    def _pre_filter(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> _PreFilter:
-        enabled = profile.at("pre_filter")
-        if not enabled:
-            return _PreFilter()
-        verdicts = self._memo.singles(
-            [self._question(e, "pre_filter", pod, snapshot) for e in enabled]
-        )
-        rejection: Status | None = None
-        subset: set[str] | None = None
-        narrowed: list[str] = []
-        skipped: set[str] = set()
-        states: dict[str, bytes] = {}
-        for e, verdict in zip(enabled, verdicts, strict=True):
-            if isinstance(verdict, PolicyFailure):
-                return _PreFilter(failure=verdict)
-            if verdict is None:
-                continue
-            kind, *rest = verdict
-            if kind == "skip":
-                skipped.add(e.policy)
-            elif kind == "state":
-                states[e.policy] = msgspec.json.encode(rest[0])
-            elif kind == "only":
-                narrowed.append(e.policy)
-                names = set(rest[0])
-                subset = names if subset is None else subset & names
-                if len(rest) > 1 and rest[1] is not None:
-                    states[e.policy] = msgspec.json.encode(rest[1])
-            elif kind == "reject":
-                code = Code.UNRESOLVABLE if rest[0] == "u" else Code.UNSCHEDULABLE
-                status = Status(code, tuple(rest[1]), e.policy)
-                if code is Code.UNRESOLVABLE:
-                    return _PreFilter(status)
-                # Later pre-filters still run: one of them may say that nothing can help.
-                rejection = rejection or status
-        if rejection is not None:
-            return _PreFilter(rejection)
-        if subset is not None and not subset:
-            text = (
-                f"node(s) didn't satisfy plugin {narrowed[0]}"
-                if len(narrowed) == 1
-                else f"node(s) didn't satisfy plugin(s) [{' '.join(narrowed)}] simultaneously"
-            )
-            return _PreFilter(Status(Code.UNRESOLVABLE, (text,), narrowed[0]))
-        return _PreFilter(
-            None,
-            None if subset is None else tuple(sorted(subset)),
-            tuple(narrowed),
-            frozenset(skipped),
-            states,
-        )
+    def _filter_counted(
+        self, pod_class: PodClass, profile: Profile
+    ) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
+        """The class's codes with the filters over counters added, each at its place in the order.
 
-    def _pre_score(
-        self, profile: Profile, pod: Pod, snapshot: Snapshot, pre: _PreFilter
-    ) -> dict[str, Any]:
-        """The verdict of each pre-score by policy; None where there is nothing to say.
-
-        Asked before the nodes are looked at: a pre-score sees no nodes, so the answer is the same,
-        and it decides what the score hooks are given.
+        A node stops at the first filter that rejects it, so a filter over counters is asked about
+        the nodes that nothing before it rejected.
         """
-        enabled = profile.at("pre_score")
-        verdicts = self._memo.singles(
+        codes = pod_class.codes.copy()
+        failures: dict[int, PolicyFailure] = {}
+        for use in pod_class.counted_filters:
+            open_to = codes == FITS
+            later = self._rejected_later(codes, use.position, profile)
+            if later is not None:
+                open_to |= later
+            for slot, failure in pod_class.filter_failures.items():
+                if self._position(failure.policy, profile) > use.position:
+                    open_to[slot] = True
+            slots = np.flatnonzero(open_to)
+            columns = self._counted.columns(use, self._columns.present[: len(codes)])
+            if isinstance(columns, PolicyFailure):
+                failures.update(dict.fromkeys(slots.tolist(), columns))
+                codes[slots] = FAILED
+                continue
+            verdicts, failed = self._counted.verdicts(use, columns, slots)
+            against = verdicts != FITS
+            codes[slots[against]] = verdicts[against]
+            failures.update(failed)
+        return codes, failures
+
+    def _position(self, policy: str, profile: Profile) -> int:
+        return self._classifier.positions(profile)[policy]
+
+    def _rejected_later(
+        self, codes: NDArray[np.int32], position: int, profile: Profile
+    ) -> NDArray[np.bool_] | None:
+        """The nodes that a filter after *position* rejected; None if there is none."""
+        positions = self._classifier.positions(profile)
+        if all(place <= position for place in positions.values()):
+            return None
+        reasons = self._memo.reasons
+        is_later = np.array(
             [
-                self._question(e, "pre_score", pod, snapshot, pre.states.get(e.policy))
-                for e in enabled
+                code > 0 and positions.get(reasons.status(code).plugin, -1) > position
+                for code in range(len(reasons))
             ]
         )
-        return {e.policy: verdict for e, verdict in zip(enabled, verdicts, strict=True)}
+        later: NDArray[np.bool_] = (codes > 0) & is_later[np.maximum(codes, 0)]
+        return later
 
-    # --- step 3 -----------------------------------------------------------------------------
-
-    def _pod_class(
-        self, profile: Profile, pod: Pod, snapshot: Snapshot, pre: _PreFilter
-    ) -> PodClass:
-        """The class of *pod*: found by everything that its hooks are given, or made."""
-        opinions = self._pre_score(profile, pod, snapshot, pre)
-        key = (
-            profile.scheduler_name,
-            self._class_projector(profile).project(pod, snapshot),
-            snapshot.node_count if self._reads_cluster(profile) else 0,
-            pre.subset,
-            tuple(sorted(pre.states.items())),
-        )
-        found = self._classes.get(key)
-        if found is not None:
-            return found
-        states = dict(pre.states)
-        silent: dict[str, PolicyFailure | None] = {}
-        for policy, verdict in opinions.items():
-            if isinstance(verdict, PolicyFailure):
-                silent[policy] = verdict
-            elif verdict is not None and verdict[0] == "skip":
-                silent[policy] = None
-            elif verdict is not None:
-                states[policy] = msgspec.json.encode(verdict[1])
-        made = PodClass(
-            filters=[
-                self._use(e, "filter", pod, snapshot, pre.states)
-                for e in profile.at("filter")
-                if e.policy not in pre.skipped
-            ],
-            scores=[
-                self._use(e, "score", pod, snapshot, states)
-                for e in profile.at("score")
-                if e.policy not in silent
-            ],
-            whole_scores=[e for e in profile.at("score_all") if e.policy not in silent],
-            states=states,
-            subset=pre.subset,
-            pre_score_failures=[f for f in silent.values() if f is not None],
-        )
-        if not made.pre_score_failures:  # a failure is asked again by the next pod
-            self._classes.put(key, made)
-        return made
-
-    def _use(
+    def _filter_failures(
         self,
-        enabled: EnabledPolicy,
-        hook: str,
-        pod: Pod,
+        pod_class: PodClass,
+        codes: NDArray[np.int32],
+        counted: Mapping[int, PolicyFailure],
         snapshot: Snapshot,
-        states: Mapping[str, bytes],
-    ) -> HookUse:
-        reads = self._reads(enabled, hook)
-        return HookUse(
-            enabled,
-            hook,
-            self._columns.column(reads.node),
-            self._projector(enabled, hook, "pod").project(pod, snapshot),
-            self._extra(enabled, hook, snapshot, states.get(enabled.policy)),
-        )
+    ) -> tuple[PolicyFailure, ...]:
+        """The failures that count: of nodes that no earlier filter rejected."""
+        if not pod_class.filter_failures and not counted:
+            return ()
+        found = {
+            slot: counted.get(slot) or pod_class.filter_failures[slot]
+            for slot in np.flatnonzero(codes == FAILED).tolist()
+        }
+        return self._report(pod_class, found, snapshot) if found else ()
 
     def _report(
         self, pod_class: PodClass, failures: Mapping[int, PolicyFailure], snapshot: Snapshot
     ) -> tuple[PolicyFailure, ...]:
         """One failure per (policy, hook), that of the first node by name, so that runs repeat."""
-        pod_class.forget_failures()
+        pod_class.forget()
         chosen: dict[tuple[str, str], PolicyFailure] = {}
         for slot in sorted(failures, key=lambda slot: self._name(slot, snapshot)):
             failure = failures[slot]
-            chosen.setdefault((failure.policy, failure.hook), failure)
+            about = failure.about(f"node `{self._name(slot, snapshot)}`")
+            chosen.setdefault((failure.policy, failure.hook), about)
         return tuple(chosen.values())
 
-    def _diagnose(self, codes: NDArray[np.int32], snapshot: Snapshot, pre: _PreFilter) -> Diagnosis:
+    def _diagnose(
+        self, codes: NDArray[np.int32], snapshot: Snapshot, pod_class: PodClass
+    ) -> Diagnosis:
         counted = np.bincount(codes[codes > 0], minlength=1)
         reasons = self._memo.reasons
         rejections = {
             reasons.status(code): int(counted[code]) for code in np.flatnonzero(counted).tolist()
         }
-        if pre.subset is not None:
-            outside = snapshot.node_count - int(counted.sum())
-            if outside:
-                rejections[self._outside(pre)] = outside
+        outside = snapshot.node_count - int(counted.sum())
+        if pod_class.pre.subset is not None and outside:
+            names = pod_class.pre.narrowed_by
+            text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names))}]"
+            rejections[Status(Code.UNRESOLVABLE, (text,), names[0])] = outside
         return Diagnosis(snapshot.node_count, rejections=rejections)
-
-    @staticmethod
-    def _outside(pre: _PreFilter) -> Status:
-        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(pre.narrowed_by))}]"
-        return Status(Code.UNRESOLVABLE, (text,), pre.narrowed_by[0])
 
     def _rejected_by_name(self, codes: NDArray[np.int32], snapshot: Snapshot) -> dict[str, Status]:
         return {
@@ -403,16 +335,13 @@ class Scheduler:
             for slot in np.flatnonzero(codes > 0).tolist()
         }
 
-    # --- step 4 -----------------------------------------------------------------------------
+    # --- step 5 -----------------------------------------------------------------------------
 
     def _totals(
         self,
-        profile: Profile,
-        pod: Pod,
-        snapshot: Snapshot,
         pod_class: PodClass,
         feasible: NDArray[np.int64],
-        *,
+        snapshot: Snapshot,
         detailed: bool,
     ) -> tuple[
         NDArray[np.int64],
@@ -420,121 +349,121 @@ class Scheduler:
         tuple[PolicyFailure, ...],
         tuple[PolicyFailure, ...],
     ]:
-        """Weighted sums over *feasible*, the rows behind them, and what failed."""
-        totals = np.zeros(len(feasible), np.int64)
-        rows: list[PolicyScores] = []
+        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored."""
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        raws: list[tuple[EnabledPolicy, NDArray[np.int64]]] = []
-        for k, use in enumerate(pod_class.scores):
-            failed = pod_class.score_failures[k]
-            if failed:
-                here = set(feasible.tolist()) & failed.keys()
+        raws: list[tuple[EnabledPolicy, bool, NDArray[np.int64]]] = []
+        can_reuse = not (detailed or pod_class.counted_filters or pod_class.has_score_failures)
+        for vector in () if can_reuse else pod_class.vectors:
+            if vector.failures:
+                fitting = set(feasible.tolist())
+                here = {s: f for s, f in vector.failures.items() if s in fitting}
                 if here:
-                    failures += self._report(
-                        pod_class, {slot: failed[slot] for slot in here}, snapshot
-                    )
+                    failures += self._report(pod_class, here, snapshot)
                     continue
-            raws.append((use.enabled, pod_class.raw[k][feasible]))
-        for enabled in pod_class.whole_scores:
-            answer = self._score_all(enabled, pod, snapshot, pod_class, feasible)
+            use = vector.use
+            raws.append((use.enabled, use.normalizes, vector.raw[feasible]))
+        for counted in pod_class.counted_scores:
+            answer = self._score_counted(pod_class, counted, feasible, snapshot)
+            if isinstance(answer, PolicyFailure):
+                failures.append(answer)
+            elif answer is not None:
+                raws.append((counted.enabled, counted.normalizes, answer))
+        for whole in pod_class.whole_scores:
+            answer = self._score_all(whole, feasible)
             if isinstance(answer, PolicyFailure):
                 failures.append(answer)
             else:
-                raws.append((enabled, answer))
-        for enabled, raw in raws:
+                raws.append((whole.enabled, whole.normalizes, answer))
+        totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
+        rows: list[PolicyScores] = []
+        for enabled, normalizes, raw in raws:
             normal: NDArray[np.int64] | PolicyFailure
-            if "normalize" in self.bundle.policies[enabled.policy].hooks:
+            if normalizes:
                 normal = self._normalizer.normalize(enabled.instance, raw)
             else:
                 normal = np.where(raw == SCORE_NONE, 0, raw)
             if isinstance(normal, PolicyFailure):
                 failures.append(normal)
+                pod_class.forget()
                 continue
             weighted = normal * enabled.weight
-            totals += weighted
+            totals = totals + weighted
             if detailed:
-                rows.append(
-                    PolicyScores(
-                        enabled.policy,
-                        enabled.weight,
-                        tuple(None if v == SCORE_NONE else v for v in raw.tolist()),
-                        tuple(normal.tolist()),
-                        tuple(weighted.tolist()),
-                    )
-                )
+                rows.append(_row(enabled, raw, normal, weighted))
         if failures and self.bundle.runtime.score_failure_policy != "Ignore":
             return totals, rows, tuple(failures), ()
+        if detailed:
+            order = self._classifier.score_order
+            rows.sort(key=lambda row: order[row.policy])
         return totals, rows, (), tuple(failures)
 
-    def _score_all(
+    def _score_counted(
         self,
-        enabled: EnabledPolicy,
-        pod: Pod,
-        snapshot: Snapshot,
         pod_class: PodClass,
+        use: CountedHook,
         feasible: NDArray[np.int64],
+        snapshot: Snapshot,
+    ) -> NDArray[np.int64] | PolicyFailure | None:
+        """Raw scores over counters; None if the policy has no opinion on this pod."""
+        columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
+        if isinstance(columns, PolicyFailure):
+            return columns
+        silent = self._counted.is_silent(use, columns)
+        if isinstance(silent, PolicyFailure):
+            return silent
+        if silent:
+            return None
+        raw, failed = self._counted.verdicts(use, columns, feasible)
+        if failed:
+            return self._report(pod_class, failed, snapshot)[0]
+        return raw
+
+    def _score_all(
+        self, use: HookUse, feasible: NDArray[np.int64]
     ) -> NDArray[np.int64] | PolicyFailure:
         """One score per feasible node from a hook that sees them all; never reused."""
-        column = self._columns.column(self._reads(enabled, "score_all").node)
-        column.refresh(snapshot)
-        call = Call(
-            enabled.instance,
-            "score_all",
-            self._projector(enabled, "score_all", "pod").project(pod, snapshot),
-            [column.values[i] for i in column.ids[feasible].tolist()],
-            self._extra(enabled, "score_all", snapshot, pod_class.states.get(enabled.policy)),
-        )
-        verdicts = self._memo.evaluate([call])[0]
-        for verdict in verdicts:
-            if isinstance(verdict, PolicyFailure):
-                return verdict
-        return np.array(verdicts, np.int64)
+        nodes = [use.column.values[i] for i in use.column.ids[feasible].tolist()]
+        call = Call(use.enabled.instance, use.hook, use.pod, nodes, use.extra)
+        verdict = self._memo.evaluate([call])[0][0]
+        if isinstance(verdict, PolicyFailure):
+            return verdict
+        return np.array(verdict, np.int64)
 
-    # --- step 5 -----------------------------------------------------------------------------
+    # --- step 6 -----------------------------------------------------------------------------
 
     def _break_tie(
         self, profile: Profile, pod: Pod, best: NDArray[np.int64], snapshot: Snapshot
     ) -> int | PolicyFailure:
         """One of the *best* slots: by the profile's `tie_key`, then by hash, then by name."""
-        candidates: Sequence[int] = best.tolist()
-        for enabled in profile.at("tie_key") if len(candidates) > 1 else ():
-            column = self._columns.column(self._reads(enabled, "tie_key").node)
-            column.refresh(snapshot)
-            call = Call(
-                enabled.instance,
-                "tie_key",
-                self._projector(enabled, "tie_key", "pod").project(pod, snapshot),
-                [column.values[i] for i in column.ids[best].tolist()],
-                b"{}",
-            )
+        for enabled in profile.at("tie_key"):
+            if len(best) == 1:
+                break
+            use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
+            use.column.refresh(snapshot)
+            nodes = [use.column.values[i] for i in use.column.ids[best].tolist()]
+            call = Call(enabled.instance, "tie_key", use.pod, nodes, use.extra)
             keys = []
             for verdict in self._memo.evaluate([call])[0]:
                 if isinstance(verdict, PolicyFailure):
                     return verdict
                 keys.append(sort_key(verdict))
             smallest = min(keys)
-            candidates = [c for c, key in zip(candidates, keys, strict=True) if key == smallest]
-            best = np.array(candidates, np.int64)
-        if len(candidates) == 1:
-            return candidates[0]
+            best = best[[key == smallest for key in keys]]
+        if len(best) == 1:
+            return int(best[0])
         ranks = tie_order(pod.uid, self._columns.name_hashes[best])
         first = best[ranks == ranks.min()].tolist()
-        return min(first, key=lambda slot: self._name(slot, snapshot))
+        return int(min(first, key=lambda slot: self._name(slot, snapshot)))
 
     # --- outcomes ---------------------------------------------------------------------------
 
     def _placed(
-        self,
-        slot: int,
-        feasible_count: int,
-        snapshot: Snapshot,
-        ignored: tuple[PolicyFailure, ...] = (),
+        self, slot: int, snapshot: Snapshot, ignored: tuple[PolicyFailure, ...] = ()
     ) -> Decision:
         return Decision(
             self._name(slot, snapshot),
             Diagnosis(snapshot.node_count),
             self.bundle.revision,
-            feasible_count,
             ignored=ignored,
         )
 
@@ -548,74 +477,8 @@ class Scheduler:
         return Explanation(decision, subset, rejected or {})
 
     def _failed(self, snapshot: Snapshot, failures: tuple[PolicyFailure, ...]) -> Explanation:
-        return Explanation(
-            Decision(None, Diagnosis(snapshot.node_count), self.bundle.revision, failures=failures)
-        )
-
-    # --- what hooks are given ---------------------------------------------------------------
-
-    def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
-        return self.bundle.policies[enabled.policy].hooks[hook]
-
-    def _projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
-        key = (enabled.policy, hook, view)
-        projector = self._projectors.get(key)
-        if projector is None:
-            paths = getattr(self._reads(enabled, hook), view)
-            projector = self._projectors[key] = Projector(view, paths)
-        return projector
-
-    def _class_projector(self, profile: Profile) -> Projector:
-        """Everything that any per-node hook of the profile reads of a pod."""
-        projector = self._class_projectors.get(profile.scheduler_name)
-        if projector is None:
-            paths: set[str] = set()
-            for hook in ("pre_score", "filter", "score", "score_all"):
-                for enabled in profile.at(hook):
-                    paths |= self._reads(enabled, hook).pod
-            projector = self._class_projectors[profile.scheduler_name] = Projector("pod", paths)
-        return projector
-
-    def _reads_cluster(self, profile: Profile) -> bool:
-        known = self._cluster_readers.get(profile.scheduler_name)
-        if known is None:
-            known = self._cluster_readers[profile.scheduler_name] = any(
-                "cluster" in self._reads(enabled, hook).params
-                for hook in ("pre_score", "filter", "score", "score_all")
-                for enabled in profile.at(hook)
-            )
-        return known
-
-    def _extra(
-        self, enabled: EnabledPolicy, hook: str, facts: Snapshot, state: bytes | None
-    ) -> bytes:
-        """The JSON of the parameters beside pod and node that the hook names."""
-        params = self._reads(enabled, hook).params
-        parts = []
-        if "state" in params:
-            parts.append(b'"state":' + (state or b"null"))
-        if "cluster" in params:
-            cluster = self._projector(enabled, hook, "cluster").project(facts, facts)
-            parts.append(b'"cluster":' + cluster)
-        return b"{" + b",".join(parts) + b"}"
-
-    def _question(
-        self,
-        enabled: EnabledPolicy,
-        hook: str,
-        pod: Pod,
-        facts: Snapshot,
-        state: bytes | None = None,
-    ) -> tuple[int, str, bytes, bytes]:
-        return (
-            enabled.instance,
-            hook,
-            self._projector(enabled, hook, "pod").project(pod, facts),
-            self._extra(enabled, hook, facts, state),
-        )
-
-    def _ask_pod(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
-        return self._memo.single(*self._question(enabled, hook, pod, facts))
+        diagnosis = Diagnosis(snapshot.node_count)
+        return Explanation(Decision(None, diagnosis, self.bundle.revision, failures=failures))
 
     @staticmethod
     def _name(slot: int, snapshot: Snapshot) -> str:
@@ -631,6 +494,21 @@ class Scheduler:
         for column in self._columns.all():
             self._memo.compact(column)
         self._classes.trim()
+
+
+def _row(
+    enabled: EnabledPolicy,
+    raw: NDArray[np.int64],
+    normal: NDArray[np.int64],
+    weighted: NDArray[np.int64],
+) -> PolicyScores:
+    return PolicyScores(
+        enabled.policy,
+        enabled.weight,
+        tuple(None if v in (SCORE_NONE, SCORE_FAILED) else v for v in raw.tolist()),
+        tuple(normal.tolist()),
+        tuple(weighted.tolist()),
+    )
 
 
 def sort_key(parts: Sequence[int | str]) -> SortKey:

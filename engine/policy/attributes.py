@@ -1,0 +1,32 @@
+"""Which attribute names occur in a policy at all.
+
+Owns a coarse question that needs no data flow: a field whose name is written nowhere in a policy,
+or in what it loads, is not read by it. Used for the fields of counters.
+"""
+
+import ast
+
+from engine.policy.analysis import loads_of, parse
+from engine.policy.evaluator import Files
+
+
+def attributes_read(files: Files, module: str) -> frozenset[str] | None:
+    """Every attribute name in *module* and the files that it loads; None if one does not parse."""
+    names: set[str] = set()
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        path = todo.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        tree = parse(files.get(path, ""))
+        if tree is None:
+            return None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names.add(node.value)  # getattr(count, "min") and the like
+        todo.extend(load.module for load in loads_of(tree))
+    return frozenset(names)

@@ -1,0 +1,348 @@
+"""What the hooks are given for a pod, and which pods are given the same.
+
+Owns the questions that are asked once per pod class: pre-filters, pre-scores, counters; and the
+projections that every per-node hook of the class is asked with.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.status import Code, Status
+from engine.model.pod import Pod
+from engine.policy.analysis import Reads
+from engine.policy.attributes import attributes_read
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.projections import Projector
+from engine.policy.verdicts import VerdictMemo
+from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse
+from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.pod_class import HookUse, PodClass, PreFiltered
+
+# The hooks whose pod fields make the class.
+_CLASS_HOOKS: Final = ("pre_filter", "pre_score", "counters", "filter", "score", "score_all")
+
+_encode = msgspec.json.encode
+
+
+class PodClassifier:
+    """Puts pods into classes for one bundle."""
+
+    def __init__(self, bundle: Bundle, memo: VerdictMemo, columns: NodeColumns) -> None:
+        self._bundle = bundle
+        self._memo = memo
+        self._columns = columns
+        self._projectors: dict[tuple[str, str, str], Projector] = {}
+        self._class_projectors: dict[str, Projector] = {}
+        self._cluster_readers: dict[str, bool] = {}
+        self._positions: dict[str, dict[str, int]] = {}
+        self._count_fields: dict[str, frozenset[str]] = {}
+        self.score_order: dict[str, int] = {}
+        for profile in bundle.profiles:
+            for hook in ("filter", "score", "score_all"):
+                for place, enabled in enumerate(profile.at(hook)):
+                    self._columns.column(self._reads(enabled, hook).node)
+                    if hook != "filter":
+                        self.score_order.setdefault(enabled.policy, place)
+
+    def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
+        """What tells classes apart: everything that the hooks of the class are given."""
+        projector = self._class_projectors.get(profile.scheduler_name)
+        if projector is None:
+            projector = self._class_projector(profile)
+        return (
+            profile.scheduler_name,
+            projector.project(pod, snapshot),
+            snapshot.node_count if self._cluster_readers[profile.scheduler_name] else 0,
+        )
+
+    def positions(self, profile: Profile) -> Mapping[str, int]:
+        """The place of each policy in the order of the filters."""
+        known = self._positions.get(profile.scheduler_name)
+        if known is None:
+            known = {e.policy: place for place, e in enumerate(profile.at("filter"))}
+            self._positions[profile.scheduler_name] = known
+        return known
+
+    # --- asking about a pod -----------------------------------------------------------------
+
+    def ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
+        """The verdict of a per-pod hook, or a `PolicyFailure`."""
+        return self._memo.single(*self._question(enabled, hook, pod, facts, None))
+
+    def _question(
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        pod: Pod,
+        facts: Snapshot,
+        state: bytes | None,
+    ) -> tuple[int, str, bytes, bytes]:
+        projected = self._projector(enabled, hook, "pod").project(pod, facts)
+        return enabled.instance, hook, projected, self._extra(enabled, hook, facts, state)
+
+    # --- making a class ---------------------------------------------------------------------
+
+    def classify(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
+        """The class of *pod*, with nothing known of the nodes yet."""
+        # 1. Pre-filters: reject, narrow the nodes, hand state on.
+        pre, skipped, states = self._pre_filter(profile, pod, snapshot)
+        if pre.rejection is not None or pre.failure is not None:
+            return PodClass(pre)
+        # 2. Pre-scores. They see no nodes, so asking now gives the same answer as asking later.
+        pre_scored = self._pre_score(profile, pod, snapshot, states)
+        silent: set[str] = set()
+        failures = []
+        score_states = dict(states)
+        for policy, verdict in pre_scored.items():
+            if isinstance(verdict, PolicyFailure):
+                failures.append(verdict)
+                silent.add(policy)
+            elif verdict is not None and verdict[0] == "skip":
+                silent.add(policy)
+            elif verdict is not None:
+                score_states[policy] = _encode(verdict[1])
+        # 3. The per-node hooks, with what they are given for this class.
+        made = PodClass(pre, pre_score_failures=tuple(failures))
+        filters: list[HookUse] = []
+        counted_filters: list[CountedHook] = []
+        for place, e in enumerate(profile.at("filter")):
+            if e.policy in skipped:
+                continue
+            if self._is_counted(e, "filter"):
+                counted = self._counted(e, "filter", pod, snapshot, states, place)
+                if isinstance(counted, PolicyFailure):
+                    return PodClass(PreFiltered(failure=counted))
+                counted_filters.append(counted)
+            else:
+                filters.append(self.use(e, "filter", pod, snapshot, states.get(e.policy), place))
+        scores: list[HookUse] = []
+        counted_scores: list[CountedHook] = []
+        for e in profile.at("score"):
+            if e.policy in silent:
+                continue
+            if self._is_counted(e, "score"):
+                counted = self._counted(e, "score", pod, snapshot, score_states)
+                if isinstance(counted, PolicyFailure):
+                    failures.append(counted)
+                else:
+                    counted_scores.append(counted)
+            else:
+                scores.append(self.use(e, "score", pod, snapshot, score_states.get(e.policy)))
+        made.filters, made.counted_filters = filters, counted_filters
+        made.scores, made.counted_scores = scores, counted_scores
+        made.whole_scores = [
+            self.use(e, "score_all", pod, snapshot, score_states.get(e.policy))
+            for e in profile.at("score_all")
+            if e.policy not in silent
+        ]
+        made.pre_score_failures = tuple(failures)
+        return made
+
+    def _pre_filter(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot
+    ) -> tuple[PreFiltered, frozenset[str], dict[str, bytes]]:
+        """What the pre-filters said, the policies whose filters are skipped, and the states."""
+        enabled = profile.at("pre_filter")
+        verdicts = self._memo.singles(
+            [self._question(e, "pre_filter", pod, snapshot, None) for e in enabled]
+        )
+        rejection: Status | None = None
+        subset: set[str] | None = None
+        narrowed: list[str] = []
+        skipped: set[str] = set()
+        states: dict[str, bytes] = {}
+        for e, verdict in zip(enabled, verdicts, strict=True):
+            if isinstance(verdict, PolicyFailure):
+                return PreFiltered(failure=verdict), frozenset(), {}
+            if verdict is None:
+                continue
+            kind, *rest = verdict
+            if kind == "skip":
+                skipped.add(e.policy)
+            elif kind == "state":
+                states[e.policy] = _encode(rest[0])
+            elif kind == "only":
+                narrowed.append(e.policy)
+                names = set(rest[0])
+                subset = names if subset is None else subset & names
+                if len(rest) > 1 and rest[1] is not None:
+                    states[e.policy] = _encode(rest[1])
+            elif kind == "reject":
+                code = Code.UNRESOLVABLE if rest[0] == "u" else Code.UNSCHEDULABLE
+                status = Status(code, tuple(rest[1]), e.policy)
+                if code is Code.UNRESOLVABLE:
+                    return PreFiltered(status), frozenset(), {}
+                # Later pre-filters still count: one of them may say that nothing can help.
+                rejection = rejection or status
+        if rejection is not None:
+            return PreFiltered(rejection), frozenset(), {}
+        if subset is not None and not subset:
+            text = (
+                f"node(s) didn't satisfy plugin {narrowed[0]}"
+                if len(narrowed) == 1
+                else f"node(s) didn't satisfy plugin(s) [{' '.join(narrowed)}] simultaneously"
+            )
+            status = Status(Code.UNRESOLVABLE, (text,), narrowed[0])
+            return PreFiltered(status), frozenset(), {}
+        pre = PreFiltered(
+            subset=None if subset is None else tuple(sorted(subset)),
+            narrowed_by=tuple(narrowed),
+        )
+        return pre, frozenset(skipped), states
+
+    def _pre_score(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, states: Mapping[str, bytes]
+    ) -> dict[str, Any]:
+        """The verdict of each pre-score by policy; those that ask for counters come later."""
+        enabled = [
+            e for e in profile.at("pre_score") if "counts" not in self._reads(e, "pre_score").params
+        ]
+        verdicts = self._memo.singles(
+            [self._question(e, "pre_score", pod, snapshot, states.get(e.policy)) for e in enabled]
+        )
+        return {e.policy: verdict for e, verdict in zip(enabled, verdicts, strict=True)}
+
+    def use(
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        pod: Pod,
+        snapshot: Snapshot,
+        state: bytes | None,
+        position: int = 0,
+    ) -> HookUse:
+        """A per-node hook as it is asked for *pod*."""
+        return HookUse(
+            enabled,
+            hook,
+            self._columns.column(self._reads(enabled, hook).node),
+            self._projector(enabled, hook, "pod").project(pod, snapshot),
+            self._extra(enabled, hook, snapshot, state),
+            position,
+            self._normalizes(enabled),
+        )
+
+    # --- counters ---------------------------------------------------------------------------
+
+    def _is_counted(self, enabled: EnabledPolicy, hook: str) -> bool:
+        return "counts" in self._reads(enabled, hook).params
+
+    def _counted(
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        pod: Pod,
+        snapshot: Snapshot,
+        states: Mapping[str, bytes],
+        position: int = 0,
+    ) -> CountedHook | PolicyFailure:
+        specs: Any = []
+        if "counters" in self._bundle.policies[enabled.policy].hooks:
+            specs = self.ask(enabled, "counters", pod, snapshot)
+            if isinstance(specs, PolicyFailure):
+                return specs
+        if isinstance(specs, dict):
+            specs = specs.get(hook) or []
+        state = states.get(enabled.policy)
+        plain = self.use(enabled, hook, pod, snapshot, state, position)
+        pre_score_pod = None
+        if hook == "score" and "pre_score" in self._bundle.policies[enabled.policy].hooks:
+            pre_score = self._reads(enabled, "pre_score")
+            if "counts" in pre_score.params:
+                pre_score_pod = self._projector(enabled, "pre_score", "pod").project(pod, snapshot)
+        return CountedHook(
+            enabled,
+            hook,
+            plain.column,
+            plain.pod,
+            plain.extra,
+            tuple(self._counter(enabled, spec, pod, snapshot, state) for spec in specs),
+            self._fields(enabled),
+            position,
+            plain.normalizes,
+            pre_score_pod,
+            state,
+        )
+
+    def _counter(
+        self,
+        enabled: EnabledPolicy,
+        spec: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        pod: Pod,
+        snapshot: Snapshot,
+        state: bytes | None,
+    ) -> CounterUse:
+        parts = [dict(part) for part in ([spec] if isinstance(spec, Mapping) else spec)]
+        among: AmongUse | None = None
+        for part in parts:
+            if part["kind"] == "terms":
+                # Which terms match depends on the incoming pod; the counter is its own.
+                part["pod"] = {"namespace": pod.namespace, "labels": dict(pod.labels)}
+            name = part.get("among")
+            if name is not None:
+                use = self.use(enabled, name, pod, snapshot, state)
+                among = AmongUse(enabled, name, use.column, use.pod, use.extra)
+        # Counters over the same pods but other nodes must not share their sums.
+        which = "" if among is None else f"{enabled.instance} {among.hook} "
+        key = which.encode() + (among.pod if among is not None else b"") + _encode(parts)
+        return CounterUse(key, parts, among)
+
+    def _fields(self, enabled: EnabledPolicy) -> frozenset[str]:
+        known = self._count_fields.get(enabled.policy)
+        if known is None:
+            read = attributes_read(self._bundle.files, self._bundle.policies[enabled.policy].module)
+            known = frozenset(COUNT_FIELDS) if read is None else read & frozenset(COUNT_FIELDS)
+            self._count_fields[enabled.policy] = known
+        return known
+
+    # --- what hooks are given ---------------------------------------------------------------
+
+    def _normalizes(self, enabled: EnabledPolicy) -> bool:
+        return "normalize" in self._bundle.policies[enabled.policy].hooks
+
+    def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
+        return self._bundle.policies[enabled.policy].hooks[hook]
+
+    def _projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
+        key = (enabled.policy, hook, view)
+        projector = self._projectors.get(key)
+        if projector is None:
+            paths = self._reads(enabled, hook).of(view)
+            projector = self._projectors[key] = Projector(view, paths)
+        return projector
+
+    def _class_projector(self, profile: Profile) -> Projector:
+        paths: set[str] = set()
+        reads_cluster = False
+        for hook in _CLASS_HOOKS:
+            for enabled in profile.at(hook):
+                reads = self._reads(enabled, hook)
+                paths |= reads.pod
+                reads_cluster |= "cluster" in reads.params
+        for enabled in (*profile.at("filter"), *profile.at("score")):
+            hooks = self._bundle.policies[enabled.policy].hooks
+            for name, reads in hooks.items():
+                if name == "counters" or name.startswith("among_"):
+                    paths |= reads.pod | {"namespace", "labels"}
+        name = profile.scheduler_name
+        self._cluster_readers[name] = reads_cluster
+        projector = self._class_projectors[name] = Projector("pod", paths)
+        return projector
+
+    def _extra(
+        self, enabled: EnabledPolicy, hook: str, facts: Snapshot, state: bytes | None
+    ) -> bytes:
+        """The JSON of the parameters beside pod and node that the hook names."""
+        params = self._reads(enabled, hook).params
+        parts = []
+        if "state" in params:
+            parts.append(b'"state":' + (state or b"null"))
+        if "cluster" in params:
+            cluster = self._projector(enabled, hook, "cluster").project(facts, facts)
+            parts.append(b'"cluster":' + cluster)
+        return b"{" + b",".join(parts) + b"}"
