@@ -1,0 +1,99 @@
+"""Events derived from two versions of an object."""
+
+from typing import Any
+
+import pytest
+
+from engine.queueing.events import (
+    FORCE_ACTIVATE,
+    ClusterEvent,
+    is_meaningful_pod_change,
+    node_update_events,
+    pod_update_events,
+)
+from tests.builders import make_node, make_pod, taint, toleration
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param({}, {"resource_version": "2"}, [], id="a heartbeat"),
+        pytest.param({"unschedulable": True}, {}, ["UpdateNodeTaint"], id="uncordoned"),
+        pytest.param({}, {"unschedulable": True}, ["Update"], id="cordoned"),
+        pytest.param({}, {"cpu": "8"}, ["UpdateNodeAllocatable"], id="allocatable"),
+        pytest.param({}, {"labels": {"a": "b"}}, ["UpdateNodeLabel"], id="labels"),
+        pytest.param({}, {"taints": [taint("a")]}, ["UpdateNodeTaint"], id="taints"),
+        pytest.param(
+            {"unschedulable": True, "taints": [taint("a")]},
+            {},
+            ["UpdateNodeTaint"],
+            id="uncordoned and untainted is one event",
+        ),
+        pytest.param(
+            {"conditions": {"Ready": "False"}},
+            {"conditions": {"Ready": "True"}},
+            ["UpdateNodeCondition"],
+            id="a condition's status",
+        ),
+        pytest.param({}, {"annotations": {"a": "b"}}, ["UpdateNodeAnnotation"], id="annotations"),
+        pytest.param(
+            {}, {"declared_features": ["X"]}, ["UpdateNodeDeclaredFeature"], id="features"
+        ),
+        pytest.param({}, {"images": {"a": 1}}, ["Update"], id="images"),
+        pytest.param(
+            {},
+            {"cpu": "8", "labels": {"a": "b"}},
+            ["UpdateNodeAllocatable", "UpdateNodeLabel"],
+            id="several",
+        ),
+    ],
+)
+def test_a_node_update_is_told_by_what_changed(
+    before: dict[str, Any], after: dict[str, Any], want: list[str]
+) -> None:
+    old = make_node("n", **{"resource_version": "1", **before})
+    new = make_node("n", **{"resource_version": "2", **after})
+    assert node_update_events(old, new) == [ClusterEvent("Node", action) for action in want]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "want"),
+    [
+        pytest.param({}, {"labels": {"a": "b"}}, ["UpdatePodLabel"], id="labels"),
+        pytest.param({"cpu": "2"}, {"cpu": "1"}, ["UpdatePodScaleDown"], id="scaled down"),
+        pytest.param({"cpu": "2"}, {}, ["UpdatePodScaleDown"], id="a request removed"),
+        pytest.param({"cpu": "1"}, {"cpu": "2"}, ["Update"], id="scaled up"),
+        pytest.param({"gates": ["a", "b"]}, {"gates": ["a"]}, ["Update"], id="one gate of two"),
+        pytest.param(
+            {"gates": ["a"]}, {}, ["UpdatePodSchedulingGatesEliminated"], id="the last gate"
+        ),
+        pytest.param(
+            {}, {"tolerations": [toleration("a")]}, ["UpdatePodToleration"], id="tolerations"
+        ),
+        pytest.param({}, {"terminating": True}, ["UpdatePodTerminating"], id="terminating"),
+        pytest.param({}, {"phase": "Running"}, ["Update"], id="status"),
+    ],
+)
+@pytest.mark.parametrize("node", [None, "n"])
+def test_a_pod_update_is_told_by_what_changed(
+    before: dict[str, Any], after: dict[str, Any], want: list[str], node: str | None
+) -> None:
+    old = make_pod(uid="u", node=node, **before)
+    new = make_pod(uid="u", node=node, **after)
+    resource = "AssignedPod" if node else "Pod"
+    assert pod_update_events(old, new) == [ClusterEvent(resource, action) for action in want]
+
+
+def test_labels_of_events_are_kube_scheduler_s() -> None:
+    assert ClusterEvent("Node", "Add").label == "NodeAdd"
+    assert ClusterEvent("AssignedPod", "Delete").label == "AssignedPodDelete"
+    assert ClusterEvent("Pod", "Update").label == "UnschedulablePodUpdate"
+    assert FORCE_ACTIVATE.label == "ForceActivate"
+
+
+def test_a_change_of_status_or_bookkeeping_is_not_meaningful() -> None:
+    old = make_pod(uid="u", resource_version="1")
+    status = {"conditions": [{"type": "PodScheduled", "status": "False"}]}
+    assert not is_meaningful_pod_change(old, make_pod(uid="u", resource_version="2", status=status))
+    assert is_meaningful_pod_change(old, make_pod(uid="u", annotations={"a": "b"}))
+    assert is_meaningful_pod_change(old, make_pod(uid="u", cpu="1"))

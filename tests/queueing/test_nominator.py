@@ -1,0 +1,66 @@
+"""Promises of nodes to pods."""
+
+from engine.queueing.nominator import Nominator
+from tests.builders import make_pod
+
+
+def test_a_pod_is_promised_one_node_at_a_time() -> None:
+    nominator = Nominator()
+    pod = make_pod()
+    nominator.nominate(pod, "n1")
+    nominator.nominate(pod, "n2")
+    assert nominator.pods_on("n1") == []
+    assert nominator.pods_on("n2") == [pod]
+    assert nominator.node_of(pod.uid) == "n2"
+    assert nominator.nodes() == ["n2"]
+    nominator.check_invariants()
+
+
+def test_without_a_node_the_status_decides() -> None:
+    nominator = Nominator()
+    named, unnamed = make_pod("a", nominated="n1"), make_pod("b")
+    nominator.nominate(named)
+    nominator.nominate(unnamed)
+    assert list(nominator) == [named]
+
+
+def test_an_empty_name_takes_the_promise_back() -> None:
+    nominator = Nominator()
+    pod = make_pod(nominated="n1")
+    nominator.nominate(pod)
+    nominator.nominate(pod, "")
+    assert len(nominator) == 0
+
+
+def test_a_placed_pod_needs_no_promise() -> None:
+    nominator = Nominator()
+    nominator.nominate(make_pod(node="n1", nominated="n1"))
+    assert len(nominator) == 0
+
+
+def test_a_promise_in_memory_outlives_updates_that_do_not_speak_of_it() -> None:
+    """The update was sent before the API heard of the nomination."""
+    nominator = Nominator()
+    old, new = make_pod(uid="u"), make_pod(uid="u", labels={"a": "b"})
+    nominator.nominate(old, "n1")
+    nominator.update(old, new)
+    assert nominator.pods_on("n1") == [new]
+
+
+def test_an_update_that_speaks_of_a_node_decides() -> None:
+    nominator = Nominator()
+    old, moved, cleared = (make_pod(uid="u", nominated=n) for n in ("n1", "n2", None))
+    nominator.nominate(old)
+    nominator.update(old, moved)
+    assert nominator.node_of("u") == "n2"
+    nominator.update(moved, cleared)
+    assert nominator.node_of("u") is None
+
+
+def test_the_generation_grows_with_promises_only() -> None:
+    nominator = Nominator()
+    nominator.remove("unknown")
+    nominator.nominate(make_pod())
+    assert nominator.generation == 0
+    nominator.nominate(make_pod(), "n")
+    assert nominator.generation > 0

@@ -1,0 +1,638 @@
+"""The scheduling queue: order, attempts, waits, events, gates, and who is still known."""
+
+from collections.abc import Callable
+from typing import Any
+
+from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
+from engine.queueing.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    FORCE_ACTIVATE,
+    NODE_ADD,
+    ClusterEvent,
+)
+from engine.queueing.hints import Hints
+from engine.queueing.queued_pod import QueuedPod, SortKey
+from engine.queueing.scheduling_queue import SchedulingQueue
+from tests.builders import make_node, make_pod, toleration
+
+FIT = frozenset({"NodeResourcesFit"})
+TAINTS = frozenset({"TaintToleration"})
+
+
+def by_priority(pod: Pod) -> SortKey:
+    return ((0, -pod.priority),)
+
+
+def gates(pod: Pod) -> tuple[str, str] | None:
+    names = [gate.name for gate in pod.manifest.spec.scheduling_gates]
+    return ("SchedulingGates", f"waiting for {names}") if names else None
+
+
+class Bench:
+    """A queue with its clock, and the calls that tests make again and again."""
+
+    def __init__(self, **words: Any) -> None:
+        self.clock = VirtualClock()
+        self.ready = 0
+        self.incoming: list[tuple[str, str]] = []
+        settings: dict[str, Any] = {"key_of": by_priority, "pre_enqueue": gates, **words}
+        self.queue = SchedulingQueue(
+            self.clock,
+            on_ready=self._on_ready,
+            on_incoming=lambda queue, event: self.incoming.append((queue, event)),
+            **settings,
+        )
+
+    def _on_ready(self) -> None:
+        self.ready += 1
+
+    def pop(self) -> QueuedPod:
+        queued = self.queue.pop()
+        assert queued is not None
+        self.queue.check_invariants()
+        return queued
+
+    def pop_names(self) -> list[str]:
+        names = []
+        while (queued := self.queue.pop()) is not None:
+            names.append(queued.pod.name)
+        return names
+
+    def reject(self, pod: Pod, rejectors: frozenset[str] = FIT) -> QueuedPod:
+        """Add *pod*, try it, and have it rejected."""
+        self.queue.add(pod)
+        queued = self.pop()
+        assert queued.pod is pod
+        self.queue.requeue_unschedulable(queued, rejectors)
+        self.queue.check_invariants()
+        return queued
+
+    def place(self, pod: Pod) -> str:
+        self.queue.check_invariants()
+        return str(self.queue.describe(pod.key).get("queue", "unknown"))
+
+    def after(self, seconds: float) -> int:
+        self.clock.advance(seconds)
+        return self.queue.flush()
+
+
+def big_node() -> Any:
+    return make_node("n", cpu="64", memory="256Gi")
+
+
+# --- order and attempts ------------------------------------------------------------------------
+
+
+def test_the_smallest_key_goes_first_and_equal_keys_first_come_first_served() -> None:
+    bench = Bench()
+    for name, priority in (("a", 0), ("b", 10), ("c", 0), ("d", 10)):
+        bench.queue.add(make_pod(name, priority=priority))
+        bench.clock.advance(0.1)
+    assert bench.pop_names() == ["b", "d", "a", "c"]
+
+
+def test_a_rejected_pod_queues_by_when_its_last_attempt_ended() -> None:
+    bench = Bench()
+    first = bench.reject(make_pod("first"))
+    bench.clock.advance(5)
+    bench.queue.add(make_pod("second"))
+    bench.clock.advance(5)
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.place(first.pod) == "active"
+    assert bench.pop_names() == ["first", "second"]
+    assert first.attempts == 2
+
+
+def test_attempts_are_counted_at_pop() -> None:
+    """A crash between pop and failure must not hand out a free retry."""
+    bench = Bench()
+    bench.queue.add(make_pod())
+    assert bench.pop().attempts == 1
+
+
+def test_nothing_to_try_is_nothing() -> None:
+    assert Bench().queue.pop() is None
+
+
+def test_readiness_is_told_for_each_pod_that_becomes_poppable() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("gated", gates=["a"]))
+    assert (bench.ready, bench.queue.has_poppable) == (0, False)
+    bench.reject(make_pod("b"))
+    ready = bench.ready
+    assert ready > 0
+    bench.queue.move(NODE_ADD, None, big_node())  # to backoff: `pop` may take it early
+    assert bench.ready == ready + 1
+    assert bench.queue.has_poppable
+
+
+def test_a_pod_with_an_error_is_not_poppable_until_its_wait_is_over() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    ready = bench.ready
+    bench.queue.requeue_error(queued)
+    assert (bench.ready, bench.queue.has_poppable, bench.queue.pop()) == (ready, False, None)
+    assert bench.after(1.0) == 0
+    assert bench.after(1.0) == 1
+    assert bench.pop() is queued
+
+
+def test_errors_in_a_row_double_the_wait_and_a_rejection_starts_it_over() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    for want in (1, 2, 4, 8, 10, 10):
+        queued = bench.pop()
+        bench.queue.requeue_error(queued)
+        assert bench.queue.next_flush_in() == want + 1
+        assert bench.after(want + 1) == 1
+    queued = bench.pop()
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert (queued.error_count, queued.unschedulable_count) == (0, 1)
+
+
+def test_without_other_work_a_rejected_pod_is_tried_before_its_wait_is_over() -> None:
+    bench = Bench()
+    waiting = bench.reject(make_pod("waiting"))
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.place(waiting.pod) == "backoff"
+    bench.queue.add(make_pod("new"))
+    assert bench.pop_names() == ["new", "waiting"]
+    assert ("active", "PopFromBackoffQ") in bench.incoming
+
+
+# --- events ------------------------------------------------------------------------------------
+
+
+def test_an_event_that_may_help_brings_a_pod_back() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod(cpu="2"))
+    assert bench.queue.move(NODE_ADD, None, make_node("small", cpu="1")) == 0
+    assert bench.place(queued.pod) == "unschedulable"
+    assert bench.queue.move(NODE_ADD, None, big_node()) == 1
+    assert bench.place(queued.pod) == "backoff"
+
+
+def test_a_pod_whose_wait_is_over_comes_back_at_once() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod())
+    bench.clock.advance(2.0)
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.place(queued.pod) == "active"
+
+
+def test_an_event_that_concerns_other_policies_moves_nothing() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod(), TAINTS)
+    assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n")) == 0
+    assert bench.place(queued.pod) == "unschedulable"
+
+
+def test_an_event_during_the_attempt_is_not_lost() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    bench.queue.move(NODE_ADD, None, big_node())
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(queued.pod) == "backoff"
+
+
+def test_an_event_before_the_attempt_or_of_no_help_is_not_replayed() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("other"))
+    bench.pop()
+    bench.queue.add(make_pod("p", cpu="2"))
+    bench.queue.move(NODE_ADD, None, big_node())  # the snapshot of `p`'s attempt has this node
+    queued = bench.pop()
+    bench.queue.move(NODE_ADD, None, make_node("small", cpu="1"))
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(queued.pod) == "unschedulable"
+
+
+def test_events_are_let_go_when_no_pod_in_flight_has_to_see_them() -> None:
+    bench = Bench()
+    for name in ("a", "b"):
+        bench.queue.add(make_pod(name))
+    first = bench.pop()
+    bench.queue.move(NODE_ADD, None, big_node())
+    second = bench.pop()
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.queue.in_flight_event_count == 2
+    bench.queue.done(first.uid)
+    assert bench.queue.in_flight_event_count == 1
+    bench.queue.requeue_unschedulable(second, FIT)
+    assert bench.queue.in_flight_event_count == 0
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.queue.in_flight_event_count == 0
+
+
+def test_an_event_for_a_policy_that_only_waits_skips_the_wait() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    bench.queue.requeue_unschedulable(queued, frozenset(), pending=FIT)
+    bench.queue.move(NODE_ADD, None, big_node())
+    assert bench.place(queued.pod) == "active"
+
+
+def test_an_event_with_a_priority_concerns_pods_up_to_it() -> None:
+    bench = Bench()
+    low, high = make_pod("low", priority=1), make_pod("high", priority=2)
+    for pod in (low, high):
+        bench.reject(pod)
+    gone = make_pod("nominated", nominated="n", priority=1)
+    assert bench.queue.move(ASSIGNED_POD_DELETE, gone, max_priority=1) == 1
+    assert (bench.place(low), bench.place(high)) == ("backoff", "unschedulable")
+
+
+def test_after_five_minutes_a_pod_is_tried_in_any_case() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod())
+    assert bench.queue.next_flush_in() == 300.0
+    assert bench.after(299.0) == 0
+    assert bench.after(1.0) == 1
+    assert queued.was_flushed
+    assert bench.place(queued.pod) == "active"
+    assert bench.queue.next_flush_in() is None
+
+
+def test_activation_ends_every_wait() -> None:
+    bench = Bench()
+    rejected, backing_off, gated = make_pod("a"), make_pod("b"), make_pod("c", gates=["g"])
+    bench.reject(backing_off)
+    bench.queue.move(NODE_ADD, None, big_node())
+    bench.queue.add(gated)
+    bench.queue.add(rejected)
+    queued = bench.pop()
+    bench.queue.requeue_unschedulable(queued, FIT)
+    keys = [pod.key for pod in (rejected, backing_off, gated)]
+    assert bench.queue.activate([*keys, "default/unknown"]) == 2
+    assert [bench.place(p) for p in (rejected, backing_off, gated)] == ["active", "active", "gated"]
+
+
+def test_activation_of_a_pod_in_flight_counts_when_its_attempt_fails() -> None:
+    bench = Bench()
+    for name in ("a", "b"):
+        bench.queue.add(make_pod(name))
+    one, other = bench.pop(), bench.pop()
+    bench.queue.activate([one.pod.key])
+    for queued in (one, other):
+        bench.queue.requeue_unschedulable(queued, FIT)
+    assert (bench.place(one.pod), bench.place(other.pod)) == ("backoff", "unschedulable")
+
+
+# --- updates -----------------------------------------------------------------------------------
+
+
+def test_an_update_of_the_pod_that_may_help_brings_it_back() -> None:
+    bench = Bench()
+    old = make_pod(uid="u")
+    bench.reject(old, TAINTS)
+    same = make_pod(uid="u", labels={"a": "b"})
+    bench.queue.update(old, same)
+    assert bench.place(old) == "unschedulable"
+    bench.queue.update(same, make_pod(uid="u", labels={"a": "b"}, tolerations=[toleration()]))
+    assert bench.place(old) == "backoff"
+
+
+def test_an_update_while_in_flight_is_not_lost() -> None:
+    bench = Bench()
+    old, new = make_pod(uid="u"), make_pod(uid="u", tolerations=[toleration()])
+    bench.queue.add(old)
+    queued = bench.pop()
+    bench.queue.update(old, new)
+    bench.queue.requeue_unschedulable(queued, TAINTS)
+    assert bench.place(new) == "backoff"
+    assert bench.pop().pod is new
+
+
+def test_an_update_keeps_a_pod_in_backoff() -> None:
+    """A controller that touches labels every second must not keep a pod at the head."""
+    bench = Bench()
+    old = make_pod(uid="u")
+    bench.reject(old)
+    bench.queue.move(NODE_ADD, None, big_node())
+    new = make_pod(uid="u", labels={"a": "b"})
+    bench.queue.update(old, new)
+    assert bench.place(new) == "backoff"
+    assert bench.pop().pod is new
+
+
+def test_an_update_changes_the_place_in_the_order() -> None:
+    bench = Bench()
+    old = make_pod("a", uid="u")
+    bench.queue.add(old)
+    bench.queue.add(make_pod("b", priority=5))
+    bench.queue.update(old, make_pod("a", uid="u", priority=10))
+    assert bench.pop_names() == ["a", "b"]
+
+
+def test_a_version_that_is_known_already_is_ignored() -> None:
+    bench = Bench()
+    old = make_pod(uid="u", resource_version="1")
+    queued = bench.reject(old, TAINTS)
+    echo = make_pod(uid="u", resource_version="1", tolerations=[toleration()])
+    bench.queue.update(old, echo)
+    assert queued.pod is old
+    assert bench.place(old) == "unschedulable"
+
+
+def test_an_update_of_an_unknown_pod_adds_it() -> None:
+    bench = Bench()
+    bench.queue.update(make_pod(uid="u"), make_pod(uid="u"))
+    assert bench.pop().uid == "u"
+
+
+def test_an_added_pod_that_is_known_is_updated_and_stays_once() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod(uid="u"))
+    newer = make_pod(uid="u", labels={"a": "b"})
+    bench.queue.add(newer)
+    assert bench.pop().pod is newer
+    bench.queue.add(make_pod(uid="u"))
+    assert bench.queue.pop() is None
+
+
+# --- gates -------------------------------------------------------------------------------------
+
+
+def test_a_gated_pod_is_not_tried_until_its_last_gate_is_gone() -> None:
+    bench = Bench()
+    pod = make_pod(uid="u", gates=["a", "b"])
+    bench.queue.add(pod)
+    assert bench.place(pod) == "gated"
+    one_left = make_pod(uid="u", gates=["b"])
+    bench.queue.update(pod, one_left)
+    assert bench.place(pod) == "gated"
+    assert bench.queue.describe(pod.key)["gate_reason"] == "waiting for ['b']"
+    bench.queue.update(one_left, make_pod(uid="u"))
+    assert bench.place(pod) == "active"
+    assert bench.queue.counts()["gated"] == 0
+
+
+def test_a_gated_pod_ignores_events_that_do_not_concern_its_gate() -> None:
+    bench = Bench()
+    pod = make_pod(gates=["a"])
+    bench.queue.add(pod)
+    assert bench.queue.move(NODE_ADD, None, big_node()) == 0
+    assert bench.place(pod) == "gated"
+
+
+class Door:
+    """A gate of a user's policy that looks at the world."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.asked = 0
+
+    def __call__(self, pod: Pod) -> tuple[str, str] | None:
+        self.asked += 1
+        return None if self.is_open else ("quota", "no quota left")
+
+
+def test_a_user_s_gate_is_asked_again_on_events() -> None:
+    door = Door()
+    bench = Bench(pre_enqueue=door)
+    pod = make_pod()
+    bench.queue.add(pod)
+    bench.queue.move(ASSIGNED_POD_ADD, None, make_pod(node="n"))
+    assert bench.place(pod) == "gated"
+    door.is_open = True
+    assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n")) == 1
+    assert bench.place(pod) == "active"
+
+
+def test_a_gate_can_close_after_a_rejection() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    queued = bench.reject(make_pod())
+    door.is_open = False
+    assert bench.queue.move(NODE_ADD, None, big_node()) == 0
+    assert bench.place(queued.pod) == "gated"
+    door.is_open = True
+    bench.queue.move(ASSIGNED_POD_ADD, None, make_pod(node="n"))
+    assert bench.place(queued.pod) == "backoff"
+
+
+def test_gated_pods_are_flushed_too_once_per_period() -> None:
+    """kube-scheduler 1.36 left them out, and a preemptor could wait for ever."""
+    door = Door()
+    bench = Bench(pre_enqueue=door)
+    pod = make_pod()
+    bench.queue.add(pod)
+    asked = door.asked
+    for _ in range(10):
+        bench.after(100.0)
+    assert door.asked == asked + 3
+    door.is_open = True
+    assert bench.after(300.0) == 1
+    assert bench.place(pod) == "active"
+
+
+# --- who is known ------------------------------------------------------------------------------
+
+
+def test_a_deleted_pod_is_gone_from_wherever_it_was() -> None:
+    bench = Bench()
+    active, rejected, gated = make_pod("a"), make_pod("b"), make_pod("c", gates=["g"])
+    bench.reject(rejected)
+    bench.queue.add(active)
+    bench.queue.add(gated)
+    for pod in (active, rejected, gated):
+        bench.queue.delete(pod)
+        bench.queue.delete(pod)
+        assert bench.place(pod) == "unknown"
+    assert set(bench.queue.counts().values()) == {0}
+    assert len(bench.queue) == 0
+
+
+def test_a_pod_deleted_while_in_flight_does_not_come_back() -> None:
+    bench = Bench()
+    calls: list[Callable[[QueuedPod], bool]] = [
+        lambda queued: bench.queue.requeue_unschedulable(queued, FIT),
+        lambda queued: bench.queue.requeue_error(queued),
+    ]
+    for requeue in calls:
+        pod = make_pod()
+        bench.queue.add(pod)
+        queued = bench.pop()
+        bench.queue.delete(pod)
+        assert not requeue(queued)
+        assert bench.place(pod) == "unknown"
+        assert bench.queue.counts()["in_flight"] == 0
+
+
+def test_a_pod_deleted_or_seen_bound_while_its_binding_runs_does_not_come_back() -> None:
+    """The answer to the binding was lost; the watch was faster than the error."""
+    bench = Bench()
+    pod = make_pod()
+    bench.queue.add(pod)
+    queued = bench.pop()
+    bench.queue.done(queued.uid)
+    assert bench.place(pod) == "binding"
+    bench.queue.delete(pod.with_node("n"))
+    assert not bench.queue.requeue_error(queued)
+    assert bench.queue.pop() is None
+
+
+def test_a_pod_whose_binding_failed_comes_back_as_it_is_now() -> None:
+    bench = Bench()
+    old, new = make_pod(uid="u"), make_pod(uid="u", labels={"a": "b"})
+    bench.queue.add(old)
+    queued = bench.pop()
+    bench.queue.done(queued.uid)
+    bench.queue.update(old, new)
+    assert bench.queue.pop() is None
+    assert bench.queue.requeue_error(queued)
+    bench.after(2.0)
+    assert bench.pop().pod is new
+
+
+def test_a_rejection_after_done_is_retried_because_its_events_were_not_recorded() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    bench.queue.done(queued.uid)
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(queued.pod) == "backoff"
+
+
+def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
+    bench = Bench()
+    old, new = make_pod("p", uid="old"), make_pod("p", uid="new")
+    bench.queue.add(old)
+    queued = bench.pop()
+    bench.queue.add(new)
+    assert not bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.pop().uid == "new"
+    bench.queue.delete(old)
+    assert bench.place(new) == "in_flight"
+
+
+def test_an_update_that_is_another_pod_replaces_it() -> None:
+    bench = Bench()
+    old, new = make_pod("p", uid="old"), make_pod("p", uid="new")
+    bench.queue.add(old)
+    bench.queue.update(old, new)
+    assert bench.pop().uid == "new"
+    assert bench.queue.pop() is None
+
+
+def test_a_pod_that_reappears_while_in_flight_is_tried_once_at_a_time() -> None:
+    bench = Bench()
+    pod = make_pod(uid="u")
+    bench.queue.add(pod)
+    queued = bench.pop()
+    bench.queue.delete(pod)
+    bench.queue.add(make_pod(uid="u", tolerations=[toleration()]))
+    assert bench.queue.pop() is None
+    assert bench.queue.requeue_unschedulable(queued, TAINTS)
+    assert bench.place(pod) == "backoff"
+
+
+def test_a_rejection_without_rejectors_is_an_error() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    bench.queue.requeue_unschedulable(queued, frozenset())
+    assert (queued.error_count, queued.unschedulable_count) == (1, 0)
+    assert bench.queue.pop() is None
+
+
+# --- policies and promises ---------------------------------------------------------------------
+
+
+def test_new_policies_reorder_ungate_and_retry() -> None:
+    door = Door()
+    order = {"a": 2, "b": 1}
+
+    def key_of(pod: Pod) -> SortKey:
+        return ((0, order.get(pod.name, 9)),)
+
+    bench = Bench(key_of=key_of, pre_enqueue=lambda pod: door(pod) if pod.name == "g" else None)
+    rejected = bench.reject(make_pod("r"))
+    for name in ("a", "b", "g"):
+        bench.queue.add(make_pod(name))
+    order.update(a=1, b=2)
+    door.is_open = True
+    bench.queue.rekey(Hints())
+    assert bench.place(rejected.pod) == "backoff"
+    assert bench.pop_names() == ["a", "b", "g", "r"]
+
+
+def test_new_policies_retry_a_pod_that_the_old_ones_are_rejecting_just_now() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod())
+    queued = bench.pop()
+    bench.queue.rekey()
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(queued.pod) == "backoff"
+
+
+def test_hints_are_replaced_with_the_policies() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod())
+    bench.queue.rekey(Hints(replaced=["NodeResourcesFit"]))
+    bench.pop()
+    bench.queue.requeue_unschedulable(queued, FIT)
+    node = make_node("n")
+    assert bench.queue.move(ClusterEvent("Node", "UpdateNodeLabel"), node, node) == 1
+
+
+def test_promises_follow_the_pod() -> None:
+    bench = Bench()
+    pod = make_pod("p", uid="u", nominated="n1")
+    bench.queue.add(pod)
+    assert bench.queue.nominator.pods_on("n1") == [pod]
+    moved = make_pod("p", uid="u", nominated="n2")
+    bench.queue.update(pod, moved)
+    assert bench.queue.nominator.pods_on("n2") == [moved]
+    bench.queue.delete(moved)
+    assert len(bench.queue.nominator) == 0
+
+
+def test_a_gated_pod_is_promised_nothing_until_its_gate_opens() -> None:
+    bench = Bench()
+    pod = make_pod("p", uid="u", nominated="n1", gates=["a"])
+    bench.queue.add(pod)
+    assert len(bench.queue.nominator) == 0
+    bench.queue.update(pod, make_pod("p", uid="u", nominated="n1"))
+    assert bench.queue.nominator.node_of("u") == "n1"
+
+
+def test_counts_and_description_say_where_pods_are() -> None:
+    bench = Bench()
+    waiting = bench.reject(make_pod("w"))
+    bench.queue.move(FORCE_ACTIVATE, None, waiting.pod)
+    bench.reject(make_pod("u"))
+    bench.queue.add(make_pod("g", gates=["x"]))
+    bench.queue.add(make_pod("f"))
+    bench.pop()
+    bench.queue.add(make_pod("a"))
+    assert bench.queue.counts() == {
+        "active": 1,
+        "backoff": 1,
+        "unschedulable": 1,
+        "gated": 1,
+        "in_flight": 1,
+    }
+    bench.clock.advance(0.5)
+    got = bench.queue.describe("default/w")
+    assert got | {"uid": ""} == {
+        "pod": "default/w",
+        "uid": "",
+        "queue": "backoff",
+        "attempts": 1,
+        "unschedulable_count": 1,
+        "error_count": 0,
+        "rejectors": ["NodeResourcesFit"],
+        "gated_by": None,
+        "gate_reason": "",
+        "seconds_in_queue": 0.5,
+        "seconds_of_backoff_left": 1.5,
+        "nominated_node": None,
+    }
+    assert bench.queue.describe("default/unknown") == {}
