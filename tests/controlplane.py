@@ -357,7 +357,7 @@ class AlreadyThere(ControlPlaneError):
 
 
 @functools.cache
-def _builder() -> ModuleType:
+def builder() -> ModuleType:
     """`controlplane/build.py`, which is a script and not in a package."""
     path = Path(__file__).parents[1] / "controlplane" / "build.py"
     spec = importlib.util.spec_from_file_location("starsched_controlplane_build", path)
@@ -371,7 +371,7 @@ def _builder() -> ModuleType:
 @functools.cache
 def binaries() -> dict[str, Path]:
     """Paths of `etcd`, `kube-apiserver` and `kube-scheduler`; builds them if they are missing."""
-    programs: dict[str, Path] = _builder().binaries()
+    programs: dict[str, Path] = builder().binaries()
     return programs
 
 

@@ -164,9 +164,13 @@ class _ConfiguredCredentials:
         self._header = f"{scheme.capitalize()} {secret.strip()}" if secret.strip() else None
 
 
-def _runs_plugin_without_expiry(loader: Any) -> bool:
+def _has_plugin(loader: Any) -> bool:
     user = getattr(loader, "_user", None)
-    return user is not None and "exec" in user and not hasattr(loader, "exec_plugin_expiry")
+    return user is not None and "exec" in user
+
+
+def _runs_plugin_without_expiry(loader: Any) -> bool:
+    return _has_plugin(loader) and not hasattr(loader, "exec_plugin_expiry")
 
 
 async def kubeconfig_credentials(
@@ -200,9 +204,14 @@ async def kubeconfig_credentials(
             persist_config=False,
         )
     except Exception as error:
-        # The package raises ConfigException for some, and KeyError, TypeError, YAMLError, OSError
-        # for other mistakes in the file; none of their messages carries a secret.
-        raise KubeConfigError(f"kubeconfig {where}: {_first_line(error)}") from error
+        # The package raises ConfigException for some mistakes in the file, and KeyError,
+        # TypeError, YAMLError, OSError for others. Its messages say what is missing "in ..." and
+        # then quote the whole entry, secrets included: cut there, and keep them out of tracebacks.
+        reason = _first_line(error).split(" in ", 1)[0]
+        raise KubeConfigError(f"kubeconfig {where}: {reason}") from None
+    if _has_plugin(loader) and not configuration.api_key and not configuration.cert_file:
+        # The package logs what went wrong and goes on without; every request would be refused.
+        raise KubeConfigError(f"kubeconfig {where}: the exec plugin gave no credential")
     return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,39 @@ async def test_a_useless_kubeconfig_is_named(
     with pytest.raises(KubeConfigError, match=want) as caught:
         await kubeconfig_credentials(path, context)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"token": "s3cret"}, id="token in the wrong place"),
+        pytest.param(
+            {"user": {"auth-provider": {"name": "oidc", "config": {"refresh-token": "s3cret"}}}},
+            id="incomplete provider",
+        ),
+        pytest.param(
+            {"user": {"exec": {"env": [{"name": "PASSWORD", "value": "s3cret"}]}}},
+            id="plugin without a command",
+        ),
+    ],
+)
+async def test_an_error_in_a_kubeconfig_does_not_quote_its_secrets(
+    user: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_config(tmp_path / "config", {})
+    config = yaml.safe_load(path.read_text())
+    config["users"] = [{"name": "u", **user}]
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    with pytest.raises(KubeConfigError) as caught:
+        await kubeconfig_credentials(path)
+    text = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in text + caplog.text
+
+
+async def test_a_plugin_that_fails_is_a_configuration_error(tmp_path: Path) -> None:
+    path = write_config(tmp_path / "config", plugin_user(tmp_path))  # it finds no secret to print
+    with pytest.raises(KubeConfigError, match="the exec plugin gave no credential"):
+        await kubeconfig_credentials(path)
 
 
 async def test_a_token_file_is_read_again_when_old(tmp_path: Path) -> None:
