@@ -245,7 +245,8 @@ class Api:
     def _check(self, kind: Kind, manifest: Json) -> None:
         found = validation.problems(kind, manifest)
         if found:
-            raise invalid(kind, manifest["metadata"].get("name") or "", found)
+            named = kinds.EVENTS if kind is kinds.NEW_EVENTS else kind
+            raise invalid(named, manifest["metadata"].get("name") or "", found)
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))

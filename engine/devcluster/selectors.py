@@ -140,7 +140,7 @@ class _Parser:
     def _values(self, key: str) -> frozenset[str]:
         token = self._take()
         if token != "(":
-            raise _unparsable(f"found '{token}', expected: '('")
+            raise _unparsable(f"found '{token}' expected: '('")
         values: set[str] = set()
         while True:
             token = self._peek()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import structlog
 import yaml
 from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
@@ -38,6 +39,8 @@ from engine.devcluster.validation import denied
 from engine.devcluster.watches import Watch, encoded, typed
 
 Json = dict[str, Any]
+
+log = structlog.get_logger(__name__)
 
 BODY_LIMIT = 3 * 1024 * 1024
 # As the real server: a watch without a time-out of its own lives half an hour to an hour.
@@ -136,6 +139,10 @@ class Server:
             return _refusal(too_large(BODY_LIMIT))
         except RecursionError:
             return _refusal(bad_request("the body is nested too deeply"))
+        except Exception:
+            # A bug here must look like a server's bug to the client, and loud to the developer.
+            log.exception("Request failed", method=request.method, path=request.path)
+            return _refusal(ApiStatus(500, "Internal error occurred", details={}))
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.path

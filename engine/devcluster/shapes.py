@@ -200,10 +200,24 @@ def check_shape(kind: Kind, body: Json) -> None:
         raise undecodable(kind, f"json: {error}") from error
 
 
+# Maps in which null is a value: the empty text, or no amount.
+_NULL_IN = {
+    **dict.fromkeys(("labels", "annotations", "matchLabels", "nodeSelector", "data"), ""),
+    **dict.fromkeys(("requests", "limits", "capacity", "allocatable", "overhead"), "0"),
+}
+
+
 def without_nulls(value: Any) -> Any:
     """A deep copy of *value* without null members: an absent field and a null one are the same."""
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        kept = {}
+        for key, item in value.items():
+            if item is None:
+                continue
+            if key in _NULL_IN and isinstance(item, dict) and None in item.values():
+                item = {name: _NULL_IN[key] if it is None else it for name, it in item.items()}
+            kept[key] = without_nulls(item)
+        return kept
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value

@@ -87,16 +87,24 @@ def duplicate(field: str, value: str) -> Cause:
 
 
 @lru_cache(maxsize=8192)
-def qualified_name_problem(name: str) -> str | None:
-    """What is wrong with a label key, an annotation key or a resource name; None if nothing."""
+def qualified_name_problems(name: str) -> tuple[str, ...]:
+    """What is wrong with a label key, an annotation key or a resource name; empty if nothing."""
     prefix, slash, short = name.rpartition("/")
+    found = []
     if slash and (len(prefix) > 253 or not _SUBDOMAIN.fullmatch(prefix)):
-        return "prefix part " + (_SUBDOMAIN_RULE if prefix else "must be non-empty")
+        found.append("prefix part " + (_SUBDOMAIN_RULE if prefix else "must be non-empty"))
     if not short:
-        return "name part must be non-empty"
-    if len(short) > 63:
-        return "name part must be no more than 63 bytes"
-    return None if _QUALIFIED.fullmatch(short) else _NAME_PART_RULE
+        found.append("name part must be non-empty")
+    elif len(short) > 63:
+        found.append("name part must be no more than 63 bytes")
+    if not _QUALIFIED.fullmatch(short):
+        found.append(_NAME_PART_RULE)
+    return tuple(found)
+
+
+def _qualified(field: str, name: str) -> Iterator[Cause]:
+    for problem in qualified_name_problems(name):
+        yield wrong(field, name, problem)
 
 
 @lru_cache(maxsize=8192)
@@ -109,9 +117,7 @@ def label_value_problem(value: str) -> str | None:
 
 def _labels(field: str, labels: Json) -> Iterator[Cause]:
     for key, value in labels.items():
-        problem = qualified_name_problem(key)
-        if problem:
-            yield wrong(field, key, problem)
+        yield from _qualified(field, key)
         problem = label_value_problem(value)
         if problem:
             yield wrong(field, value, problem)
@@ -131,9 +137,7 @@ def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
         yield wrong("metadata.name", name, _SUBDOMAIN_RULE)
     yield from _labels("metadata.labels", meta.get("labels") or {})
     for key in meta.get("annotations") or {}:
-        problem = qualified_name_problem(key.lower())
-        if problem:
-            yield wrong("metadata.annotations", key, problem)
+        yield from _qualified("metadata.annotations", key.lower())
 
 
 # --- pods ----------------------------------------------------------------------------------
@@ -170,12 +174,11 @@ def pod(manifest: Json) -> Iterator[Cause]:
             )
         seen: set[str] = set()
         for index, gate in enumerate(gates):
-            problem = qualified_name_problem(gate.get("name") or "")
-            if problem:
-                yield wrong(f"spec.schedulingGates[{index}].name", gate.get("name") or "", problem)
-            elif gate["name"] in seen:
-                yield duplicate(f"spec.schedulingGates[{index}].name", f'"{gate["name"]}"')
-            seen.add(gate.get("name") or "")
+            field, name = f"spec.schedulingGates[{index}].name", gate.get("name") or ""
+            yield from _qualified(field, name)
+            if name in seen:
+                yield duplicate(field, f'"{name}"')
+            seen.add(name)
 
 
 def _container(field: str, container: Json, names: set[str]) -> Iterator[Cause]:
@@ -236,10 +239,8 @@ def _resources(field: str, resources: Json, *, pod_level: bool = False) -> Itera
 
 
 def _amount(field: str, name: str, text: str, *, pod_level: bool) -> Iterator[Cause]:
-    problem = qualified_name_problem(name)
-    if problem:
-        yield wrong(field, name, problem)
-    elif "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
+    yield from _qualified(field, name)
+    if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):
         yield wrong(field, name, "must be a standard resource type or fully qualified")
         yield wrong(field, name, "must be a standard resource for containers")
     elif pod_level and name not in ("cpu", "memory") and not name.startswith("hugepages-"):
@@ -255,9 +256,7 @@ def _toleration(field: str, toleration: Json) -> Iterator[Cause]:
     key = toleration.get("key")
     operator = toleration.get("operator") or "Equal"
     if key:
-        problem = qualified_name_problem(key)
-        if problem:
-            yield wrong(f"{field}.key", key, problem)
+        yield from _qualified(f"{field}.key", key)
     elif operator != "Exists":
         yield wrong(
             f"{field}.operator",
@@ -360,18 +359,14 @@ def _node_term(field: str, term: Json) -> Iterator[Cause]:
                 )
         else:
             yield wrong(f"{path}.operator", operator, "not a valid selector operator")
-        problem = qualified_name_problem(expression.get("key") or "")
-        if problem:
-            yield wrong(f"{path}.key", expression.get("key") or "", problem)
+        yield from _qualified(f"{path}.key", expression.get("key") or "")
 
 
 def _pod_term(field: str, term: Json) -> Iterator[Cause]:
     key = term.get("topologyKey") or ""
     if not key:
         yield required(f"{field}.topologyKey", "can not be empty")
-    problem = qualified_name_problem(key)
-    if problem:
-        yield wrong(f"{field}.topologyKey", key, problem)
+    yield from _qualified(f"{field}.topologyKey", key)
 
 
 # --- other kinds ---------------------------------------------------------------------------
@@ -383,9 +378,7 @@ def node(manifest: Json) -> Iterator[Cause]:
     for index, taint in enumerate((manifest.get("spec") or {}).get("taints") or ()):
         field = f"metadata.taints[{index}]"
         key, effect = taint.get("key") or "", taint.get("effect") or ""
-        problem = qualified_name_problem(key)
-        if problem:
-            yield wrong(f"{field}.key", key, problem)
+        yield from _qualified(f"{field}.key", key)
         if not effect:
             yield required(f"{field}.effect")
         elif effect not in _EFFECTS:
@@ -468,12 +461,10 @@ def event(manifest: Json, *, strict: bool) -> Iterator[Cause]:
     ):
         if not value:
             yield required(field)
-        elif field != "reportingController" and len(value) > 128:
+        if field == "reportingController":
+            yield from _qualified(field, value or "")
+        elif len(value or "") > 128:
             yield wrong(field, "", "can have at most 128 characters")
-        elif field == "reportingController":
-            problem = qualified_name_problem(value)
-            if problem:
-                yield wrong(field, value, problem)
     if manifest.get("type") not in ("Normal", "Warning"):
         yield wrong("type", "", "has invalid value: " + str(manifest.get("type") or ""))
     if len(manifest.get("message") or "") > _EVENT_NOTE_LIMIT:
