@@ -1,0 +1,199 @@
+"""Every flag, metric, event reason, endpoint, hook and field is documented, and links work."""
+
+import ast
+import importlib
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from engine.cli.main import COMMANDS
+from engine.framework.extension_points import HOOKS
+from engine.policy.views import RECORDS, VIEWS
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+POLICIES = (ROOT / "docs" / "policies.md").read_text()
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = [
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+]
+
+_METRIC = re.compile(r"^(scheduler|starsched|leader_election)_[a-z0-9_]+$")
+
+
+def flags() -> Iterator[tuple[str, str]]:
+    """(command, long flag) of the whole command line, hidden ones left out."""
+    for name, (module, attribute, _) in COMMANDS.items():
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                for flag in (*parameter.opts, *parameter.secondary_opts):
+                    if flag.startswith("--"):
+                        yield name, flag
+
+
+def calls() -> Iterator[tuple[Path, ast.Call]]:
+    """Every call in the source of the engine."""
+    for path in sorted((ROOT / "engine").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                yield path, node
+
+
+def metric_names() -> list[str]:
+    """The name of every metric that is made: the first argument of whatever makes it."""
+    found = set()
+    for _, call in calls():
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            is_metric = _METRIC.match(first.value) and len(call.args) > 1
+            if is_metric:
+                found.add(first.value)
+    return sorted(found)
+
+
+def event_reasons() -> list[str]:
+    """Every reason that an event is recorded with: the constants whose name says so, and texts."""
+    found = set()
+    for path in sorted((ROOT / "engine").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                value = node.value
+                if (
+                    node.target.id.endswith("_REASON")
+                    and isinstance(value, ast.Constant)
+                    and isinstance(value.value, str)
+                ):
+                    found.add(value.value)
+    for _, call in calls():
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "record":
+            for keyword in call.keywords:
+                if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant):
+                    found.add(str(keyword.value.value))
+    return sorted(found)
+
+
+def endpoints() -> list[str]:
+    """Every path that is served, as the source has them."""
+    source = (ROOT / "engine" / "telemetry" / "health.py").read_text()
+    source += (ROOT / "engine" / "app.py").read_text()
+    return sorted(set(re.findall(r'"(/[a-z]+)"', source)))
+
+
+def test_the_search_finds_what_is_there() -> None:
+    assert ("run", "--policies") in list(flags())
+    assert "scheduler_schedule_attempts_total" in metric_names()
+    assert "starsched_sandbox_restarts_total" in metric_names()
+    assert {"Scheduled", "FailedScheduling", "PolicyRejected"} <= set(event_reasons())
+    assert {"/healthz", "/livez", "/readyz", "/metrics", "/policies"} <= set(endpoints())
+
+
+@pytest.mark.parametrize(("command", "flag"), [pytest.param(*f, id=" ".join(f)) for f in flags()])
+def test_every_flag_is_documented(command: str, flag: str) -> None:
+    document = OPERATIONS if command == "run" else README + OPERATIONS + POLICIES
+    assert re.search(rf"{flag}(?![\w-])", document), f"`starsched {command} {flag}`"
+
+
+def test_no_flag_is_documented_that_does_not_exist() -> None:
+    known = {flag for _, flag in flags()} | {"--help", "--version"}
+    section = OPERATIONS.partition("## Flags")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(--[a-z-]+)", section)) <= known
+
+
+@pytest.mark.parametrize("name", metric_names())
+def test_every_metric_is_documented(name: str) -> None:
+    assert f"`{name}`" in OPERATIONS
+
+
+def test_no_metric_is_documented_that_does_not_exist() -> None:
+    section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
+    documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))
+    assert documented == set(metric_names())
+
+
+@pytest.mark.parametrize("reason", event_reasons())
+def test_every_event_reason_is_documented(reason: str) -> None:
+    assert f"| `{reason}` |" in OPERATIONS
+
+
+@pytest.mark.parametrize("path", endpoints())
+def test_every_endpoint_is_documented(path: str) -> None:
+    assert f"| `{path}` |" in OPERATIONS
+
+
+@pytest.mark.parametrize("hook", sorted(HOOKS))
+def test_every_hook_is_documented(hook: str) -> None:
+    assert f"`{hook}(" in POLICIES
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        pytest.param(record, field, id=f"{record}.{field}")
+        for schema in (VIEWS, RECORDS)
+        for record, fields in schema.items()
+        for field in fields
+    ],
+)
+def test_every_field_that_policies_see_is_documented(record: str, field: str) -> None:
+    assert re.search(rf"`(\w+\.)?{field}`", POLICIES), f"`{field}` of {record}"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"`starsched {command}" in README
+
+
+def test_every_make_target_says_what_it_does() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    for target in set(phony[1].split()) - {"lint"}:
+        assert re.search(rf"^  {target} +\S", shown, re.MULTILINE), target
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for document in DOCUMENTS:
+        text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            yield document, target
+
+
+@pytest.mark.parametrize(
+    ("document", "target"),
+    [pytest.param(d, t, id=f"{d.name}: {t}") for d, t in links()],
+)
+def test_links_lead_somewhere(document: Path, target: str) -> None:
+    assert "://" not in target, "the documents lead to nothing outside"
+    path, _, anchor = target.partition("#")
+    found = (document.parent / path).resolve() if path else document
+    assert found.exists(), target
+    if anchor:
+        headings = re.findall(r"^#+ (.+)$", found.read_text(), re.MULTILINE)
+        slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+        assert anchor in slugs, target
+
+
+def test_every_path_in_the_readme_s_map_exists() -> None:
+    tree = README.partition("## The tree")[2].partition("```text")[2].partition("```")[0]
+    parent = ""
+    names = []
+    for line in tree.strip().splitlines():
+        name = line.split()[0]
+        if not line.startswith(" "):
+            parent = name
+        names.append(name if not line.startswith(" ") else parent + name)
+    assert len(names) > 10
+    assert [name for name in names if not (ROOT / name).is_dir()] == []
