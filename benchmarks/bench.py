@@ -8,6 +8,7 @@ documents. Exits with 1 if a run did not bind all its pods.
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ import uvloop
 from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import Measurement, Settings, measure
+from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
 from benchmarks.workloads import WORKLOADS, Workload, default_workloads
 
@@ -38,8 +40,12 @@ async def run(
     settings: Settings,
     repeat: int,
     reporter: report.Reporter,
+    profile: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """One row per workload and scheduler, with all its runs and their medians."""
+    """One row per workload and scheduler, with all its runs and their medians.
+
+    With *profile*, a directory, ours runs under cProfile and leaves its statistics there.
+    """
     rows: list[dict[str, Any]] = []
     for workload in workloads:
         for name in schedulers:
@@ -47,8 +53,11 @@ async def run(
             runs: list[Measurement] = []
             for number in range(0 if missing else repeat):
                 title = f"{workload.name}, {name}" + (f", run {number + 1}" if repeat > 1 else "")
+                subject = SUBJECTS[name]()
+                if profile is not None and name == Starsched.name:
+                    subject = Starsched(profile=profile / f"{workload.name}.pstats")
                 with reporter.part(title):
-                    runs.append(await measure(SUBJECTS[name](), workload, settings, reporter.step))
+                    runs.append(await measure(subject, workload, settings, reporter.step))
             rows.append(
                 {
                     "workload": workload.name,
@@ -177,6 +186,12 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     help="Write the results as JSON to FILE (`-`: standard output, instead of the table).",
 )
 @click.option("--chart", metavar="FILE", help="Draw a chart; FILE ends in .png or .svg.")
+@click.option(
+    "--profile",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run ours under cProfile (slower), print its time by stage, keep the statistics there.",
+)
 def main(
     nodes: int,
     pods: int,
@@ -189,6 +204,7 @@ def main(
     patience: float,
     output: tuple[str, str] | None,
     chart: str | None,
+    profile: Path | None,
 ) -> None:
     settings = Settings(nodes, pods, warm_up, in_flight, rate, patience)
     chosen_workloads = choose_workloads(workloads)
@@ -201,17 +217,41 @@ def main(
             "starsched": source_revision(),
             **{n: SUBJECTS[n]().version() for n in chosen_schedulers if n != Starsched.name},
         },
-        "settings": {**asdict(settings), "repeat": repeat},
+        "settings": {**asdict(settings), "repeat": repeat, "profiled": profile is not None},
     }
-    rows = uvloop.run(run(chosen_workloads, chosen_schedulers, settings, repeat, reporter))
+    if profile is not None:
+        profile.mkdir(parents=True, exist_ok=True)
+    rows = uvloop.run(run(chosen_workloads, chosen_schedulers, settings, repeat, reporter, profile))
     if output_path is not None:
         report.write_json({"benchmark": "bench", **facts, "rows": rows}, output_path)
     if output_path != "-":
         report.print_facts(facts)
         print_rows(rows)
+        if profile is not None:
+            print_profiles(rows, profile)
     if chart:
         draw(rows, chart)
     sys.exit(0 if is_complete(rows) else 1)
+
+
+def print_profiles(rows: Sequence[Mapping[str, Any]], directory: Path) -> None:
+    """Where the parent process spent its time, by stage, for each workload that ours ran."""
+    for row in rows:
+        path = directory / f"{row['workload']}.pstats"
+        if row["scheduler"] != Starsched.name or not path.exists():
+            continue
+        stages = seconds_by_stage(seconds_by_module(path))
+        total = sum(stages.values())
+        report.print_table(
+            f"Stages of {row['workload']}, start included (cProfile inflates Python calls)",
+            ("stage", "", "seconds", "share %"),
+            [
+                [stage, "", f"{seconds:.2f}", f"{100 * seconds / total:.1f}"]
+                for stage, seconds in stages.items()
+                if seconds / total >= 0.005
+            ],
+        )
+        path.with_suffix(".txt").write_text("\n".join(slowest_functions(path, 60)) + "\n", "utf-8")
 
 
 def choose_workloads(text: str) -> list[Workload]:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,6 +60,31 @@ async def warm_list_cache(wire: Wire) -> None:
         await wire.get(f"{path}?resourceVersion=0")
 
 
+async def version_now(wire: Wire) -> str:
+    """A resource version of pods from which a watch can start."""
+    page = msgspec.json.decode(await wire.get("/api/v1/pods?limit=1"))
+    return str(page["metadata"]["resourceVersion"])
+
+
+async def follow(
+    wire: Wire, path: str, version: str, *, accept: str = "application/json"
+) -> AsyncIterator[bytes]:
+    """The lines of a watch from *version* on, for ever.
+
+    The server drops watchers that lag behind, and a busy machine makes everybody lag: the watch
+    goes on from the last version seen, as every client of the API does. Raises `WireError` when
+    the server does not know that version any more.
+    """
+    while True:
+        since = f"{path}&resourceVersion={version}&timeoutSeconds=86400"
+        async for line in wire.watch(since, accept=accept):
+            event = _decode_event(line)
+            if event.type == "ERROR":
+                raise WireError(f"watch {path}: {line.decode('utf-8', 'replace')}")
+            version = event.object.metadata.resource_version
+            yield line
+
+
 class BindingWatch:
     """Notes when each pod was first seen on a node. Use as an async context manager.
 
@@ -68,14 +93,12 @@ class BindingWatch:
 
     def __init__(self, wire: Wire) -> None:
         self.bound_at: dict[str, float] = {}
-        self.reconnects = 0
         self._wire = wire
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
     async def __aenter__(self) -> "BindingWatch":
-        answer = msgspec.json.decode(await self._wire.get("/api/v1/pods?limit=1"))
-        version = answer["metadata"]["resourceVersion"]
+        version = await version_now(self._wire)
         self._task = asyncio.create_task(self._watch(version))
         return self
 
@@ -86,19 +109,11 @@ class BindingWatch:
                 await self._task
 
     async def _watch(self, version: str) -> None:
-        # The server drops watchers that lag behind, and a busy machine makes everybody lag: go
-        # on from the last version seen, as every client of the API does.
-        while True:
-            path = f"{_BOUND_PODS}&resourceVersion={version}&timeoutSeconds=86400"
-            async for line in self._wire.watch(path, accept=METADATA_ONLY):
-                event = _decode_event(line)
-                if event.type == "ERROR":
-                    raise WireError(f"watch of bound pods: {line.decode('utf-8', 'replace')}")
-                version = event.object.metadata.resource_version
-                if event.type == "ADDED":
-                    self.bound_at.setdefault(event.key, time.monotonic())
-                    self._changed.set()
-            self.reconnects += 1
+        async for line in follow(self._wire, _BOUND_PODS, version, accept=METADATA_ONLY):
+            event = _decode_event(line)
+            if event.type == "ADDED":
+                self.bound_at.setdefault(event.key, time.monotonic())
+                self._changed.set()
 
     async def wait_for(
         self,

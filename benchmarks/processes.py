@@ -38,6 +38,16 @@ def usage_of(pid: int) -> Usage:
     return Usage(cpu, peak, count)
 
 
+def resident_mib_of(pid: int) -> float:
+    """Memory that *pid* and all its descendants hold now."""
+    total = 0.0
+    for member in _tree(pid):
+        with contextlib.suppress(OSError):
+            pages = int((_PROC / str(member) / "statm").read_text().split()[1])
+            total += pages * os.sysconf("SC_PAGE_SIZE") / 1024**2
+    return total
+
+
 def _tree(root: int) -> list[int]:
     """*root* and its descendants."""
     children: dict[int, list[int]] = {}

@@ -21,7 +21,7 @@ from typing import IO, Final
 import yaml
 
 from benchmarks.machine import source_revision
-from benchmarks.processes import Usage, usage_of
+from benchmarks.processes import Usage, resident_mib_of, usage_of
 from benchmarks.workloads import Workload
 from tests.controlplane import ControlPlane, binaries
 
@@ -46,6 +46,7 @@ class Subject(ABC):
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._log_path = Path()
+        self._port = 0
 
     @abstractmethod
     def version(self) -> str:
@@ -72,12 +73,16 @@ class Subject(ABC):
         """CPU and memory since the start, children included."""
         return usage_of(self.pid)
 
+    def resident_mib(self) -> float:
+        """Memory held now, children included."""
+        return resident_mib_of(self.pid)
+
     async def start(self, plane: ControlPlane, directory: Path) -> float:
         """Start the program and return the seconds until it said that it is ready.
 
         Raises `SubjectError` if it dies or is not ready in time.
         """
-        port = _free_port()
+        self._port = port = _free_port()
         started = time.monotonic()
         self._log_path = directory / f"{self.name}.log"
         self._log = self._log_path.open("wb")
@@ -173,12 +178,20 @@ class Starsched(Subject):
         policies: `--policies`: a directory or `configmap:namespace/name`; None for the shipped
             ones alone.
         arguments: More flags of `starsched run`.
+        profile: File for cProfile's statistics of the parent process, its start included; written
+            when it stops. Slows it down.
     """
 
     name = "starsched"
 
-    def __init__(self, policies: str | None = None, arguments: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        policies: str | None = None,
+        arguments: tuple[str, ...] = (),
+        profile: Path | None = None,
+    ) -> None:
         super().__init__()
+        self._profile = profile
         self._policies = policies
         self._arguments = arguments
 
@@ -204,10 +217,17 @@ class Starsched(Subject):
         ]
         if self._policies is not None:
             command += ["--policies", self._policies]
+        if self._profile is not None:
+            command = [sys.executable, "-m", "cProfile", "-o", str(self._profile), *command]
         return command
 
     def _ready_url(self, port: int) -> str:
         return f"http://127.0.0.1:{port}/readyz"
+
+    @property
+    def url(self) -> str:
+        """Where it serves health, metrics and the policies in force."""
+        return f"http://127.0.0.1:{self._port}"
 
 
 def shipped_plugins() -> frozenset[str]:

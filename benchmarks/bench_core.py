@@ -1,0 +1,255 @@
+"""`make bench-core`: the decision alone, sandbox included, without an API server.
+
+Four groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
+the openb trace; and an adversary whose nodes and pods never repeat anything. Every node is scored.
+"""
+
+import cProfile
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks import report
+from benchmarks.bench import choose_workloads, json_path
+from benchmarks.core import (
+    CoreResult,
+    Scenario,
+    missing_plugins,
+    of_adversary,
+    of_openb,
+    of_workload,
+    run_scenario,
+)
+from benchmarks.machine import describe_machine, source_revision
+from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
+from benchmarks.workloads import WORKLOADS
+from engine.policy.bundle import build_bundle
+
+GROUPS: Final = ("workloads", "sizes", "openb", "adversarial")
+_COLUMNS: Final = (
+    "scenario",
+    "nodes",
+    "pods",
+    "pods/s",
+    "first ms",
+    "p50 ms",
+    "p99 ms",
+    "worst ms",
+    "evals/pod",
+    "trips/pod",
+    "reuse %",
+    "us/node·hook",
+    "CPU/pod ms",
+    "peak MB",
+)
+
+
+def scenarios(
+    groups: Sequence[str],
+    *,
+    nodes: int,
+    pods: int,
+    sizes: Sequence[int],
+    workloads: str,
+    adversarial_pods: int,
+) -> list[Callable[[], Scenario]]:
+    """What to run, built when its turn comes: 50,000 nodes are not needed twice at once."""
+    found: list[Callable[[], Scenario]] = []
+    if "workloads" in groups:
+        found += [partial(of_workload, w, nodes, pods) for w in choose_workloads(workloads)]
+    if "sizes" in groups:
+        found += [partial(of_workload, WORKLOADS["plain"], size, pods) for size in sizes]
+    if "openb" in groups:
+        found.append(of_openb)
+    if "adversarial" in groups:
+        found.append(partial(of_adversary, nodes, adversarial_pods))
+    return found
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The table."""
+    cells = []
+    for row in rows:
+        if row["missing_plugins"]:
+            why = f"{row['title']}: not supported yet: {', '.join(row['missing_plugins'])}"
+            cells.append([why, f"{row['nodes']}", *[""] * (len(_COLUMNS) - 2)])
+            continue
+        lost = f" ({row['failed']} failed!)" if row["failed"] else ""
+        cells.append(
+            [
+                row["title"] + lost,
+                f"{row['nodes']}",
+                f"{row['pods']}",
+                f"{row['pods_per_second']:.0f}",
+                f"{row['first_ms']:.0f}",
+                f"{row['p50_ms']:.3f}",
+                f"{row['p99_ms']:.3f}",
+                f"{row['worst_ms']:.1f}",
+                f"{row['evaluations']:.1f}",
+                f"{row['round_trips']:.2f}",
+                f"{100 * row['reuse']:.2f}",
+                f"{row['us_per_triple']:.4f}",
+                f"{row['cpu_ms']:.2f}",
+                f"{row['peak_mib']:.0f}",
+            ]
+        )
+    report.print_table("Core alone", _COLUMNS, cells)
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Cost per pod over cluster size, for plain requests."""
+    measured = [r for r in rows if r["scenario"] == "plain" and not r["missing_plugins"]]
+    by_nodes = {r["nodes"]: r for r in measured}
+    ascending = [by_nodes[n] for n in sorted(by_nodes)]
+
+    def line(key: str, scale: float = 1.0) -> list[tuple[float, float]]:
+        return [(row["nodes"], scale * row[key]) for row in ascending]
+
+    report.draw_lines(
+        path,
+        [
+            (
+                "Plain requests: cost of a decision",
+                "nodes",
+                "ms",
+                {
+                    "p50": line("p50_ms"),
+                    "p99": line("p99_ms"),
+                    "first pod of a class": line("first_ms"),
+                },
+            ),
+            ("Plain requests: throughput", "nodes", "pods/s", {"": line("pods_per_second")}),
+        ],
+    )
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--groups", default=",".join(GROUPS), show_default=True, help="Which groups, comma-separated."
+)
+@click.option("--nodes", default=5000, show_default=True, help="Nodes of workloads and adversary.")
+@click.option("--pods", default=2000, show_default=True, help="Pods per scenario.")
+@click.option("--sizes", default="1000,5000,20000,50000", show_default=True, help="Cluster sizes.")
+@click.option("--workloads", default="", help="Comma-separated, or `all`, as in `make bench`.")
+@click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
+@click.option("--in-process", is_flag=True, help="Evaluate without the sandbox.")
+@click.option(
+    "--output",
+    nargs=2,
+    metavar="json FILE",
+    help="Write the results as JSON to FILE (`-`: standard output, instead of the table).",
+)
+@click.option("--chart", metavar="FILE", help="Draw cost over size; FILE ends in .png or .svg.")
+@click.option(
+    "--profile",
+    metavar="DIRECTORY",
+    help="Run under cProfile: print the time by stage, write <scenario>.pstats there.",
+)
+def main(
+    groups: str,
+    nodes: int,
+    pods: int,
+    sizes: str,
+    workloads: str,
+    adversarial_pods: int,
+    in_process: bool,
+    output: tuple[str, str] | None,
+    chart: str | None,
+    profile: str | None,
+) -> None:
+    chosen = groups.split(",")
+    for group in chosen:
+        if group not in GROUPS:
+            raise click.BadParameter(f"want one of {', '.join(GROUPS)}, got `{group}`")
+    output_path = json_path(output)
+    bundle = build_bundle({}, None)
+    facts = {
+        "machine": describe_machine(),
+        "versions": {"starsched": source_revision(), "policies": bundle.revision},
+        "settings": {"nodes": nodes, "pods": pods, "in_process": in_process,
+                     "profiled": profile is not None},
+    }  # fmt: skip
+    reporter = report.Reporter()
+    rows: list[dict[str, Any]] = []
+    for build in scenarios(
+        chosen,
+        nodes=nodes,
+        pods=pods,
+        sizes=[int(size) for size in sizes.split(",") if size],
+        workloads=workloads,
+        adversarial_pods=adversarial_pods,
+    ):
+        scenario = build()
+        missing = missing_plugins(scenario, bundle)
+        row: dict[str, Any] = {
+            "scenario": scenario.name,
+            "title": scenario.title,
+            "nodes": len(scenario.nodes),
+            "missing_plugins": missing,
+        }
+        if not missing:
+            profiler = cProfile.Profile() if profile is not None else None
+            with reporter.part(f"{scenario.name}, {len(scenario.nodes)} nodes"):
+                result = run_scenario(
+                    scenario,
+                    bundle=bundle,
+                    in_process=in_process,
+                    around=_profiled(profiler),
+                    progress=reporter.step,
+                )
+            row |= result.as_dict()
+            if profiler is not None and profile is not None:
+                row["stages"] = _save_profile(profiler, Path(profile), result)
+        rows.append(row)
+    if output_path is not None:
+        report.write_json({"benchmark": "bench-core", **facts, "rows": rows}, output_path)
+    if output_path != "-":
+        report.print_facts(facts)
+        print_rows(rows)
+        print_stages(rows)
+    if chart:
+        draw(rows, chart)
+    sys.exit(1 if any(row.get("failed") for row in rows) else 0)
+
+
+def print_stages(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Where the time went, for scenarios that were profiled."""
+    for row in rows:
+        if "stages" not in row:
+            continue
+        total = sum(row["stages"].values()) or 1.0
+        report.print_table(
+            f"Stages of {row['scenario']}, {row['nodes']} nodes (cProfile inflates Python calls)",
+            ("stage", "", "us/pod", "share %"),
+            [
+                [stage, "", f"{1e6 * seconds / row['pods']:.1f}", f"{100 * seconds / total:.1f}"]
+                for stage, seconds in row["stages"].items()
+                if seconds / total >= 0.005
+            ],
+        )
+
+
+def _profiled(
+    profiler: cProfile.Profile | None,
+) -> Callable[[], AbstractContextManager[Any]]:
+    return nullcontext if profiler is None else lambda: profiler
+
+
+def _save_profile(
+    profiler: cProfile.Profile, directory: Path, result: CoreResult
+) -> dict[str, float]:
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"{result.scenario}-{result.nodes}"
+    profiler.dump_stats(directory / f"{name}.pstats")
+    text = "\n".join(slowest_functions(profiler, 60))
+    (directory / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+    return seconds_by_stage(seconds_by_module(profiler))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,318 @@
+"""The core alone: decisions by the scheduling cycle and the sandbox, without an API server.
+
+Owns the clusters and pods that the core is asked about and the timing of decisions. A decision is
+what the scheduling loop does between two pods: bring the snapshot up, decide, assume.
+"""
+
+import gc
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import msgspec
+
+from benchmarks import objects, openb
+from benchmarks.load import percentile
+from benchmarks.objects import Manifest
+from benchmarks.processes import resident_mib_of, usage_of
+from benchmarks.workloads import Workload
+from engine.caching.cache import Cache
+from engine.model import objects as api
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import Evaluator, InProcessEvaluator
+from engine.policy.sandbox.process import SandboxEvaluator
+from engine.scheduling.scheduling_cycle import Scheduler
+
+_PLURALS: Final[dict[str, tuple[str, Any]]] = {
+    "Namespace": ("namespaces", api.Namespace),
+    "Service": ("services", api.Service),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A cluster and the pods to decide, in order."""
+
+    name: str
+    title: str
+    nodes: Sequence[Manifest]
+    pods: Sequence[Manifest]
+    objects: Sequence[Manifest] = ()
+    needs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CoreResult:
+    """Figures of one scenario.
+
+    `first_ms` is the first decision of all, which evaluates everything; `p50_ms` and `p99_ms` are
+    over the decisions after the first pod of each class. `evaluations` and `round_trips` are per
+    pod, over those same decisions. `reuse` is the share of (pod, node, hook) triples that were not
+    evaluated. `us_per_triple` is the whole time over the number of triples. `cpu_ms` is per pod,
+    sandbox included. `memory_growth_mib` is over the second half of the run.
+    """
+
+    scenario: str
+    title: str
+    nodes: int
+    pods: int
+    placed: int
+    failed: int
+    classes: int
+    hooks: int
+    pods_per_second: float
+    first_ms: float
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+    evaluations: float
+    round_trips: float
+    reuse: float
+    us_per_triple: float
+    cpu_ms: float
+    peak_mib: float
+    memory_growth_mib: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, rounded to what is meaningful."""
+        return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(self).items()}
+
+
+def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
+    """A workload of `make bench`, on *nodes* nodes."""
+    existing = list(workload.objects(nodes))
+    return Scenario(
+        workload.name,
+        workload.title,
+        [workload.make_node(number) for number in range(nodes)],
+        [workload.make_pod(number) for number in range(pods)],
+        existing,
+        workload.plugins,
+    )
+
+
+def of_openb(pods: int = 0) -> Scenario:
+    """The openb trace, in order of creation."""
+    trace = openb.read_trace()
+    return Scenario(
+        "openb", "openb (heterogeneous)", trace.nodes, trace.pods[: pods or None],
+    )  # fmt: skip
+
+
+def of_adversary(nodes: int, pods: int) -> Scenario:
+    """Nothing repeats: every node and every pod differs in everything that a hook may read."""
+
+    def node(number: int) -> Manifest:
+        manifest = objects.node(
+            number,
+            cpu=f"{64_000 + number}m",
+            memory=f"{64 * 1024 + number}Mi",
+            pods=f"{110 + number}",
+            labels={"serial": f"s{number}", objects.ZONE: f"zone-{number}"},
+        )
+        manifest["spec"]["taints"] = [
+            {"key": f"taint-{number}", "value": "x", "effect": "PreferNoSchedule"}
+        ]
+        manifest["status"]["images"] = [
+            {"names": [f"registry.example/image-{number}:1"], "sizeBytes": 100_000_000 + number}
+        ]
+        return manifest
+
+    def pod(number: int) -> Manifest:
+        other = {"key": "serial", "operator": "NotIn", "values": [f"s{number}"]}
+        near = {"key": "serial", "operator": "In", "values": [f"s{number + 1}"]}
+        manifest = objects.pod(
+            f"pod-{number:06d}",
+            labels={"app": f"app-{number}"},
+            requests={"cpu": f"{100 + number}m", "memory": f"{128 * 1024 + number}Ki"},
+            spec={
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [{"matchExpressions": [other]}]
+                        },
+                        "preferredDuringSchedulingIgnoredDuringExecution": [
+                            {"weight": 1, "preference": {"matchExpressions": [near]}}
+                        ],
+                    }
+                },
+                "tolerations": [{"key": f"taint-{number}", "operator": "Exists"}],
+            },
+        )
+        (container,) = manifest["spec"]["containers"]
+        container["image"] = f"registry.example/image-{number}:1"
+        container["ports"] = [{"containerPort": 80, "hostPort": 10_000 + number}]
+        return manifest
+
+    return Scenario(
+        "adversarial",
+        "adversarial (nothing repeats)",
+        [node(number) for number in range(nodes)],
+        [pod(number) for number in range(pods)],
+    )
+
+
+def missing_plugins(scenario: Scenario, bundle: Bundle) -> list[str]:
+    """Plugins that *scenario* is about and that no profile of *bundle* runs."""
+    shipped = {
+        enabled.policy
+        for profile in bundle.profiles
+        for points in profile.points.values()
+        for enabled in points
+    }
+    return sorted(scenario.needs - shipped)
+
+
+def run_scenario(
+    scenario: Scenario,
+    *,
+    bundle: Bundle | None = None,
+    in_process: bool = False,
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> CoreResult:
+    """Decide every pod of *scenario* and measure it.
+
+    Args:
+        scenario: See there.
+        bundle: The policies; None for the shipped ones and the default profile.
+        in_process: Evaluate without the sandbox.
+        around: Entered around the decisions, for a profiler.
+        progress: Called with a step's name, what is done of it and how much there is.
+    """
+    bundle = bundle if bundle is not None else build_bundle({}, None)
+    cache = _cache_of(scenario)
+    pods = [_pod_of(manifest, number) for number, manifest in enumerate(scenario.pods)]
+    evaluator: Evaluator = (
+        InProcessEvaluator(bundle.program) if in_process else SandboxEvaluator(bundle.program)
+    )
+    try:
+        scheduler = Scheduler(bundle, evaluator)
+        gc.collect()
+        gc.freeze()  # as the scheduler's process does after its first lists
+        with around():
+            timing = _decide_all(scheduler, cache, pods, progress)
+        return _result(scenario, scheduler, pods, timing)
+    finally:
+        gc.unfreeze()
+        evaluator.close()
+
+
+@dataclass(slots=True)
+class _Timing:
+    seconds: list[float]
+    starts: list[bool]  # this pod is the first of its class
+    asked: list[int]
+    trips: list[int]
+    placed: int = 0
+    failed: int = 0
+    total: float = 0.0
+    cpu: float = 0.0
+    half_rss: float = 0.0
+    rss: float = 0.0
+    peak: float = 0.0
+
+
+def _decide_all(
+    scheduler: Scheduler,
+    cache: Cache,
+    pods: Sequence[Pod],
+    progress: Callable[[str, int, int], None],
+) -> _Timing:
+    timing = _Timing([], [], [], [])
+    memo = scheduler.memo
+    me = os.getpid()
+    cpu = usage_of(me).cpu_seconds
+    seen: set[bytes] = set()
+    clock = time.perf_counter
+    busy = 0.0
+    for number, pod in enumerate(pods):
+        shape = _shape_of(pod)
+        timing.starts.append(shape not in seen)
+        seen.add(shape)
+        asked, trips = memo.asked, memo.round_trips
+        started = clock()
+        decision = scheduler.schedule(pod, cache.snapshot())
+        decided = clock()
+        if decision.node is not None:
+            cache.assume(pod, decision.node)
+            timing.placed += 1
+        elif decision.is_error:
+            timing.failed += 1
+        busy += clock() - started
+        timing.seconds.append(decided - started)
+        timing.asked.append(memo.asked - asked)
+        timing.trips.append(memo.round_trips - trips)
+        if number == len(pods) // 2:
+            timing.half_rss = resident_mib_of(me)
+        if number % 64 == 0:
+            progress("deciding pods", number, len(pods))
+    timing.total = busy
+    usage = usage_of(me)
+    timing.cpu = usage.cpu_seconds - cpu
+    timing.peak = usage.peak_mib
+    timing.rss = resident_mib_of(me)
+    return timing
+
+
+def _result(
+    scenario: Scenario, scheduler: Scheduler, pods: Sequence[Pod], timing: _Timing
+) -> CoreResult:
+    later = [n for n in range(len(pods)) if not timing.starts[n]] or list(range(len(pods)))
+    ascending = sorted(timing.seconds[n] for n in later)
+    profile = scheduler.profile_of(pods[0])
+    assert profile is not None
+    hooks = len(profile.at("filter")) + len(profile.at("score"))
+    triples = len(pods) * len(scenario.nodes) * hooks
+    return CoreResult(
+        scenario=scenario.name,
+        title=scenario.title,
+        nodes=len(scenario.nodes),
+        pods=len(pods),
+        placed=timing.placed,
+        failed=timing.failed,
+        classes=sum(timing.starts),
+        hooks=hooks,
+        pods_per_second=len(pods) / timing.total,
+        first_ms=timing.seconds[0] * 1000,
+        p50_ms=percentile(ascending, 0.50) * 1000,
+        p99_ms=percentile(ascending, 0.99) * 1000,
+        worst_ms=ascending[-1] * 1000,
+        evaluations=sum(timing.asked[n] for n in later) / len(later),
+        round_trips=sum(timing.trips[n] for n in later) / len(later),
+        reuse=1 - sum(timing.asked) / triples,
+        us_per_triple=timing.total * 1e6 / triples,
+        cpu_ms=timing.cpu * 1000 / len(pods),
+        peak_mib=timing.peak,
+        memory_growth_mib=timing.rss - timing.half_rss,
+    )
+
+
+def _cache_of(scenario: Scenario) -> Cache:
+    cache = Cache()
+    for manifest in scenario.nodes:
+        cache.add_node(Node.from_raw(msgspec.json.encode(manifest)))
+    placed: Iterable[Manifest] = (m for m in scenario.objects if m["kind"] == "Pod")
+    for number, manifest in enumerate(placed):
+        cache.add_pod(_pod_of(manifest, 10_000_000 + number))
+    for manifest in scenario.objects:
+        if manifest["kind"] in _PLURALS:
+            plural, record = _PLURALS[manifest["kind"]]
+            cache.objects.put(plural, api.from_plain(record, manifest))
+    return cache
+
+
+def _pod_of(manifest: Manifest, number: int) -> Pod:
+    """The pod as the API server would show it: with a uid."""
+    metadata = {**manifest["metadata"], "uid": f"00000000-0000-4000-8000-{number:012d}"}
+    return Pod.from_raw(msgspec.json.encode({**manifest, "metadata": metadata}))
+
+
+def _shape_of(pod: Pod) -> bytes:
+    """What makes two pods alike for every policy: all but their names."""
+    return msgspec.json.encode((pod.manifest.spec, pod.namespace, sorted(pod.labels.items())))
