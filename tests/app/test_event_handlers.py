@@ -1,0 +1,198 @@
+"""A change reaches the cache first, then whoever waits; the order of watches does not matter."""
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.pod_status import PodStatusUpdater
+from engine.caching.cache import Cache
+from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.lib.clock import VirtualClock
+from engine.model.objects import Namespace, ObjectMeta
+from engine.model.pod import Pod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.telemetry.metrics import Metrics
+from tests.builders import make_node, make_pod
+
+
+class Bench:
+    def __init__(self) -> None:
+        clock = VirtualClock()
+        self.cache = Cache()
+        self.queue = SchedulingQueue(clock, key_of=lambda _: (), pre_enqueue=lambda _: None)
+        self.ours = {"default-scheduler"}
+        status = PodStatusUpdater(
+            ApiClient(Endpoint(server="http://127.0.0.1:1")),  # never asked
+            DeferredWriter(clock=clock, is_busy=lambda: False),
+            clock=clock,
+            metrics=Metrics(CollectorRegistry()),
+        )
+        self.pods = PodHandler(
+            self.cache, self.queue, status, lambda pod: pod.scheduler_name in self.ours
+        )
+        self.nodes = NodeHandler(self.cache, self.queue)
+        self.nodes.on_add(make_node("node-1"))
+
+    def check(self) -> None:
+        self.cache.check_invariants()
+        self.queue.check_invariants()
+
+    def reject(self, plugin: str = "NodeResourcesFit") -> None:
+        queued = self.queue.pop()
+        assert queued is not None
+        self.queue.requeue_unschedulable(queued, frozenset({plugin}))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {place: n for place, n in self.queue.counts().items() if n}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def web(**words: Any) -> Pod:
+    return make_pod("web", uid="u1", **words)
+
+
+def test_a_pending_pod_of_ours_is_queued(bench: Bench) -> None:
+    bench.pods.on_add(web())
+    assert bench.counts == {"active": 1}
+
+
+def test_a_pod_of_another_scheduler_is_not_queued_but_counts_on_its_node(bench: Bench) -> None:
+    bench.pods.on_add(web(scheduler_name="other"))
+    assert bench.counts == {}
+    bench.pods.on_update(
+        web(scheduler_name="other"),
+        web(scheduler_name="other", node="node-1", resource_version="2"),
+    )
+    assert bench.cache.pod_count == 1
+
+
+def test_a_pod_that_is_bound_leaves_the_queue(bench: Bench) -> None:
+    bench.pods.on_add(web())
+    bench.pods.on_update(web(), web(node="node-1", resource_version="2"))
+    assert bench.counts == {}
+    assert "u1" not in bench.queue
+    assert bench.cache.pod_count == 1
+    bench.check()
+
+
+def test_a_pod_bound_between_two_lists_is_seen_as_bound(bench: Bench) -> None:
+    bench.pods.on_add(web())
+    bench.pods.on_delete(web())
+    bench.pods.on_add(web(node="node-1"))
+    assert "u1" not in bench.queue
+    assert bench.cache.pod_count == 1
+
+
+def test_a_confirmed_pod_is_not_assumed_any_more(bench: Bench) -> None:
+    bench.pods.on_add(web())
+    queued = bench.queue.pop()
+    assert queued is not None
+    bench.cache.assume(queued.pod, "node-1")
+    bench.queue.done("u1")
+    bench.pods.on_update(web(), web(node="node-1", resource_version="2"))
+    assert not bench.cache.is_assumed("u1")
+    assert bench.cache.pod_count == 1
+    bench.check()
+
+
+def test_a_pod_deleted_while_it_is_assumed_frees_its_room_and_wakes_others(bench: Bench) -> None:
+    bench.pods.on_add(make_pod("big", cpu="4"))
+    bench.reject()
+    bench.pods.on_add(web(cpu="4"))
+    queued = bench.queue.pop()
+    assert queued is not None
+    bench.cache.assume(queued.pod, "node-1")
+    bench.queue.done("u1")
+    assert bench.counts == {"unschedulable": 1}
+    bench.pods.on_delete(web(cpu="4"))
+    assert bench.cache.pod_count == 0
+    assert "unschedulable" not in bench.counts
+    bench.check()
+
+
+def test_a_pod_that_ends_frees_its_room(bench: Bench) -> None:
+    bench.pods.on_add(web(node="node-1"))
+    bench.pods.on_delete(web(node="node-1"))
+    assert bench.cache.pod_count == 0
+    bench.check()
+
+
+def test_a_new_pod_under_an_old_name_is_another_pod(bench: Bench) -> None:
+    bench.pods.on_add(web(node="node-1"))
+    bench.pods.on_update(web(node="node-1"), make_pod("web", uid="u2"))
+    assert bench.cache.pod_count == 0
+    assert "u2" in bench.queue
+    bench.check()
+
+
+def test_pods_may_come_before_their_node(bench: Bench) -> None:
+    bench.pods.on_add(web(node="later"))
+    assert bench.cache.pod_count == 1
+    bench.nodes.on_add(make_node("later"))
+    info = bench.cache.node_info("later")
+    assert info is not None
+    assert info.pod_count == 1
+    bench.check()
+
+
+def test_a_node_that_goes_keeps_its_pods_until_they_go(bench: Bench) -> None:
+    bench.pods.on_add(web(node="node-1"))
+    bench.nodes.on_delete(make_node("node-1"))
+    assert (bench.cache.node_count, bench.cache.pod_count) == (0, 1)
+    bench.pods.on_delete(web(node="node-1"))
+    assert bench.cache.node_info("node-1") is None
+    bench.check()
+
+
+def test_a_new_node_wakes_those_who_fit_nowhere(bench: Bench) -> None:
+    bench.pods.on_add(web(cpu="1"))
+    bench.reject()
+    bench.nodes.on_add(make_node("node-2"))
+    assert "unschedulable" not in bench.counts
+
+
+def test_a_heartbeat_of_a_node_wakes_nobody(bench: Bench) -> None:
+    bench.pods.on_add(web(cpu="100"))
+    bench.reject()
+    bench.nodes.on_update(make_node("node-1"), make_node("node-1", resource_version="7"))
+    assert bench.counts == {"unschedulable": 1}
+
+
+def test_a_status_written_by_us_does_not_cause_the_next_attempt(bench: Bench) -> None:
+    bench.pods.on_add(web(cpu="100"))
+    bench.reject()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    new = web(cpu="100", resource_version="2", status={"conditions": [condition]})
+    bench.pods.on_update(web(cpu="100"), new)
+    assert bench.counts == {"unschedulable": 1}
+
+
+def test_other_objects_are_kept_for_policies(bench: Bench) -> None:
+    handler = ObjectHandler(bench.cache, bench.queue, "namespaces", "Namespace")
+    one = Namespace(metadata=ObjectMeta(name="a", labels={"x": "1"}))
+    two = Namespace(metadata=ObjectMeta(name="a", labels={"x": "2"}))
+    handler.on_add(one)
+    handler.on_update(one, two)
+    assert bench.cache.objects.get("namespaces", "a") is two
+    handler.on_delete(two)
+    assert bench.cache.objects.list("namespaces") == []
+
+
+def test_new_profiles_take_in_the_pods_that_name_them(bench: Bench) -> None:
+    bench.pods.on_add(web(scheduler_name="packed"))
+    bench.pods.on_add(make_pod("old", uid="u2"))
+    before = set(bench.ours)
+    bench.ours = {"packed"}
+    bench.pods.profiles_changed(lambda pod: pod.scheduler_name in before)
+    assert "u1" in bench.queue
+    assert "u2" not in bench.queue
+    bench.check()

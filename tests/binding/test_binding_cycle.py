@@ -1,0 +1,304 @@
+"""A binding cycle leaves the pod bound, or everything as it was before."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.binder import Binder, BindingError
+from engine.binding.binding_cycle import BindingCycle, NotPermitted
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.event_recorder import EventRecorder
+from engine.binding.outcomes import AttemptOutcomes
+from engine.binding.placement import Placement
+from engine.binding.pod_status import PodStatusUpdater
+from engine.caching.cache import Cache
+from engine.kube.client import ApiClient
+from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.telemetry.metrics import Metrics
+from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
+from tests.builders import make_node, make_pod
+
+
+class Bench:
+    """A cache with one node, a queue, and binding cycles against a scripted API server."""
+
+    def __init__(self, api: ScriptedApi, client: ApiClient, **parts: Any) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.metrics = Metrics(CollectorRegistry())
+        self.cache = Cache()
+        self.cache.add_node(make_node("node-1"))
+        self.queue = SchedulingQueue(
+            self.clock, key_of=lambda _pod: (), pre_enqueue=lambda _pod: None
+        )
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
+        common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
+        self.status = PodStatusUpdater(client, self.writer, **common)
+        recorder = EventRecorder(client, self.writer, instance="test", **common)
+        self.outcomes = AttemptOutcomes(
+            queue=self.queue, recorder=recorder, status=self.status, **common
+        )
+        binder = Binder(client, sleep=self._sleep, rng=random.Random(1), **common)
+        self.cycle = BindingCycle(
+            cache=self.cache,
+            queue=self.queue,
+            outcomes=self.outcomes,
+            **{"binder": binder, **common, **parts},
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    def place(self, name: str = "web", *, is_known_to_server: bool = True) -> QueuedPod:
+        """Start the cycle of a popped and assumed pod."""
+        pod = make_pod(name, cpu="1")
+        if is_known_to_server:
+            self.api.add_pod(name, pod.uid)
+        self.queue.add(pod)
+        queued = self.queue.pop()
+        assert queued is not None
+        assumed = self.cache.assume(queued.pod, "node-1")
+        self.cycle.start(
+            Placement(
+                queued, assumed, "node-1", "default-scheduler", "rev1", self.clock.monotonic()
+            )
+        )
+        return queued
+
+    async def settle(self) -> None:
+        while self.cycle.in_flight:  # noqa: ASYNC110  # ends with the last task
+            await asyncio.sleep(0.001)
+        await self.writer.flush(5)
+        self.cache.check_invariants()
+        self.queue.check_invariants()
+
+    def notes(self, reason: str) -> list[str]:
+        return [e["note"] for e in self.api.events.values() if e["reason"] == reason]
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedApi]:
+    async with ScriptedApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def client(api: ScriptedApi) -> AsyncIterator[ApiClient]:
+    async with api.client() as client:
+        yield client
+
+
+@pytest.fixture
+async def make_bench(api: ScriptedApi, client: ApiClient) -> AsyncIterator[Callable[..., Bench]]:
+    """Makes benches, whose writers run until the test ends."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def make(**parts: Any) -> Bench:
+        bench = Bench(api, client, **parts)
+        tasks.append(asyncio.ensure_future(bench.writer.run()))
+        return bench
+
+    yield make
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench()
+
+
+async def test_a_bound_pod_stays_assumed_until_the_watch_shows_it(bench: Bench) -> None:
+    queued = bench.place()
+    await bench.settle()
+    assert bench.api.pods["web"]["spec"]["nodeName"] == "node-1"
+    assert bench.cache.is_assumed(queued.uid)
+    assert bench.notes("Scheduled") == ["Successfully assigned default/web to node-1"]
+    (event,) = bench.api.events.values()
+    assert event["metadata"]["annotations"] == {"starsched.dev/policy-revision": "rev1"}
+    assert event["action"] == "Binding"
+
+
+async def test_a_refused_pod_is_forgotten_and_waits_with_the_errors(bench: Bench) -> None:
+    bench.api.script["bind"] = [Refuse(403, "Forbidden", "no")]
+    queued = bench.place()
+    await bench.settle()
+    assert bench.cache.get_pod(queued.uid) is None
+    assert queued.error_count == 1
+    assert bench.queue.counts()["backoff"] == 1
+    (note,) = bench.notes("FailedScheduling")
+    assert note.startswith("binding rejected: ")
+    status = bench.api.pods["web"]["status"]
+    assert status["conditions"][0]["reason"] == "SchedulerError"
+
+
+async def test_the_room_of_a_failed_binding_wakes_who_waits_for_it(bench: Bench) -> None:
+    waiting = make_pod("waiting", cpu="4")
+    bench.queue.add(waiting)
+    rejected = bench.queue.pop()
+    assert rejected is not None
+    bench.queue.requeue_unschedulable(rejected, frozenset({"NodeResourcesFit"}))
+    assert bench.queue.counts()["unschedulable"] == 1
+    bench.api.script["bind"] = [Refuse(422, "Invalid", "no")]
+    bench.place()
+    await bench.settle()
+    assert bench.queue.counts()["unschedulable"] == 0
+
+
+async def test_a_pod_deleted_while_it_is_bound_leaves_nothing(bench: Bench) -> None:
+    queued = bench.place(is_known_to_server=False)
+    bench.queue.delete(queued.pod)  # as the watch tells it
+    await bench.settle()
+    assert bench.cache.get_pod(queued.uid) is None
+    assert queued.uid not in bench.queue
+    assert bench.api.events == {}
+
+
+async def test_a_pod_that_the_server_does_not_know_is_tried_again_until_the_watch_agrees(
+    bench: Bench,
+) -> None:
+    """The watch may lag behind the server; nobody is told of a pod that is gone."""
+    queued = bench.place(is_known_to_server=False)
+    await bench.settle()
+    assert queued.uid in bench.queue
+    assert bench.api.events == {}
+    bench.queue.delete(queued.pod)
+    bench.queue.check_invariants()
+
+
+async def test_a_lost_answer_does_not_free_the_room(bench: Bench) -> None:
+    bench.api.script["bind"] = [Lose(after=True)]
+    queued = bench.place()
+    await bench.settle()
+    assert bench.cache.is_assumed(queued.uid)
+    assert bench.api.binds_that_took_effect == 1
+
+
+class Holder:
+    """A reserver that remembers."""
+
+    def __init__(self, log: list[str], name: str, refuses: bool = False) -> None:
+        self.log = log
+        self.name = name
+        self.refuses = refuses
+
+    async def reserve(self, placement: Placement) -> None:
+        self.log.append(f"reserve {self.name}")
+        if self.refuses:
+            raise NotPermitted("no volume was free", self.name)
+
+    async def unreserve(self, placement: Placement) -> None:
+        self.log.append(f"unreserve {self.name}")
+
+
+async def test_reservations_are_undone_in_reverse(make_bench: Callable[..., Bench]) -> None:
+    log: list[str] = []
+    reservers = [Holder(log, "a"), Holder(log, "b", refuses=True), Holder(log, "c")]
+    bench = make_bench(reservers=reservers)
+    queued = bench.place()
+    await bench.settle()
+    assert log == ["reserve a", "reserve b", "unreserve b", "unreserve a"]
+    assert bench.cache.get_pod(queued.uid) is None
+    assert bench.notes("FailedScheduling") == ["0/1 nodes are available: 1 no volume was free."]
+    assert queued.rejectors == frozenset({"b"})
+    assert bench.api.count("POST", "/binding") == 0
+
+
+async def test_reservations_are_undone_when_the_binding_fails(
+    make_bench: Callable[..., Bench],
+) -> None:
+    log: list[str] = []
+    bench = make_bench(reservers=[Holder(log, "a")])
+    bench.api.script["bind"] = [Refuse(403)]
+    bench.place()
+    await bench.settle()
+    assert log == ["reserve a", "unreserve a"]
+
+
+class Gate:
+    """A permit that opens when told."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.refuses = False
+
+    async def wait(self, placement: Placement) -> None:
+        await self.opened.wait()
+        if self.refuses:
+            raise NotPermitted("the gang is not complete", "Gang")
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_permit_is_waited_for(make_bench: Callable[..., Bench], refuses: bool) -> None:
+    gate = Gate()
+    gate.refuses = refuses
+    bench = make_bench(permits=[gate])
+    queued = bench.place()
+    await asyncio.sleep(0.02)
+    assert bench.api.count("POST", "/binding") == 0
+    assert bench.cache.is_assumed(queued.uid)
+    gate.opened.set()
+    await bench.settle()
+    assert bench.cache.is_assumed(queued.uid) is not refuses
+    assert bench.api.count("POST", "/binding") == (0 if refuses else 1)
+
+
+class Broken:
+    """A binder with a fault of its own."""
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        raise KeyError("oops")
+
+
+async def test_a_fault_of_ours_costs_the_pod_one_attempt(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(binder=Broken())
+    queued = bench.place()
+    await bench.settle()
+    assert bench.cache.get_pod(queued.uid) is None
+    assert bench.queue.counts()["backoff"] == 1
+    name = "starsched_loop_errors_total"
+    assert bench.metrics.registry.get_sample_value(name, {"step": "binding"}) == 1
+
+
+class Slow:
+    """A binder that waits to be let go, and counts how many wait at once."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.waiting = 0
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        self.waiting += 1
+        await self.go.wait()
+
+
+async def test_no_more_cycles_run_than_the_limit(make_bench: Callable[..., Bench]) -> None:
+    slow = Slow()
+    bench = make_bench(binder=slow, limit=3)
+    for i in range(3):
+        assert bench.cycle.has_room
+        bench.place(f"web-{i}")
+    assert not bench.cycle.has_room
+    waiting = asyncio.ensure_future(bench.cycle.wait_for_room())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    slow.go.set()
+    await waiting
+    await bench.settle()
+    assert slow.waiting == 3
+
+
+async def test_draining_gives_up_after_its_time(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(binder=Slow())
+    bench.place()
+    await asyncio.sleep(0)
+    assert await bench.cycle.drain(0.05) == 1
+    assert bench.cycle.in_flight == 0
