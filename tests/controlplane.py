@@ -137,6 +137,8 @@ class ControlPlane:
         """Freeze the API server: connections stay open, nothing answers (a hang, not a crash)."""
         assert self._apiserver is not None
         self._apiserver.send_signal(signal.SIGSTOP)
+        # The signal reaches its threads one by one; until the last, a request may be answered.
+        os.waitid(os.P_PID, self._apiserver.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume_apiserver(self) -> None:
         """Let a frozen API server go on."""

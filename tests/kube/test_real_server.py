@@ -213,7 +213,9 @@ async def test_a_frozen_server_times_out_requests_and_watches(
     async with own_control_plane.client() as client:
         page = await anext(pages := client.list_pages(PODS))
         await pages.aclose()
-        stream = client.stream(PODS, page.resource_version, timeout_seconds=1, grace=0.5)
+        stream = client.stream(
+            PODS, page.resource_version, timeout_seconds=1, grace=0.5, bookmarks=False
+        )
         watching = asyncio.create_task(anext(stream))
         await client.request("GET", "/version")  # the watch is open by now or soon
         own_control_plane.pause_apiserver()
