@@ -43,6 +43,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _KEPT_METADATA = (
     "uid",
@@ -202,7 +204,10 @@ class Api:
             why = f'no kind "{body_kind}" is registered for version "{sent[0]}" in scheme'
             raise undecodable(kind, why, sent=sent)
         check_shape(kind, body)
-        manifest: Json = without_nulls(body)
+        raw = _encode(body)
+        manifest: Json = _decode(raw)  # a copy of one's own
+        if b"null" in raw:
+            manifest = without_nulls(manifest)
         manifest.pop("kind", None)
         manifest.pop("apiVersion", None)
         # Metadata first: the raw form is read by people, too.

@@ -6,6 +6,7 @@ deletion answers, which field selectors exist). Adding a resource is adding a li
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Json = dict[str, Any]
@@ -118,12 +119,12 @@ class Kind:
     table: str = ""
     fields: dict[str, FieldReader] = field(default_factory=lambda: _NAMES)
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         """As in an object's `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def resource(self) -> str:
         """As in messages: `pods`, `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -133,7 +134,7 @@ class Kind:
         """As in discovery."""
         return self.kind.lower()
 
-    @property
+    @cached_property
     def has_status(self) -> bool:
         """True if `status` is written through its own subresource."""
         return "status" in self.subresources
@@ -143,7 +144,7 @@ class Kind:
         """The path of the group version: `/api/v1`, `/apis/apps/v1`."""
         return f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
 
-    @property
+    @cached_property
     def storage(self) -> str:
         """The name of the table that holds the objects."""
         return self.table or self.resource

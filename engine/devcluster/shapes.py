@@ -208,7 +208,7 @@ _NULL_IN = {
 
 
 def without_nulls(value: Any) -> Any:
-    """A deep copy of *value* without null members: an absent field and a null one are the same."""
+    """*value* without null members: an absent field and a null one are the same."""
     if isinstance(value, dict):
         kept = {}
         for key, item in value.items():
