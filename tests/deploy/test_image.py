@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.deploy.image import Image, parse, sent_to_the_engine
 from tests.deploy.rendering import ROOT
+from tests.deploy.scheduler_process import as_user
 
 _DOCKERFILE = (ROOT / "Dockerfile").read_text()
 _STAGES = parse(_DOCKERFILE)[1]
@@ -64,26 +64,13 @@ def test_only_what_the_image_is_made_of_is_sent_to_the_engine() -> None:
     assert not [name for name in sent if "__pycache__" in name]
 
 
-def run_as_the_image_s_user(image: Image) -> Callable[[], None] | None:
-    """What makes a child process that user; None where we are not root and cannot."""
-    if os.geteuid() != 0:
-        return None
-
-    def become() -> None:
-        os.setgroups([])
-        os.setgid(image.group)
-        os.setuid(image.user)
-
-    return become
-
-
 def run(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The image's start command with *arguments*, to its end."""
     return subprocess.run(
         image.command(*arguments),
         env=image.environment,
         cwd="/",
-        preexec_fn=run_as_the_image_s_user(image),
+        preexec_fn=as_user(image),
         capture_output=True,
         text=True,
         timeout=60,

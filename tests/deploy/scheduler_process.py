@@ -1,0 +1,151 @@
+"""Runs the scheduler as its Deployment would: the image's files, its arguments, its account."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.controlplane import ControlPlane
+from tests.deploy.image import Image
+from tests.deploy.rendering import Manifest, container, object_path
+
+#: Flags of the Deployment that hold for a pod's network and file system, not for ours.
+_OF_THE_POD = ("--metrics-address", "--state-dir")
+
+
+def as_user(image: Image) -> Callable[[], None] | None:
+    """What makes a child process the image's user; None where we are not root and cannot."""
+    if os.geteuid() != 0:
+        return None
+
+    def become() -> None:
+        os.setgroups([])
+        os.setgid(image.group)
+        os.setuid(image.user)
+
+    return become
+
+
+def create_all(plane: ControlPlane, objects: list[Manifest]) -> None:
+    """Create *objects* as admin, in their order."""
+    for manifest in objects:
+        plane.create_if_missing(object_path(manifest).rpartition("/")[0], manifest)
+
+
+class SchedulerProcess:
+    """One replica, from the files of *image*, with the arguments of the Deployment in *objects*.
+
+    `with` starts it; leaving ends it with SIGTERM and keeps its exit code in `status`.
+    """
+
+    def __init__(self, plane: ControlPlane, image: Image, objects: list[Manifest]) -> None:
+        self._plane = plane
+        self._image = image
+        self.port = _free_port()
+        # A folder that the image's user can read; the token in it is of a throw-away cluster.
+        self._folder = Path(tempfile.mkdtemp(prefix="starsched-account-"))
+        self._folder.chmod(0o755)
+        token = plane.service_account_token("starsched", "starsched")
+        kubeconfig = plane.kubeconfig(self._folder / "kubeconfig", token)
+        kubeconfig.chmod(0o644)
+        arguments = [
+            argument
+            for argument in container(objects)["args"]
+            if argument.partition("=")[0] not in _OF_THE_POD
+        ]
+        self._command = image.command(
+            *arguments,
+            f"--kubeconfig={kubeconfig}",
+            f"--metrics-address=127.0.0.1:{self.port}",
+            f"--state-dir={image.tree}/var/lib/starsched",
+        )
+        self._log = self._folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.status: int | None = None
+
+    def __enter__(self) -> "SchedulerProcess":
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._image.environment,
+                cwd="/",
+                preexec_fn=as_user(self._image),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self.status = self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self.status = self._process.wait()
+        if kind is not None:
+            print(self.log()[-10_000:])
+
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log.read_text("utf-8", "replace")
+
+    def is_running(self) -> bool:
+        """True until the process has ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of one of its endpoints; status 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port
+
+
+def node(name: str, cpu: str = "4") -> dict[str, Any]:
+    """A node that a kubelet would have registered."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}},
+    }
+
+
+def pod(name: str, scheduler: str, cpu: str = "100m") -> dict[str, Any]:
+    """A pending pod for *scheduler*."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [
+                {"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu}}},
+            ],
+        },
+    }

@@ -1,0 +1,256 @@
+"""The scheduler runs as its ServiceAccount on a real API server: enough rights, and no more.
+
+The API server's audit log has every request of the account. None is refused, and every verb of
+every rule in the manifests is used.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.binder import Binder
+from engine.lib.clock import SystemClock
+from engine.model.pod import Pod
+from engine.telemetry.metrics import Metrics
+from tests.controlplane import ControlPlane
+from tests.deploy.image import Image
+from tests.deploy.rendering import Manifest, pick, render
+from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
+
+_ACCOUNT = "system:serviceaccount:starsched:starsched"
+_AUDIT_POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: Metadata
+    users: ["system:serviceaccount:starsched:starsched"]
+"""
+
+
+class Right(NamedTuple):
+    """One verb of one rule; namespace and name are "" where the rule holds for all."""
+
+    namespace: str
+    group: str
+    resource: str
+    name: str
+    verb: str
+
+
+class Request(NamedTuple):
+    """One request of the account, as the audit log has it."""
+
+    right: Right
+    status: int
+
+
+@dataclass
+class Cluster:
+    """A control plane of its own with an overlay applied and every request written down."""
+
+    plane: ControlPlane
+    objects: list[Manifest]
+    audit_log: Path
+
+    @property
+    def scheduler_name(self) -> str:
+        profile: str = pick(self.objects, "ConfigMap")["data"]["profile.yaml"]
+        return profile.partition("schedulerName:")[2].split()[0]
+
+    @property
+    def lease(self) -> str:
+        """The path of the lease that the Deployment asks for."""
+        args = pick(self.objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
+        found = dict(arg.split("=", 1) for arg in args if "=" in arg)
+        namespace = found["--leader-elect-resource-namespace"]
+        name = found.get("--leader-elect-resource-name", "starsched")
+        return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
+
+    def requests(self) -> list[Request]:
+        """Every request of the account so far that is about an object."""
+        found = []
+        for line in self.audit_log.read_text().splitlines():
+            event = json.loads(line)
+            about = event.get("objectRef")
+            if event["user"]["username"] != _ACCOUNT or about is None:
+                continue
+            resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+            right = Right(
+                about.get("namespace", ""),
+                about.get("apiGroup", ""),
+                resource,
+                about.get("name", ""),
+                event["verb"],
+            )
+            found.append(Request(right, event["responseStatus"]["code"]))
+        return found
+
+    def events(self, reason: str) -> list[dict[str, Any]]:
+        """The events with *reason*, in all namespaces."""
+        items = self.plane.request("GET", "/apis/events.k8s.io/v1/events")["items"]
+        return [event for event in items if event["reason"] == reason]
+
+    def node_of(self, name: str) -> str | None:
+        """Where a pod of the namespace `default` is."""
+        found = self.plane.request("GET", f"/api/v1/namespaces/default/pods/{name}")
+        node_name: str | None = found["spec"].get("nodeName")
+        return node_name
+
+    def edit(self, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Read the object at *path*, change it and write it back."""
+        found = self.plane.request("GET", path.removesuffix("/status"))
+        change(found)
+        self.plane.request("PUT", path, found)
+
+
+@pytest.fixture(params=["overlays/beside", "overlays/replace"])
+def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> Iterator[Cluster]:
+    policy = tmp_path / "audit-policy.yaml"
+    policy.write_text(_AUDIT_POLICY)
+    log = tmp_path / "audit.log"
+    plane = ControlPlane(
+        apiserver_args=[f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
+    )
+    with plane:
+        objects = render(request.param)
+        create_all(plane, objects)
+        plane.request("POST", "/api/v1/nodes", node("small", cpu="1"))
+        plane.request("POST", "/api/v1/nodes", node("large", cpu="4"))
+        yield Cluster(plane, objects, log)
+
+
+def wait_for(what: Callable[[], Any], why: str, seconds: float = 30.0) -> None:
+    """Return when *what* answers something true: another process is at work."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {why}"
+        time.sleep(0.05)
+
+
+def rights_of(objects: list[Manifest]) -> set[Right]:
+    """Every single right that the roles in *objects* give."""
+    found = set()
+    for role in objects:
+        if role["kind"] not in ("Role", "ClusterRole"):
+            continue
+        namespace = role["metadata"].get("namespace", "")
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    for name in rule.get("resourceNames", [""]):
+                        for verb in rule["verbs"]:
+                            found.add(Right(namespace, group, resource, name, verb))
+    return found
+
+
+def uses(request: Right, right: Right) -> bool:
+    """True if *right* allows *request*."""
+    return (
+        (request.group, request.resource, request.verb) == (right.group, right.resource, right.verb)
+        and right.namespace in ("", request.namespace)
+        and right.name in ("", request.name)
+    )
+
+
+async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: Image) -> None:
+    plane, scheduler = cluster.plane, cluster.scheduler_name
+    pods = "/api/v1/namespaces/default/pods"
+    policies = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
+    with SchedulerProcess(plane, image, cluster.objects) as process:
+        wait_for(lambda: process.get("/readyz")[0] == 200, "readiness")
+        # A pod that fits, one that does not, and one that is somebody else's.
+        plane.request("POST", pods, pod("fits", scheduler, cpu="2"))
+        plane.request("POST", pods, pod("too-big", scheduler, cpu="64"))
+        plane.request("POST", pods, pod("other", "other-scheduler"))
+        wait_for(lambda: cluster.node_of("fits") == "large", "the pod to be bound")
+        wait_for(lambda: cluster.events("FailedScheduling"), "the event of the pod that is too big")
+
+        # The same refusal again: its event is counted up, which is a patch.
+        def grow(found: dict[str, Any]) -> None:
+            found["status"]["allocatable"]["cpu"] = "2"
+
+        cluster.edit("/api/v1/nodes/small/status", grow)
+        wait_for(
+            lambda: any("series" in event for event in cluster.events("FailedScheduling")),
+            "the event to be counted",
+        )
+        # An edit that is accepted, and so saved; one that is not.
+        cluster.edit(policies, lambda found: found["data"].update({"note_test.star": '"""x"""\n'}))
+        wait_for(lambda: len(cluster.events("PolicyAccepted")) >= 2, "the edit to be accepted")
+        cluster.edit(policies, lambda found: found["data"].update({"bad.star": "def filter(:\n"}))
+        wait_for(lambda: cluster.events("PolicyRejected"), "the edit to be rejected")
+        assert process.is_running()
+    assert process.status == 0
+    assert not plane.request("GET", cluster.lease)["spec"].get("holderIdentity")
+    assert cluster.node_of("other") is None
+
+    # An answer that was lost is looked up. No server loses answers on demand: the part that does
+    # it runs here, as the same account, on a pod that is bound already.
+    await bind_again(cluster, "fits", "large")
+
+    got = {request.right for request in cluster.requests()}
+    refused = {request for request in cluster.requests() if request.status in (401, 403)}
+    rights = rights_of(cluster.objects)
+    assert refused == set()
+    assert {r for r in got if not any(uses(r, right) for right in rights)} == set()
+    assert {right for right in rights if not any(uses(r, right) for r in got)} == set()
+
+
+async def bind_again(cluster: Cluster, name: str, node_name: str) -> None:
+    """Bind a bound pod as the account: refused as a conflict, read, and found to be in place."""
+    manifest = cluster.plane.request("GET", f"/api/v1/namespaces/default/pods/{name}")
+    token = cluster.plane.service_account_token("starsched", "starsched")
+    async with cluster.plane.client(token) as client:
+        binder = Binder(
+            client,
+            clock=SystemClock(),
+            metrics=Metrics(CollectorRegistry()),
+            rng=random.Random(1),
+        )
+        await binder.bind(Pod.from_plain(manifest), node_name)
+
+
+@pytest.mark.parametrize("cluster", ["overlays/replace"], indirect=True)
+def test_it_stands_by_for_as_long_as_kube_scheduler_holds_the_lease(
+    cluster: Cluster, image: Image
+) -> None:
+    plane = cluster.plane
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
+        "spec": {
+            "holderIdentity": "kube-scheduler-of-a-node",
+            "leaseDurationSeconds": 3600,
+            "acquireTime": now,
+            "renewTime": now,
+        },
+    }
+    plane.request("POST", cluster.lease.rpartition("/")[0], lease)
+    with SchedulerProcess(plane, image, cluster.objects) as process:
+        wait_for(lambda: process.get("/readyz")[0] == 200, "readiness of the standby")
+        plane.request(
+            "POST", "/api/v1/namespaces/default/pods", pod("waits", cluster.scheduler_name)
+        )
+        # It has looked at the lease twice, and knows of the pod.
+        looks = Right("kube-system", "coordination.k8s.io", "leases", "kube-scheduler", "get")
+        wait_for(
+            lambda: [r.right for r in cluster.requests()].count(looks) >= 2, "looks at the lease"
+        )
+        assert cluster.node_of("waits") is None
+
+        def give_back(found: dict[str, Any]) -> None:
+            found["spec"]["holderIdentity"] = ""
+
+        cluster.edit(cluster.lease, give_back)
+        wait_for(lambda: cluster.node_of("waits"), "the pod to be bound")
+    assert process.status == 0
