@@ -39,7 +39,7 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str) -> 
     problems: list[Problem] = []
     policies = 0
     for files in read_paths(paths):
-        bundle, found = build(files, config)
+        _, found = build(files, config)
         problems += found
         policies += sum(name.endswith(".star") for name in files.selected)
     errors = sum(problem.severity == "error" for problem in problems)

@@ -57,7 +57,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
 
 
 def _stem(name: str) -> str:
-    """The file's stem for a plugin's or a file's name: `NodeName`, `node_name.star`: `node_name`."""
+    """The stem that a plugin's or a file's name means: `node_name` for `NodeName`."""
     text = name.removesuffix(".star")
     return "".join(
         f"_{letter.lower()}" if letter.isupper() and i else letter.lower()

@@ -173,7 +173,9 @@ def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[st
         needed.add("DynamicResources")
     if spec.get("topologySpreadConstraints"):
         needed.add("PodTopologySpread")
-    if _has_pod_affinity(spec) or any(_has_pod_affinity(p.get("spec") or {}) for p in scenario.pods):
+    if _has_pod_affinity(spec) or any(
+        _has_pod_affinity(p.get("spec") or {}) for p in scenario.pods
+    ):
         needed.add("InterPodAffinity")
     if any(v.get(source) for v in spec.get("volumes") or () for source in _VOLUME_SOURCES):
         needed.update(_VOLUME_PLUGINS)

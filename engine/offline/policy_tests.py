@@ -22,7 +22,9 @@ from engine.offline.judge import judge
 from engine.offline.policy_files import TEST_SUFFIX
 from engine.offline.world import World, pod_of
 from engine.policy.analysis import parse
+from engine.policy.arguments import read_arguments
 from engine.policy.bundle import Bundle, Policy
+from engine.policy.documents import read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox import messages
@@ -117,9 +119,7 @@ def _cases(file: str, text: str) -> list[TestCase]:
 class _Runner:
     """Runs the tests of one bundle; modules and schedulers are shared between them."""
 
-    def __init__(
-        self, bundle: Bundle, seconds: float, monotonic: Callable[[], float]
-    ) -> None:
+    def __init__(self, bundle: Bundle, seconds: float, monotonic: Callable[[], float]) -> None:
         self._bundle = bundle
         self._seconds = seconds
         self._monotonic = monotonic
@@ -172,9 +172,7 @@ class _Runner:
         )
 
     def _options(self) -> starlark.EvalOptions:
-        return starlark.EvalOptions(
-            check_cancelled=self._is_late, max_callstack_size=_CALL_DEPTH
-        )
+        return starlark.EvalOptions(check_cancelled=self._is_late, max_callstack_size=_CALL_DEPTH)
 
     def _is_late(self) -> bool:
         return self._monotonic() > self._deadline
@@ -201,7 +199,11 @@ class _Runner:
     def _answer(self, text: str) -> str:
         if self._is_late():
             raise TimeoutError(f"took longer than {self._seconds:g} s")
-        return msgspec.json.encode(self._engine.answer(msgspec.json.decode(text))).decode()
+        try:
+            answer = self._engine.answer(msgspec.json.decode(text))
+        except PolicyErrors as error:
+            raise ValueError("; ".join(str(problem) for problem in error.problems)) from error
+        return msgspec.json.encode(answer).decode()
 
 
 def _names(file: str, text: str) -> list[tuple[str, str]]:
@@ -225,7 +227,7 @@ class _Engine:
         """Answer one request of `@std/testing.star`. Raises ValueError for what is wrong in it."""
         question = request["question"]
         if question == "judge":
-            pods = [_told_apart(pod, i) for i, pod in enumerate(request["pods"])]
+            pods = _told_apart(request["pods"])
             world = World.from_manifests(request["nodes"], pods, request["objects"])
             pod, scheduler = self._ready(request["pod"], request)
             return judge(world, scheduler, pod).to_plain()
@@ -285,18 +287,40 @@ class _Engine:
         if found is None:
             enabled = (EnabledPolicy(policy.name, 0),)
             profile = Profile(scheduler_name, dict.fromkeys(policy.hooks, enabled), {})
-            instance = Instance(policy.name, policy.module, args)
+            given, types = _arguments(policy, args)
+            instance = Instance(policy.name, policy.module, given, types)
             program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
             bundle = replace(self._bundle, profiles=(profile,), program=program)
             found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program))
         return found
 
 
-def _told_apart(manifest: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """A placed pod with a uid of its own: builders may give the same pod several times."""
-    metadata = dict(manifest.get("metadata") or {})
-    metadata.setdefault("uid", f"placed-{index}")
-    return {**manifest, "metadata": metadata}
+def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Values and record types of *args*, read as a profile's `pluginConfig` is."""
+    documents, problems = read_documents("args", msgspec.json.encode(args).decode())
+    for document in documents:
+        found = read_arguments(policy.name, document, policy.defaults)
+        problems = [*problems, *document.report.problems]
+        if not problems:
+            return found.given, found.types
+    raise ValueError("; ".join(" ".join([p.message, p.hint]).strip() for p in problems))
+
+
+def _told_apart(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Placed pods with names of their own: builders may give the same pod several times."""
+    apart: list[dict[str, Any]] = []
+    taken: set[tuple[str, str]] = set()
+    for manifest in manifests:
+        metadata = dict(manifest.get("metadata") or {})
+        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+        unique, copy = name, 2
+        while (namespace, unique) in taken:
+            unique, copy = f"{name}-{copy}", copy + 1
+        taken.add((namespace, unique))
+        if unique != name:
+            metadata |= {"name": unique, "uid": ""}
+        apart.append({**manifest, "metadata": metadata})
+    return apart
 
 
 def failed(results: Iterable[TestResult]) -> list[Problem]:

@@ -1,0 +1,106 @@
+"""The child process in which the tests of a candidate bundle run.
+
+Owns its own confinement and the loop over the tests; the parent is `test_process`. The request is
+one JSON document on stdin. What happens is told in JSON lines on stdout, each test before it runs,
+so that the parent knows which one ended the child.
+"""
+
+import ctypes
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import msgspec
+
+from engine.offline.policy_tests import TestCase, TestResult, discover, run_tests
+from engine.policy.builtin import builtin_files
+from engine.policy.bundle import build_bundle
+from engine.policy.config import decode_configuration
+from engine.policy.errors import PolicyErrors, Problem
+
+
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to run: the first *skip* tests are known already."""
+
+    files: dict[str, str]
+    config: str | None
+    seconds: float
+    address_space: int
+    skip: int
+
+
+class Announcement(msgspec.Struct, frozen=True, tag="runs"):
+    """The test that runs next; `is_last` says that there is none."""
+
+    file: str = ""
+    name: str = ""
+    line: int = 0
+    is_last: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, tag="ran"):
+    """What became of the test that was announced."""
+
+    result: TestResult
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refused"):
+    """Why the files do not make a bundle."""
+
+    problems: list[Problem]
+
+
+def main() -> None:
+    """Read the request, confine this process, run the tests, tell the results."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    builtin_files()  # read now: no file can be opened later
+    _confine(request.address_space)
+    run(request, sys.stdout.buffer)
+
+
+def run(request: Request, sink: BinaryIO) -> None:
+    """Run the tests of *request* and tell *sink*."""
+    try:
+        config = None if request.config is None else decode_configuration(request.config)
+        bundle = build_bundle(request.files, config)
+    except PolicyErrors as error:
+        _tell(sink, Refusal(error.problems))
+        return
+    cases = discover(bundle)[request.skip :]
+    results = run_tests(bundle, _announced(cases, sink), seconds=request.seconds)
+    for result in results:
+        _tell(sink, Report(result))
+    _tell(sink, Announcement(is_last=True))
+
+
+def _announced(cases: list[TestCase], sink: BinaryIO) -> Iterator[TestCase]:
+    for case in cases:
+        _tell(sink, Announcement(case.file, case.name, case.line))
+        yield case
+
+
+def _tell(sink: BinaryIO, message: msgspec.Struct) -> None:
+    sink.write(msgspec.json.encode(message) + b"\n")
+    sink.flush()
+
+
+def _confine(address_space: int) -> None:
+    """Take from this process what tests do not need; there is no way back.
+
+    No privileges by way of other programs, no new descriptors (files, sockets), no core dumps, and
+    *address_space* bytes beside what is in use.
+    """
+    if sys.platform != "linux":
+        return  # a workstation; clusters run Linux
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    most = pages * resource.getpagesize() + address_space
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot give up new privileges")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))

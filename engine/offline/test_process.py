@@ -1,0 +1,155 @@
+"""The tests of a candidate bundle, run where its text can do no harm.
+
+Owns the child process: what it is given, how long it may take, and what is said of a test that
+ends it. The child has no credentials, no environment, no descriptors but its pipes, and bounded
+memory. A test that hangs or takes all memory fails, and the others go on in a new child.
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from engine.offline.policy_tests import TEST_SECONDS, TestResult, failed
+from engine.offline.test_child import Announcement, Refusal, Report, Request
+from engine.policy.errors import PolicyErrors, Problem
+
+MIB: Final = 1 << 20
+
+# Beside what the interpreter and its modules take.
+ADDRESS_SPACE: Final = 512 * MIB
+# To start, to import and to build the bundle.
+_START_SECONDS: Final = 30.0
+# A child stops a slow test by itself; only one that cannot be interrupted gets beyond this.
+_GRACE_SECONDS: Final = 2.0
+_READ_BYTES: Final = 1 << 16
+
+_PROGRAM: Final = (
+    "import sys; sys.path[:] = {path!r}; from engine.offline.test_child import main; main()"
+)
+
+_decoder = msgspec.json.Decoder(Announcement | Report | Refusal)
+
+
+def run_tests_confined(
+    user_files: Mapping[str, str],
+    config: str | None = None,
+    *,
+    seconds: float = TEST_SECONDS,
+    total_seconds: float = 120.0,
+    address_space: int = ADDRESS_SPACE,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> list[TestResult]:
+    """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
+
+    Blocks until they are done. After *total_seconds* the test that runs then fails and the rest is
+    not run. Raises `PolicyErrors` if the files do not make a bundle, or are not even understood
+    within memory and time.
+    """
+    deadline = monotonic() + total_seconds
+    results: list[TestResult] = []
+    while True:
+        request = Request(dict(user_files), config, seconds, address_space, len(results))
+        child = _Child(request, deadline, monotonic)
+        try:
+            is_done = child.collect(results)
+        finally:
+            child.kill()
+        if is_done or monotonic() > deadline:
+            return results
+
+
+def problems_of_tests(user_files: Mapping[str, str], config: str | None = None) -> list[Problem]:
+    """What fails when the tests of *user_files* run confined; empty if all is well."""
+    try:
+        return failed(run_tests_confined(user_files, config))
+    except PolicyErrors as errors:
+        return errors.problems
+
+
+class _Child:
+    """One child process, from its start to the end of its tests or of itself."""
+
+    def __init__(self, request: Request, deadline: float, monotonic: Callable[[], float]) -> None:
+        self._request = request
+        self._deadline = deadline
+        self._monotonic = monotonic
+        self._buffer = b""
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _PROGRAM.format(path=sys.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # One thread in numpy: each would reserve address space of its own.
+            env={"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            cwd="/",
+        )
+
+    def collect(self, results: list[TestResult]) -> bool:
+        """Append the results as they come; False if the child ended before its tests did."""
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(msgspec.json.encode(self._request))
+            self._process.stdin.close()
+        except OSError:
+            pass  # it has ended already: the reading below says so
+        running: Announcement | None = None
+        while True:
+            patience = _START_SECONDS if running is None else self._request.seconds + _GRACE_SECONDS
+            line = self._read_line(min(self._deadline, self._monotonic() + patience))
+            if line is None or not line:
+                self._blame(running, results, is_late=line is None)
+                return False
+            message = _decoder.decode(line)
+            if isinstance(message, Refusal):
+                raise PolicyErrors(message.problems)
+            if isinstance(message, Announcement):
+                if message.is_last:
+                    return True
+                running = message
+            else:
+                results.append(message.result)
+
+    def kill(self) -> None:
+        """End the child, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _blame(
+        self, running: Announcement | None, results: list[TestResult], *, is_late: bool
+    ) -> None:
+        """Say what ended the child: the test that ran, or the files themselves."""
+        if running is None:
+            what = "took too long" if is_late else "took more memory than there is"
+            raise PolicyErrors([Problem("", 0, 0, f"loading the files {what}")])
+        if is_late:
+            seconds = self._request.seconds
+            message = f"took longer than {seconds:g} s, in a call that cannot be interrupted"
+        else:
+            message = "ended the sandbox: it took more memory than there is"
+        results.append(TestResult(running.file, running.name, running.line, False, 0.0, message))
+
+    def _read_line(self, until: float) -> bytes | None:
+        """The next line; empty at the end of the child, None when it is *until*."""
+        assert self._process.stdout is not None
+        stream = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left = until - self._monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                chunk = os.read(stream, _READ_BYTES)
+                if not chunk:
+                    return b""
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line

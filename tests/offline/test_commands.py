@@ -1,0 +1,254 @@
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from engine.cli.check_command import check_command
+from engine.cli.conformance_command import conformance_command
+from engine.cli.eject_command import eject_command
+from engine.cli.test_command import test_command as policy_test_command
+
+POLICY = "def score(pod, node):\n    return len(node.name)\n"
+BROKEN = (
+    "def score(pod, node):\n    return len(node.nam)\n\ndef filter(pod, nod):\n    return None\n"
+)
+TEST = """load("@std/testing.star", "asserts", "cluster", "make_node", "make_pod")
+
+def test_right():
+    asserts.scores(cluster(make_node("a")), make_pod(), {"a": 1})
+
+def test_wrong():
+    asserts.scores(cluster(make_node("a")), make_pod(), {"a": 2})
+"""
+
+
+def _write(directory: Path, **files: str) -> str:
+    for stem, text in files.items():
+        directory.mkdir(exist_ok=True)
+        (directory / f"{stem}.star").write_text(text)
+    return str(directory)
+
+
+def _check(*arguments: str) -> Result:
+    return CliRunner().invoke(check_command, arguments)
+
+
+def _test(*arguments: str) -> Result:
+    return CliRunner().invoke(policy_test_command, arguments)
+
+
+# --- check ---------------------------------------------------------------------------------
+
+
+def test_check_is_silent_about_good_policies(tmp_path: Path) -> None:
+    result = _check(_write(tmp_path / "p", x=POLICY, x_test=TEST))
+    assert (result.exit_code, result.output) == (0, "2 policy file(s) checked: no problems\n")
+
+
+def test_check_prints_every_problem_with_its_place(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=BROKEN)
+    result = _check(path)
+    assert result.exit_code == 1
+    assert f"{path}/x.star:2:" in result.output
+    assert "did you mean `name`?" in result.output
+    assert f"{path}/x.star:4:" in result.output
+
+
+def test_check_answers_in_json(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=BROKEN)
+    result = _check(path, "--output", "json")
+    answer = json.loads(result.output)
+    assert result.exit_code == 1
+    assert answer["files"] == 1
+    assert {(p["file"], p["line"]) for p in answer["problems"]} == {
+        (f"{path}/x.star", 2),
+        (f"{path}/x.star", 4),
+    }
+
+
+def test_check_looks_into_directories_below(tmp_path: Path) -> None:
+    _write(tmp_path / "a", x=POLICY)
+    _write(tmp_path / "b", x=BROKEN)
+    _write(tmp_path / ".hidden", x=BROKEN)
+    result = _check(str(tmp_path))
+    assert result.exit_code == 1
+    assert f"{tmp_path}/b/x.star:2:" in result.output
+    assert ".hidden" not in result.output
+
+
+def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY)
+    config = tmp_path / "profile.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins:\n    score:\n      enabled: [{name: y}]\n"
+    )
+    result = _check(path, "--config", str(config))
+    assert result.exit_code == 1
+    assert str(config) in result.output
+    assert "`y`" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("missing.star", None), ("notes.txt", "hello"), ("latin.star", b"\xff")],
+)
+def test_a_path_that_cannot_be_read_is_a_wrong_use(
+    tmp_path: Path, name: str, text: str | bytes | None
+) -> None:
+    if text is not None:
+        (tmp_path / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    result = _check(str(tmp_path / name))
+    assert result.exit_code == 2
+    assert name in result.output
+
+
+def test_a_directory_without_policies_is_a_wrong_use(tmp_path: Path) -> None:
+    result = _check(str(tmp_path))
+    assert result.exit_code == 2
+    assert "found none" in result.output
+
+
+# --- test ----------------------------------------------------------------------------------
+
+
+def test_a_failed_test_shows_both_sides_and_where(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY, x_test=TEST)
+    result = _test(path)
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0] == f"PASS  {path}/x_test.star:3  test_right"
+    assert lines[1:5] == [
+        f"FAIL  {path}/x_test.star:7  test_wrong",
+        "      scores",
+        '        got   {"a": 1}',
+        '        want  {"a": 2}',
+    ]
+    assert lines[-1].startswith("1 passed, 1 failed in ")
+
+
+@pytest.mark.parametrize("pattern", ["right", "*rig?t", "x_test.star::test_right"])
+def test_run_selects_tests(tmp_path: Path, pattern: str) -> None:
+    result = _test(_write(tmp_path / "p", x=POLICY, x_test=TEST), "--run", pattern)
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1].startswith("1 passed, 0 failed")
+
+
+def test_nothing_to_run_is_not_success(tmp_path: Path) -> None:
+    result = _test(_write(tmp_path / "p", x=POLICY, x_test=TEST), "--run", "no such")
+    assert (result.exit_code, result.output) == (2, "no tests to run\n")
+
+
+@pytest.mark.parametrize("name", ["x.star", "x_test.star"])
+def test_a_file_means_its_own_tests(tmp_path: Path, name: str) -> None:
+    path = _write(tmp_path / "p", x=POLICY, x_test=TEST, y=POLICY, y_test=TEST)
+    result = _test(f"{path}/{name}")
+    assert "/x_test.star" in result.output
+    assert "/y_test.star" not in result.output
+
+
+def test_problems_of_the_policies_come_instead_of_tests(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=BROKEN, x_test=TEST)
+    result = _test(path)
+    assert result.exit_code == 1
+    assert f"{path}/x.star:2:" in result.output
+    assert "0 passed, 0 failed" in result.output.splitlines()[-1]
+
+
+def test_test_results_as_json(tmp_path: Path) -> None:
+    result = _test(_write(tmp_path / "p", x=POLICY, x_test=TEST), "--output", "json")
+    answer = json.loads(result.output)
+    assert (result.exit_code, answer["passed"], answer["failed"]) == (1, 1, 1)
+    assert answer["tests"][1]["got"] == '{"a": 1}'
+    assert answer["tests"][1]["line"] == 7
+
+
+def test_test_results_as_junit(tmp_path: Path) -> None:
+    result = _test(_write(tmp_path / "p", x=POLICY, x_test=TEST), "--output", "junit")
+    suite = ElementTree.fromstring(result.output)
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    failure = suite.find("testcase[@name='test_wrong']/failure")
+    assert failure is not None
+    assert failure.get("message") == 'scores: got {"a": 1}, want {"a": 2}'
+
+
+# --- eject ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["NodePorts", "node_ports", "node_ports.star"])
+def test_eject_prints_the_built_in(name: str) -> None:
+    result = CliRunner().invoke(eject_command, [name])
+    assert result.exit_code == 0
+    assert result.output.startswith('"""Keeps a pod off nodes where one of the host ports')
+    assert "def filter(pod, node):" in result.output
+
+
+def test_an_ejected_policy_replaces_the_built_in_and_passes_its_tests(tmp_path: Path) -> None:
+    result = CliRunner().invoke(
+        eject_command, ["NodeResourcesFit", "--with-test", "--to", str(tmp_path)]
+    )
+    assert result.exit_code == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "node_resources_fit.star",
+        "node_resources_fit_test.star",
+    ]
+    assert _test(str(tmp_path)).exit_code == 0
+    again = CliRunner().invoke(eject_command, ["NodeResourcesFit", "--to", str(tmp_path)])
+    assert again.exit_code == 2
+    assert "exists already" in again.output
+
+
+def test_eject_suggests_a_name() -> None:
+    result = CliRunner().invoke(eject_command, ["NodePort"])
+    assert result.exit_code == 2
+    assert "did you mean `node_ports`?" in result.output
+
+
+# --- conformance ---------------------------------------------------------------------------
+
+TAINTS = Path(__file__).parents[1] / "data" / "conformance" / "taints.jsonl"
+
+
+def test_conformance_ends_with_the_counts(tmp_path: Path) -> None:
+    file = tmp_path / "few.jsonl"
+    file.write_text("".join(TAINTS.read_text().splitlines(keepends=True)[:2]))
+    result = CliRunner().invoke(conformance_command, [str(file)])
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1] == "answers: 10 matched, 0 differ, 0 unsupported"
+
+
+def test_conformance_prints_each_difference(tmp_path: Path) -> None:
+    scenario = json.loads(TAINTS.read_text().splitlines()[0])
+    scenario["answers"][0]["best"] = ["elsewhere"]
+    file = tmp_path / "wrong.jsonl"
+    file.write_text(json.dumps(scenario))
+    result = CliRunner().invoke(conformance_command, [str(file)])
+    lines = result.output.splitlines()
+    assert result.exit_code == 1
+    assert lines[0] == f"wrong.jsonl {scenario['id']} {scenario['answers'][0]['pod']}"
+    assert lines[1].startswith("  best: want ['elsewhere'], got [")
+    assert lines[-1] == "answers: 4 matched, 1 differ, 0 unsupported"
+    answer = json.loads(
+        CliRunner().invoke(conformance_command, [str(file), "--output", "json"]).output
+    )
+    assert (answer["matched"], answer["differ"], answer["unsupported"]) == (4, 1, 0)
+    assert answer["files"][0]["differences"][0]["scenario"] == scenario["id"]
+
+
+def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text("{}\n")
+    result = CliRunner().invoke(conformance_command, [str(file)])
+    assert result.exit_code == 2
+    assert "x.jsonl:1: want a scenario" in result.output
+
+
+@pytest.mark.parametrize(
+    "command", [check_command, policy_test_command, eject_command, conformance_command]
+)
+def test_help_has_examples(command: object) -> None:
+    result = CliRunner().invoke(command, ["--help"])  # type: ignore[arg-type]  # click's own type
+    assert result.exit_code == 0
+    assert "starsched" in result.output.split("Examples:")[1]

@@ -1,0 +1,187 @@
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.offline.conformance import (
+    Agreement,
+    Examiner,
+    Scenario,
+    ScenarioError,
+    read_scenarios,
+)
+
+DATA = Path(__file__).parents[1] / "data" / "conformance"
+COMPLETE = ("resources", "scoring", "taints", "nodeaffinity", "ports", "images")
+PARTIAL = ("spread", "interpod", "volumes", "preemption", "mixed")
+
+
+@pytest.fixture(scope="module")
+def examiner() -> Examiner:
+    return Examiner()
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_every_recorded_answer_is_ours(examiner: Examiner, name: str) -> None:
+    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in examiner.examine(s)]
+    assert [o for o in outcomes if o.agreement is not Agreement.MATCHED] == []
+    assert len(outcomes) == 200
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_no_answer_differs_where_plugins_are_missing(examiner: Examiner, name: str) -> None:
+    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in examiner.examine(s)]
+    assert [o for o in outcomes if o.agreement is Agreement.DIFFERS] == []
+    assert len(outcomes) == 200
+
+
+def _scenario(**pod_spec: Any) -> dict[str, Any]:
+    def node(name: str, cpu: str) -> dict[str, Any]:
+        allocatable = {"cpu": cpu, "memory": "1000Mi", "pods": "10"}
+        return {"metadata": {"name": name}, "status": {"allocatable": allocatable}}
+
+    row = {
+        "DynamicResources": 0,
+        "ImageLocality": 0,
+        "NodeResourcesBalancedAllocation": 67,
+        "NodeResourcesFit": 65,
+        "TaintToleration": 300,
+    }
+    requests = {"cpu": "500m", "memory": "200Mi"}
+    return {
+        "id": "s",
+        "nodes": [node("a", "1"), node("b", "100m")],
+        "incoming": [
+            {
+                "metadata": {"name": "p"},
+                "spec": {"containers": [{"resources": {"requests": requests}}], **pod_spec},
+            }
+        ],
+        "answers": [
+            {
+                "pod": "default/p",
+                "rejected": {
+                    "b": {
+                        "plugin": "NodeResourcesFit",
+                        "code": "UnschedulableAndUnresolvable",
+                        "reasons": ["Insufficient cpu"],
+                    }
+                },
+                "scores": {"a": row},
+                "total": {"a": sum(row.values())},
+                "best": ["a"],
+            }
+        ],
+    }
+
+
+def _examine(examiner: Examiner, plain: dict[str, Any]) -> Any:
+    (outcome,) = examiner.examine(msgspec.convert(plain, Scenario))
+    return outcome
+
+
+def _changed(path: str, value: Any) -> dict[str, Any]:
+    plain = copy.deepcopy(_scenario())
+    at: Any = plain["answers"][0]
+    *parents, last = path.split(".")
+    for key in parents:
+        at = at[key]
+    at[last] = value
+    return plain
+
+
+def test_the_scenario_of_these_tests_matches(examiner: Examiner) -> None:
+    outcome = _examine(examiner, _scenario())
+    assert outcome.differences == ()
+    assert outcome.agreement is Agreement.MATCHED
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "want"),
+    [
+        pytest.param(
+            "scores.a.NodeResourcesFit",
+            66,
+            "node a: score of NodeResourcesFit: want 66, got 65",
+            id="score",
+        ),
+        pytest.param("total.a", 1, "total: want {'a': 1}, got {'a': 432}", id="total"),
+        pytest.param("best", ["b"], "best: want ['b'], got ['a']", id="best"),
+        pytest.param("preFilterNodes", ["a"], "want a, got all", id="narrowed"),
+        pytest.param("rejected.b.code", "Unschedulable", "(Unschedulable: ", id="code"),
+        pytest.param("rejected.b.reasons", ["other"], "other", id="reasons"),
+        pytest.param("rejected.b.plugin", "NodeName", "rejected by NodeName", id="plugin"),
+        pytest.param("rejected", {}, "node b: want no rejection, got rejected by", id="rejection"),
+        pytest.param("scores.b", {"ImageLocality": 0}, "node b: want a score", id="feasible"),
+    ],
+)
+def test_every_part_of_an_answer_is_compared(
+    examiner: Examiner, path: str, value: Any, want: str
+) -> None:
+    outcome = _examine(examiner, _changed(path, value))
+    assert outcome.agreement is Agreement.DIFFERS
+    assert any(want in difference for difference in outcome.differences), outcome.differences
+
+
+@pytest.mark.parametrize(
+    ("plain", "missing"),
+    [
+        pytest.param(_changed("rejected.b.plugin", "VolumeZone"), "VolumeZone", id="rejected by"),
+        pytest.param(_changed("scores.a.NoSuch", 0), "NoSuch", id="scored by"),
+        pytest.param(
+            _changed("preFilter", {"plugin": "VolumeBinding", "code": "x", "reasons": []}),
+            "VolumeBinding",
+            id="pre-filtered by",
+        ),
+        pytest.param(_changed("scores.a.DynamicResources", 2), "DynamicResources", id="devices"),
+        pytest.param(
+            _scenario(resourceClaims=[{"name": "gpu"}]), "DynamicResources", id="device claim"
+        ),
+        pytest.param(
+            _scenario(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
+            "VolumeBinding",
+            id="volume claim that bound everywhere",
+        ),
+        pytest.param(_changed("postFilter", {"reasons": []}), "DefaultPreemption", id="preemption"),
+    ],
+)
+def test_an_answer_that_needs_a_missing_plugin_is_unsupported(
+    examiner: Examiner, plain: dict[str, Any], missing: str
+) -> None:
+    outcome = _examine(examiner, plain)
+    assert outcome.agreement is Agreement.UNSUPPORTED
+    assert missing in outcome.missing
+
+
+def test_plain_volumes_need_no_plugin(examiner: Examiner) -> None:
+    outcome = _examine(examiner, _scenario(volumes=[{"name": "v", "emptyDir": {}}]))
+    assert outcome.agreement is Agreement.MATCHED
+
+
+def test_a_configuration_that_cannot_be_used_differs(examiner: Examiner) -> None:
+    plain = _scenario() | {"config": {"kind": "KubeSchedulerConfiguration", "profils": []}}
+    outcome = _examine(examiner, plain)
+    assert outcome.agreement is Agreement.DIFFERS
+    assert any("profils" in difference for difference in outcome.differences)
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        pytest.param("{", "want a scenario", id="not JSON"),
+        pytest.param('{"id": "x"}', "want a scenario", id="fields missing"),
+        pytest.param(
+            '{"id": "x", "nodes": [], "incoming": [], "answers": [{}]}',
+            "got 1 for 0",
+            id="answers without pods",
+        ),
+    ],
+)
+def test_a_line_that_is_no_scenario_is_named(tmp_path: Path, line: str, want: str) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text(f"\n{line}\n")
+    with pytest.raises(ScenarioError, match=want) as caught:
+        list(read_scenarios(file))
+    assert str(caught.value).startswith(f"{file}:2: ")

@@ -1,0 +1,201 @@
+from collections.abc import Iterator
+
+import pytest
+
+from engine.offline.policy_tests import TestResult, describe, discover, failed, run_tests
+from engine.policy.bundle import build_bundle
+
+LOADS = 'load("@std/testing.star", "asserts", "cluster", "judge", "make_node", "make_pod")\n'
+POLICY = """
+args = plugin_args(limit = 3)
+
+def filter(pod, node):
+    return "too long" if len(node.name) > args.limit else None
+
+def score(pod, node):
+    return len(node.name)
+"""
+
+
+def _run(test: str, policy: str = POLICY, **other: str) -> list[TestResult]:
+    bundle = build_bundle({"x.star": policy, "x_test.star": LOADS + test, **other}, None)
+    return list(run_tests(bundle, discover(bundle)))
+
+
+def _failure(test: str, policy: str = POLICY) -> TestResult:
+    (result,) = _run(test, policy)
+    assert not result.passed
+    return result
+
+
+def test_tests_run_in_the_order_of_the_file() -> None:
+    results = _run(
+        "def test_b():\n    asserts.equal(1, 1)\n"
+        "def helper():\n    fail()\n"
+        "def test_a():\n    asserts.true(True)\n"
+    )
+    assert [(r.name, r.passed, r.line) for r in results] == [
+        ("test_b", True, 2),
+        ("test_a", True, 6),
+    ]
+
+
+def test_a_failed_assertion_shows_both_sides_and_its_line() -> None:
+    result = _failure(
+        "def _check(nodes):\n"
+        '    asserts.scores(nodes, make_pod(), {"a": 2, "bb": 2})\n'
+        "def test_scores():\n"
+        '    _check(cluster(make_node("a"), make_node("bb")))\n'
+    )
+    assert (result.file, result.line, result.message) == ("x_test.star", 3, "scores")
+    assert result.got == '{"a": 1, "bb": 2}'
+    assert result.want == '{"a": 2, "bb": 2}'
+    assert describe(result) == f"scores: got {result.got}, want {result.want}"
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        pytest.param('fits(NODES, make_pod(), "a", "bb")', id="fits"),
+        pytest.param('rejects(NODES, make_pod(), "too long", "dddd")', id="rejects"),
+        pytest.param('feasible(NODES, make_pod(), ["a", "bb"])', id="feasible"),
+        pytest.param("considers(NODES, make_pod(), None)", id="considers"),
+        pytest.param('scores(NODES, make_pod(), {"a": 1, "bb": 2})', id="scores"),
+        pytest.param('prefers(NODES, make_pod(), "bb", "a")', id="prefers"),
+        pytest.param('fits(NODES, make_pod(), args = {"limit": 4})', id="args"),
+        pytest.param('true("x")', id="true"),
+        pytest.param("equal([1], [1])", id="equal"),
+    ],
+)
+def test_an_assertion_that_holds_passes(assertion: str) -> None:
+    nodes = 'NODES = cluster(make_node("a"), make_node("bb"), make_node("dddd"))\n'
+    (result,) = _run(f"{nodes}def test_it():\n    asserts.{assertion}\n")
+    assert result.passed, describe(result)
+
+
+@pytest.mark.parametrize(
+    ("assertion", "want"),
+    [
+        pytest.param('fits(NODES, make_pod(), "dddd")', "nodes that fit", id="fits"),
+        pytest.param('rejects(NODES, make_pod(), "other", "dddd")', "rejections", id="reason"),
+        pytest.param(
+            'unresolvable(NODES, make_pod(), "too long", "dddd")', "rejections", id="code"
+        ),
+        pytest.param('feasible(NODES, make_pod(), ["a"])', "feasible nodes", id="feasible"),
+        pytest.param('considers(NODES, make_pod(), ["a"])', "nodes left", id="considers"),
+        pytest.param('scores(NODES, make_pod(), {"a": 1})', "scores", id="scores"),
+        pytest.param('prefers(NODES, make_pod(), "a", "bb")', "order by score", id="prefers"),
+        pytest.param('prefers(NODES, make_pod(), "dddd", "a")', "nodes without", id="no score"),
+        pytest.param("true(0)", "value", id="true"),
+        pytest.param("equal(1, 2)", "values", id="equal"),
+        pytest.param('fits(NODES, make_pod(), "none")', "the cluster has no node", id="no node"),
+        pytest.param("order([make_pod()], [])", "has no hook `queue_key`", id="order"),
+        pytest.param('gated(make_pod(), "x")', "has no hook `pre_enqueue`", id="gate"),
+        pytest.param('fits(NODES, make_pod(), args = {"limt": 1})', "limt", id="argument"),
+        pytest.param(
+            'fits(NODES, make_pod(), profile = "other")', "no profile `other`", id="profile"
+        ),
+        pytest.param(
+            'fits(NODES, make_pod(), args = {}, profile = "default-scheduler")',
+            "want `args` or `profile`, got both",
+            id="args and profile",
+        ),
+        pytest.param("fits(cluster({}), make_pod())", "want manifests with a `kind`", id="kind"),
+        pytest.param(
+            'fits(cluster(make_pod("p")), make_pod())', "pod `p` names no node", id="placed pod"
+        ),
+        pytest.param(
+            'fits(cluster(make_node(spec = {"taints": 1})), make_pod())', "node `node`", id="shape"
+        ),
+    ],
+)
+def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> None:
+    nodes = 'NODES = cluster(make_node("a"), make_node("bb"), make_node("dddd"))\n'
+    result = _failure(f"{nodes}def test_it():\n    asserts.{assertion}\n")
+    assert want in result.message
+    assert result.line == 4
+
+
+def test_a_policy_that_fails_fails_the_test() -> None:
+    policy = "def filter(pod, node):\n    return 1 // 0\n"
+    test = "def test_it():\n    asserts.fits(cluster(make_node()), make_pod())\n"
+    result = _failure(test, policy)
+    assert result.message == "failures of the policy"
+    assert "x.star:2" in result.got
+    (result,) = _run(
+        'def test_it():\n    asserts.fails(cluster(make_node()), make_pod(), "filter() failed")\n',
+        policy,
+    )
+    assert result.passed, describe(result)
+
+
+def test_a_profile_judges_with_everything_in_it() -> None:
+    (result,) = _run(
+        "def test_it():\n"
+        '    nodes = cluster(make_node("a", taints = ["x:NoSchedule"]), make_node("bb"))\n'
+        '    asserts.feasible(nodes, make_pod(), ["bb"], profile = "default-scheduler")\n'
+        '    asserts.feasible(nodes, make_pod(), ["a", "bb"])\n'
+    )
+    assert result.passed, describe(result)
+
+
+def test_the_same_pod_can_be_placed_twice() -> None:
+    (result,) = _run(
+        "def test_it():\n"
+        '    web = make_pod("web")\n'
+        "    nodes = cluster(make_node(pods = [web, web]))\n"
+        '    asserts.scores(nodes, web, {"node": 2})\n',
+        "def score(pod, node):\n    return node.pod_count\n",
+    )
+    assert result.passed, describe(result)
+
+
+def test_an_answer_can_be_looked_at_whole() -> None:
+    (result,) = _run(
+        "def test_it():\n"
+        '    answer = judge(cluster(make_node("a"), make_node("dddd")), make_pod())\n'
+        '    asserts.equal(answer.rejected["dddd"].plugin, "x")\n'
+        '    asserts.equal(answer.best, ["a"])\n'
+    )
+    assert result.passed, describe(result)
+
+
+def test_a_test_that_is_defined_twice_fails() -> None:
+    """Some interpreters let the second definition replace the first without a word."""
+    results = _run("def test_it():\n    fail()\ndef test_it():\n    pass\n")
+    assert [r.passed for r in results] == [False, False]
+    assert "more than once" in results[0].message
+
+
+def test_an_error_in_the_test_itself_names_its_line() -> None:
+    result = _failure('def test_it():\n    x = 1 + "a"\n')
+    assert result.line == 3
+    assert "not supported" in result.message
+
+
+def test_a_test_that_never_ends_is_stopped() -> None:
+    bundle = build_bundle(
+        {
+            "x.star": POLICY,
+            "x_test.star": "def test_it():\n    for i in range(1000000000):\n        pass\n",
+        },
+        None,
+    )
+    ticks: Iterator[float] = iter(range(1_000_000))
+    (result,) = run_tests(bundle, discover(bundle), seconds=5, monotonic=lambda: next(ticks))
+    assert result.message == "took longer than 5 s"
+
+
+def test_the_tests_of_a_replaced_built_in_are_its_own() -> None:
+    text = "def filter(pod, node):\n    return 'never'\n"
+    test = (
+        LOADS + "def test_it():\n    asserts.rejects(cluster(make_node()), make_pod(), 'never')\n"
+    )
+    bundle = build_bundle({"node_ports.star": text, "node_ports_test.star": test}, None)
+    (result,) = run_tests(bundle, discover(bundle))
+    assert result.passed, describe(result)
+
+
+def test_failed_tests_are_problems_too() -> None:
+    (problem,) = failed(_run("def test_it():\n    asserts.equal(1, 2)\n"))
+    assert str(problem) == "x_test.star:3: test_it: values: got 1, want 2"

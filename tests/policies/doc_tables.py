@@ -1,0 +1,171 @@
+"""The tables of docs/policies.md, made from the schema and the shipped files.
+
+`python -m tests.policies.doc_tables` writes them; `test_docs.py` keeps them true.
+"""
+
+import ast
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.policy.analysis import analyse
+from engine.policy.builtin import builtin_files
+from engine.policy.bundle import build_bundle
+from engine.policy.views import RECORDS, VIEWS
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
+_MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# When each hook is called and what it returns, in the order of a scheduling attempt.
+HOOK_TEXTS = {
+    "queue_key": (
+        "when a pod enters the queue",
+        "int, string or tuple of those: smaller goes first, equals by arrival",
+    ),
+    "pre_enqueue": (
+        "before a pod may be tried",
+        "`None`, or a reason: the pod is gated until it changes",
+    ),
+    "pre_filter": (
+        "once per pod",
+        "`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or `state(...)`",
+    ),
+    "filter": (
+        "per node",
+        "`None`: fits; a reason, a list of reasons or `unresolvable(...)`: does not",
+    ),
+    "pre_score": ("once per pod that fits somewhere", "`None`, `skip()` or `state(...)`"),
+    "score": (
+        "per node that fits",
+        "int (0..100, or any with `normalize`); `None`: no score here, which counts as 0",
+    ),
+    "normalize": ("per distinct score", "int in 0..100"),
+    "score_all": (
+        "once per pod, over all nodes that fit",
+        "list of ints, one per node; costs a full pass, nothing is reused",
+    ),
+    "tie_key": (
+        "per node with the highest total, if several have it",
+        "int, string or tuple of those: the smallest wins",
+    ),
+    "counters": ("once per pod", "reserved for pod counters; not called yet"),
+    "permit": ("before binding", "reserved for gangs; not called yet"),
+    "victim_key": ("in preemption", "reserved; not called yet"),
+    "candidate_key": ("in preemption", "reserved; not called yet"),
+}
+
+
+def tables() -> dict[str, str]:
+    """Every table by its name in the document."""
+    return {
+        "hooks": _hooks(),
+        **{view: _view(view) for view in VIEWS},
+        "records": _records(),
+        "std": _std(),
+        "asserts": _asserts(),
+        "shipped": _shipped(),
+        "arguments": _arguments(),
+    }
+
+
+def rendered(document: str) -> str:
+    """*document* with every table replaced by what it should be."""
+    known = tables()
+    return _MARK.sub(lambda m: f"{m[1]}\n{known[m[2]]}\n\n{m[3]}", document)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    names = list(head)
+    lines = [names, ["---"] * len(names), *[list(row) for row in rows]]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _hooks() -> str:
+    rows = []
+    for hook, (called, returns) in HOOK_TEXTS.items():
+        names, required = HOOK_PARAMETERS[hook]
+        shown = list(names[:required]) + [f"{name}?" for name in names[required:]]
+        rows.append([f"`{hook}({', '.join(shown)})`", called, returns])
+    return _table(["hook (`?`: may be left out)", "called", "returns"], rows)
+
+
+def _view(view: str) -> str:
+    rows = [[f"`{name}`", f"`{field.type}`", field.doc] for name, field in VIEWS[view].items()]
+    return _table(["field", "type", "what it is"], rows)
+
+
+def _records() -> str:
+    rows = [
+        [f"`{record}`" if i == 0 else "", f"`{name}`", f"`{type_text}`", doc]
+        for record, fields in RECORDS.items()
+        for i, (name, (type_text, doc)) in enumerate(fields.items())
+    ]
+    return _table(["record", "field", "type", "what it is"], rows)
+
+
+def _std() -> str:
+    rows = []
+    for path, text in sorted(builtin_files().items()):
+        if not path.startswith("@std/") or path.endswith(("_test.star", "/testing.star")):
+            continue
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.FunctionDef) and not statement.name.startswith("_"):
+                doc = (ast.get_docstring(statement) or "").splitlines()[0].replace("*", "`")
+                rows.append(
+                    [f"`{path}`", f"`{statement.name}({ast.unparse(statement.args)})`", doc]
+                )
+    return _table(["file", "function", "what it gives"], rows)
+
+
+def _asserts() -> str:
+    tree = ast.parse(builtin_files()["@std/testing.star"])
+    functions = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
+    rows = []
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or ast.unparse(statement.targets[0]) != "asserts":
+            continue
+        assert isinstance(statement.value, ast.Call)
+        for keyword in statement.value.keywords:
+            function = functions[ast.unparse(keyword.value)]
+            signature = ast.unparse(function.args).replace(", args=None, profile=None", "")
+            doc = (ast.get_docstring(function) or "").split("\n\n")[0].replace("\n", " ")
+            rows.append(
+                [f"`asserts.{keyword.arg}({signature})`", re.sub(r"\*(\w+)\*", r"`\1`", doc)]
+            )
+    return _table(["assertion", "holds if"], rows)
+
+
+def _shipped() -> str:
+    files = builtin_files()
+    rows = []
+    for policy in build_bundle({}, None).policies.values():
+        doc = (ast.get_docstring(ast.parse(files[policy.module])) or "").split("\n\n")[0]
+        reads: dict[str, set[str]] = {"pod": set(), "node": set(), "cluster": set()}
+        for read in analyse(files, policy.module).values():
+            reads["pod"] |= read.pod
+            reads["node"] |= read.node
+            reads["cluster"] |= read.cluster
+        shown = [f"`{view}.{name}`" for view, names in reads.items() for name in sorted(names)]
+        rows.append(
+            [
+                f"`{policy.name}`",
+                doc.replace("\n", " "),
+                ", ".join(f"`{hook}`" for hook in HOOK_TEXTS if hook in policy.hooks),
+                ", ".join(shown),
+            ]
+        )
+    return _table(["policy", "what it does", "hooks", "reads"], rows)
+
+
+def _arguments() -> str:
+    rows = [
+        [f"`{policy.name}`", f"`{name}`", f"`{default}`"]
+        for policy in build_bundle({}, None).policies.values()
+        for name, default in policy.defaults.items()
+    ]
+    return _table(["policy", "argument", "default"], rows)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,70 @@
+"""docs/policies.md says what the code does."""
+
+import ast
+
+import pytest
+
+from engine.framework.extension_points import HOOKS
+from engine.policy.builtin import builtin_files
+from engine.policy.bundle import build_bundle
+from engine.policy.sandbox.builtins import LIBRARIES, NAMES
+from engine.policy.sandbox.protocol import Limits
+from engine.policy.views import RECORDS, VIEWS
+from tests.policies.doc_tables import DOCUMENT, HOOK_TEXTS, rendered
+
+TEXT = DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_tables_are_those_of_the_code() -> None:
+    assert rendered(TEXT) == TEXT, "run `python -m tests.policies.doc_tables`"
+
+
+def test_every_hook_is_documented() -> None:
+    assert set(HOOK_TEXTS) == HOOKS
+    assert not [hook for hook in HOOKS if f"| `{hook}(" not in TEXT]
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_every_field_of_a_view_is_documented(view: str) -> None:
+    section = TEXT.split(f"<!-- table: {view} -->")[1].split("<!-- end -->")[0]
+    assert not [name for name in VIEWS[view] if f"| `{name}` |" not in section]
+
+
+def test_every_record_is_documented() -> None:
+    assert not [record for record in RECORDS if f"| `{record}` |" not in TEXT]
+
+
+@pytest.mark.parametrize("name", [*NAMES, *LIBRARIES, "plugin_args"])
+def test_every_built_in_is_documented(name: str) -> None:
+    section = TEXT.split("### What a hook can return")[1]
+    assert f"`{name}`" in section or f"`{name}(" in section
+
+
+def test_every_shipped_policy_is_documented() -> None:
+    assert not [name for name in build_bundle({}, None).policies if f"| `{name}` |" not in TEXT]
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    limits = Limits()
+    assert f"| {limits.steps:,} |" in TEXT
+    assert f"| nested calls | {limits.call_depth} |" in TEXT
+    assert f"| {limits.deadline:g} |" in TEXT
+    assert f"| {limits.address_space >> 20} MiB |" in TEXT
+
+
+def test_the_examples_of_the_document_work() -> None:
+    """The first policy and its tests are run as a reader would run them."""
+    from engine.offline.policy_tests import discover, run_tests
+
+    blocks = [block.split("```")[0] for block in TEXT.split("```python\n")[1:]]
+    policy = next(block for block in blocks if "def filter" in block)
+    test = next(block for block in blocks if "def test_" in block)
+    bundle = build_bundle({"too_warm.star": policy, "too_warm_test.star": test}, None)
+    results = list(run_tests(bundle, discover(bundle)))
+    assert len(results) == 2
+    assert not [result for result in results if not result.passed]
+
+
+@pytest.mark.parametrize("path", sorted(p for p in builtin_files() if "_test" not in p))
+def test_every_shipped_file_opens_with_a_docstring(path: str) -> None:
+    assert ast.get_docstring(ast.parse(builtin_files()[path]))
