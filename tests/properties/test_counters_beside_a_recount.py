@@ -1,0 +1,233 @@
+"""Counters beside a plain recount over all pods, while the cluster changes at random."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from engine.caching.cache import Cache
+from engine.caching.counters import OUTSIDE, Counters
+from engine.model.objects import Namespace, ObjectMeta
+from engine.model.pod import Pod
+from engine.model.selectors import matches_label_selector
+from tests.builders import ZONE, make_node, make_pod
+
+NODES = [f"n{i}" for i in range(5)]
+APPS = ["web", "db"]
+NAMESPACES = ["red", "blue"]
+
+WEB: dict[str, Any] = {"labels": {"app": "web"}, "expressions": []}
+
+
+def _part(**changes: Any) -> dict[str, Any]:
+    part: dict[str, Any] = {
+        "kind": "pods",
+        "topology": ZONE,
+        "terms": [{"selector": WEB, "namespaces": ["red"], "namespace_selector": None}],
+        "among": None,
+        "keys": [],
+        "weight": 1,
+        "terminating": False,
+    }
+    return part | changes
+
+
+PARTS = {
+    "pods of a selector": _part(),
+    "per node": _part(topology=None),
+    "with a key that nodes may lack": _part(keys=["rack"]),
+    "terminating too": _part(terminating=True),
+    "by namespace labels": _part(
+        terms=[
+            {
+                "selector": WEB,
+                "namespaces": [],
+                "namespace_selector": {"labels": {"team": "a"}, "expressions": []},
+            }
+        ]
+    ),
+    "terms of placed pods": {
+        "kind": "terms",
+        "of": "required_anti_affinity",
+        "weight": 1,
+        "keys": [],
+        "among": None,
+        "pod": {"namespace": "red", "labels": {"app": "web"}},
+    },
+    "preferences of placed pods": {
+        "kind": "terms",
+        "of": "preferred_affinity",
+        "weight": -2,
+        "keys": [],
+        "among": None,
+        "pod": {"namespace": "red", "labels": {"app": "web"}},
+    },
+}
+
+_TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE}
+AFFINITIES: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "away from web": {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}
+    },
+    "near web": {
+        "podAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 3, "podAffinityTerm": _TERM}
+            ]
+        }
+    },
+}
+
+
+class CountersBesideARecount(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = Cache()
+        self.counters = Counters()
+        self.pods: dict[str, Pod] = {}
+        self.next_uid = 0
+        self.eligible_from = 0
+        self._set_team("red", "a")
+        self._set_team("blue", "b")
+
+    def _set_team(self, namespace: str, team: str) -> None:
+        meta = ObjectMeta(name=namespace, labels={"team": team})
+        self.cache.objects.put("namespaces", Namespace(meta))
+
+    @rule(name=st.sampled_from(NODES), zone=st.sampled_from(["a", "b", None]), rack=st.booleans())
+    def put_node(self, name: str, zone: str | None, rack: bool) -> None:
+        self.cache.add_node(make_node(name, zone=zone, labels={"rack": "r"} if rack else {}))
+
+    @rule(name=st.sampled_from(NODES))
+    def remove_node(self, name: str) -> None:
+        self.cache.remove_node(name)
+
+    @rule(
+        node=st.sampled_from(NODES),
+        app=st.sampled_from(APPS),
+        namespace=st.sampled_from(NAMESPACES),
+        affinity=st.sampled_from(sorted(AFFINITIES)),
+    )
+    def place(self, node: str, app: str, namespace: str, affinity: str) -> None:
+        uid = f"u{self.next_uid}"
+        self.next_uid += 1
+        pod = make_pod(
+            uid, namespace, uid=uid, node=node, labels={"app": app}, affinity=AFFINITIES[affinity]
+        )
+        self.pods[uid] = pod
+        self.cache.add_pod(pod)
+
+    @rule(data=st.data(), app=st.sampled_from(APPS), terminating=st.booleans())
+    def change_pod(self, data: st.DataObject, app: str, terminating: bool) -> None:
+        if not self.pods:
+            return
+        uid = data.draw(st.sampled_from(sorted(self.pods)))
+        old = self.pods[uid]
+        pod = make_pod(
+            uid,
+            old.namespace,
+            uid=uid,
+            node=old.node_name,
+            labels={"app": app},
+            terminating=terminating,
+        )
+        self.pods[uid] = pod
+        self.cache.update_pod(pod)
+
+    @rule(data=st.data())
+    def remove_pod(self, data: st.DataObject) -> None:
+        if self.pods:
+            uid = data.draw(st.sampled_from(sorted(self.pods)))
+            self.cache.remove_pod(self.pods.pop(uid))
+
+    @rule(namespace=st.sampled_from(NAMESPACES), team=st.sampled_from(["a", "b"]))
+    def relabel_namespace(self, namespace: str, team: str) -> None:
+        self._set_team(namespace, team)
+
+    @rule(first=st.integers(0, 3))
+    def change_what_counts(self, first: int) -> None:
+        self.eligible_from = first
+
+    # --- the recount ---------------------------------------------------------------------------
+
+    def _weight(self, part: dict[str, Any], pod: Pod) -> list[tuple[str | None, int]]:
+        teams = {
+            n: self.cache.objects.get("namespaces", n).metadata.labels["team"] for n in NAMESPACES
+        }
+        if part["kind"] == "pods":
+            (term,) = part["terms"]
+            wanted = term["namespace_selector"]
+            is_there = pod.namespace in term["namespaces"] or (
+                wanted is not None and teams[pod.namespace] == wanted["labels"]["team"]
+            )
+            fits = is_there and pod.labels.get("app") == "web"
+            fits = fits and (part["terminating"] or not pod.is_terminating)
+            return [(part["topology"], part["weight"])] if fits else []
+        affinity = pod.manifest.spec.affinity
+        if affinity is None or pod.namespace != part["pod"]["namespace"]:
+            return []
+        found: list[tuple[str | None, int]] = []
+        if part["of"] == "required_anti_affinity" and affinity.pod_anti_affinity:
+            for term in affinity.pod_anti_affinity.required:
+                assert matches_label_selector(term.label_selector, part["pod"]["labels"])
+                found.append((term.topology_key, part["weight"]))
+        if part["of"] == "preferred_affinity" and affinity.pod_affinity:
+            for wish in affinity.pod_affinity.preferred:
+                found.append((ZONE, part["weight"] * wish.weight))
+        return found
+
+    @invariant()
+    def counters_are_a_recount(self) -> None:
+        snapshot = self.cache.snapshot()
+        self.counters.refresh(snapshot)
+        slots = len(snapshot.infos)
+        present = np.array([info is not None for info in snapshot.infos], np.bool_)
+        masks = {"all": None, "some": np.arange(slots) >= self.eligible_from}
+        for name, part in PARTS.items():
+            for which, mask in masks.items():
+                key = f"{name} {which}".encode()
+                got = self.counters.column(key, [part], present, mask)
+                self._compare(part, mask, got, snapshot)
+
+    def _compare(self, part: dict[str, Any], mask: Any, got: Any, snapshot: Any) -> None:
+        def domain(slot: int, topology: str | None) -> str | None:
+            info = snapshot.infos[slot]
+            return info.name if topology is None else info.node.labels.get(topology)
+
+        sums: Counter[tuple[str | None, str]] = Counter()
+        registered: set[str] = set()
+        for slot, info in enumerate(snapshot.infos):
+            if info is None or (mask is not None and not mask[slot]):
+                continue
+            if any(key not in info.node.labels for key in part["keys"]):
+                continue
+            if part["kind"] == "pods" and domain(slot, part["topology"]) is not None:
+                registered.add(str(domain(slot, part["topology"])))
+            for pod in info.pods.values():
+                for topology, weight in self._weight(part, pod):
+                    if domain(slot, topology) is not None:
+                        sums[topology, str(domain(slot, topology))] += weight
+        for slot, info in enumerate(snapshot.infos):
+            if info is None:
+                continue
+            if part["kind"] == "pods":
+                here = domain(slot, part["topology"])
+                lacks = any(key not in info.node.labels for key in part["keys"])
+                want = OUTSIDE if here is None or lacks else sums[part["topology"], here]
+            else:
+                want = sums[ZONE, str(domain(slot, ZONE))]
+            assert int(got.here[slot]) == want, (part, slot)
+        assert got.total == sum(sums.values())
+        if part["kind"] == "pods":
+            counts = [sums[part["topology"], d] for d in registered]
+            assert got.domains == len(registered)
+            assert got.min == (min(counts) if counts else None)
+            assert got.max == (max(counts) if counts else None)
+
+
+TestCountersBesideARecount = CountersBesideARecount.TestCase
+TestCountersBesideARecount.settings = settings(max_examples=60, stateful_step_count=30)
