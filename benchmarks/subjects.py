@@ -20,6 +20,7 @@ from typing import IO, Final
 
 import yaml
 
+from benchmarks.ceiling import READY
 from benchmarks.machine import source_revision
 from benchmarks.processes import Usage, resident_mib_of, usage_of
 from benchmarks.workloads import Workload
@@ -28,6 +29,7 @@ from tests.controlplane import ControlPlane, binaries
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
+_ROOT: Final = Path(__file__).parents[1]
 
 
 class SubjectError(Exception):
@@ -61,7 +63,8 @@ class Subject(ABC):
         """The command line; *port* is free, for health and metrics."""
 
     @abstractmethod
-    def _ready_url(self, port: int) -> str: ...
+    def _is_ready(self, port: int) -> bool:
+        """True once the program can schedule."""
 
     @property
     def pid(self) -> int:
@@ -87,7 +90,7 @@ class Subject(ABC):
         self._log_path = directory / f"{self.name}.log"
         self._log = self._log_path.open("wb")
         self._process = _spawn(self._command(plane, directory, port), self._log)
-        while not await asyncio.to_thread(_says_ready, self._ready_url(port)):
+        while not await asyncio.to_thread(self._is_ready, port):
             self.check_alive()
             if time.monotonic() - started > START_SECONDS:
                 raise SubjectError(
@@ -167,8 +170,8 @@ class KubeScheduler(Subject):
             "--authentication-skip-lookup",
         ]
 
-    def _ready_url(self, port: int) -> str:
-        return f"https://127.0.0.1:{port}/readyz"
+    def _is_ready(self, port: int) -> bool:
+        return _says_ready(f"https://127.0.0.1:{port}/readyz")
 
 
 class Starsched(Subject):
@@ -221,13 +224,32 @@ class Starsched(Subject):
             command = [sys.executable, "-m", "cProfile", "-o", str(self._profile), *command]
         return command
 
-    def _ready_url(self, port: int) -> str:
-        return f"http://127.0.0.1:{port}/readyz"
+    def _is_ready(self, port: int) -> bool:
+        return _says_ready(f"http://127.0.0.1:{port}/readyz")
 
     @property
     def url(self) -> str:
         """Where it serves health, metrics and the policies in force."""
         return f"http://127.0.0.1:{self._port}"
+
+
+class Ceiling(Subject):
+    """Binds round robin without deciding anything: what the API server allows at most."""
+
+    name = "ceiling"
+
+    def version(self) -> str:
+        return "binds round robin, one event per pod"
+
+    def missing_plugins(self, workload: Workload) -> frozenset[str]:
+        return frozenset()
+
+    def _command(self, plane: ControlPlane, directory: Path, port: int) -> list[str]:
+        where = (plane.url, str(plane.ca_file), plane.token)
+        return [sys.executable, "-m", "benchmarks.ceiling", *where]
+
+    def _is_ready(self, port: int) -> bool:
+        return READY in self.log_tail()
 
 
 def shipped_plugins() -> frozenset[str]:
@@ -246,6 +268,7 @@ def shipped_plugins() -> frozenset[str]:
 SUBJECTS: Final[dict[str, type[Subject]]] = {
     KubeScheduler.name: KubeScheduler,
     Starsched.name: Starsched,
+    Ceiling.name: Ceiling,
 }
 
 
@@ -256,6 +279,7 @@ def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        cwd=_ROOT,
     )
 
 

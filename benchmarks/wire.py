@@ -163,6 +163,7 @@ class Wire:
         self._authorization = f"Bearer {endpoint.token}" if endpoint.token else ""
         self._in_flight = in_flight
         self._connections: list[_Connection] = []
+        self._free: asyncio.Queue[_Connection] = asyncio.Queue()
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Wire":
@@ -172,6 +173,7 @@ class Wire:
                 _Connection, self._host, self._port, ssl=self._tls
             )
             self._connections.append(protocol)
+            self._free.put_nowait(protocol)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls if self._tls is not None else True),
             headers={"Authorization": self._authorization} if self._authorization else {},
@@ -207,7 +209,7 @@ class Wire:
         on_done: Callable[[int], None] | None = None,
         pause: Callable[[int], float] | None = None,
     ) -> None:
-        """Send every request, `in_flight` at a time.
+        """Send every request, `in_flight` at a time. Not to be mixed with `send`.
 
         Args:
             requests: From `encode`.
@@ -236,6 +238,14 @@ class Wire:
         async with asyncio.TaskGroup() as group:
             for connection in self._connections:
                 group.create_task(work(connection))
+
+    async def send(self, request: bytes) -> Answer:
+        """The answer to one request, over the first connection that is free."""
+        connection = await self._free.get()
+        try:
+            return await connection.send(request)
+        finally:
+            self._free.put_nowait(connection)
 
     async def get(self, path: str, *, accept: str = "application/json") -> bytes:
         """The body of a GET. Raises `WireError` if it is refused."""
