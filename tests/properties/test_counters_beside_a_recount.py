@@ -176,8 +176,7 @@ class CountersBesideARecount(RuleBasedStateMachine):
                 assert matches_label_selector(term.label_selector, part["pod"]["labels"])
                 found.append((term.topology_key, part["weight"]))
         if part["of"] == "preferred_affinity" and affinity.pod_affinity:
-            for wish in affinity.pod_affinity.preferred:
-                found.append((ZONE, part["weight"] * wish.weight))
+            found += [(ZONE, part["weight"] * w.weight) for w in affinity.pod_affinity.preferred]
         return found
 
     @invariant()
