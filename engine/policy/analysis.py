@@ -96,6 +96,15 @@ def is_safe_to_parse(text: str) -> bool:
     return True
 
 
+# Functions that a counter names with `among = "..."`: which nodes count. Asked like hooks.
+AMONG_PREFIX: Final = "among_"
+
+
+def is_hook(name: str) -> bool:
+    """True if a top-level function of this name is asked by the runtime."""
+    return name in HOOKS or name.startswith(AMONG_PREFIX)
+
+
 _DEF: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(([^()]*)\)", re.MULTILINE)
 
 
@@ -105,17 +114,23 @@ def hook_signatures(text: str) -> dict[str, HookSignature]:
     found: dict[str, HookSignature] = {}
     if tree is None:
         for match in _DEF.finditer(text):
-            if match[1] in HOOKS:
+            if is_hook(match[1]):
                 names = [p.split("=")[0].split(":")[0].strip() for p in match[2].split(",")]
                 line = text.count("\n", 0, match.start()) + 1
                 found[match[1]] = HookSignature(tuple(n for n in names if n), line, 5)
         return found
     for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name in HOOKS:
+        if isinstance(statement, ast.FunctionDef) and is_hook(statement.name):
             names = [a.arg for a in [*statement.args.posonlyargs, *statement.args.args]]
             place = HookSignature(tuple(names), statement.lineno, statement.col_offset + 5)
             found[statement.name] = place
     return found
+
+
+def docstring(text: str) -> str:
+    """The docstring of a file, or ""."""
+    tree = parse(text)
+    return "" if tree is None else ast.get_docstring(tree) or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,407 @@
+"""Plugin arguments: kube-scheduler's by its own schemas, a policy's by what its file declares.
+
+A file declares arguments once, at top level: `args = plugin_args(threshold = 90)`. In a
+configuration they may be written `threshold_percent` or `thresholdPercent`; nested values are
+given as they are written. Owns declarations, schemas and the checking of values; which policy
+gets which values is `profiles`.
+"""
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from engine.model import objects as api
+from engine.policy.analysis import parse
+from engine.policy.builtin import file_stem
+from engine.policy.config import API_VERSION
+from engine.policy.documents import Field, Object, did_you_mean
+from engine.policy.views import node_affinity_view
+
+# A declared default that is not a literal: its type is only known when the file runs.
+UNKNOWN: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """The `plugin_args(...)` of a file: defaults by name, and where it is."""
+
+    defaults: Mapping[str, Any]
+    line: int = 0
+    column: int = 0
+
+
+def plugin_args_calls(tree: ast.Module) -> list[ast.Call]:
+    """Every call of `plugin_args` in a file, in order."""
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "plugin_args"
+    ]
+
+
+def declaration(text: str) -> Declaration:
+    """What the file *text* declares; nothing if it has no `plugin_args`."""
+    tree = parse(text)
+    calls = [] if tree is None else plugin_args_calls(tree)
+    if tree is None or not calls:
+        return Declaration({})
+    constants = _constants(tree)
+    call = calls[0]
+    defaults = {k.arg: _value(k.value, constants) for k in call.keywords if k.arg is not None}
+    return Declaration(defaults, call.lineno, call.col_offset + 1)
+
+
+def _constants(tree: ast.Module) -> dict[str, ast.expr]:
+    return {
+        statement.targets[0].id: statement.value
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    }
+
+
+def _value(node: ast.expr, constants: Mapping[str, ast.expr], depth: int = 0) -> Any:
+    """The value of an expression made of literals and constants of the file, or UNKNOWN."""
+    if depth > 20:
+        return UNKNOWN
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        constant = constants.get(node.id)
+        return UNKNOWN if constant is None else _value(constant, constants, depth + 1)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _value(node.operand, constants, depth + 1)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return -value if is_number else UNKNOWN
+    if isinstance(node, ast.List | ast.Tuple):
+        items = [_value(item, constants, depth + 1) for item in node.elts]
+        return UNKNOWN if UNKNOWN in items else items
+    if isinstance(node, ast.Dict):
+        keys = [UNKNOWN if k is None else _value(k, constants, depth + 1) for k in node.keys]
+        values = [_value(v, constants, depth + 1) for v in node.values]
+        if UNKNOWN in values or not all(isinstance(key, str) for key in keys):
+            return UNKNOWN
+        return dict(zip(keys, values, strict=True))
+    return UNKNOWN
+
+
+# --- values for a policy -------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of one plugin in one profile.
+
+    Attributes:
+        given: What the configuration says, by name in snake_case: what overrides the defaults.
+        types: Type text of those whose value is a record.
+        shown: The values as the runtime's own parts read them: nested as in the manifest.
+    """
+
+    given: dict[str, Any]
+    types: dict[str, str]
+    shown: dict[str, Any]
+
+
+def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]) -> Arguments:
+    """The arguments of *plugin* as *field* gives them; problems go to its report.
+
+    A field that kube-scheduler knows is held to its schema, any other to the declaration.
+    """
+    found = Arguments({}, {}, {})
+    if field is None:
+        return found
+    members = field.object()
+    schema = KUBERNETES_ARGUMENTS.get(plugin, {})
+    _skip_type_meta(members, plugin)
+    for name in members.names:
+        if name in ("apiVersion", "kind"):
+            continue
+        stem = file_stem(name)
+        given = members.get(name)
+        reader = schema.get(name)
+        if stem not in declared:
+            known = [*declared, *(n for n in schema if file_stem(n) in declared)]
+            hint = did_you_mean(name, known) or did_you_mean(stem, known)
+            if not hint:
+                hint = f"want one of {', '.join(sorted(declared))}" if declared else ""
+            what = "unknown argument" if declared else "unknown argument: the policy takes none"
+            members[name].wrong(what, hint)
+        elif given is None:
+            continue  # null: the default
+        elif reader is not None:
+            shown, value, type_text = reader(given)
+            found.given[stem], found.shown[stem] = value, shown
+            if type_text:
+                found.types[stem] = type_text
+        else:
+            value = given.plain()
+            if _has_type_of(value, declared[stem]):
+                found.given[stem] = found.shown[stem] = value
+            else:
+                given.wrong(f"want {_word(declared[stem])}, got {given.shown()}")
+    return found
+
+
+def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:
+    """The arguments of a plugin without a policy file: kube-scheduler's defaults and *field*."""
+    schema = KUBERNETES_ARGUMENTS.get(plugin, {})
+    values = dict(RUNTIME_DEFAULTS.get(plugin, {}))
+    if field is None:
+        return values
+    members = field.object()
+    _skip_type_meta(members, plugin)
+    for name, reader in schema.items():
+        given = members.get(name)
+        if given is not None:
+            values[file_stem(name)] = reader(given)[0]
+    members.finish()
+    return values
+
+
+def _skip_type_meta(members: Object, plugin: str) -> None:
+    version, kind = members.get("apiVersion"), members.get("kind")
+    if version is not None and version.text() != API_VERSION:
+        version.wrong(f"want `{API_VERSION}`, got {version.shown()}")
+    if kind is not None and kind.text() != f"{plugin}Args":
+        kind.wrong(f"want `{plugin}Args`, got {kind.shown()}")
+
+
+def _has_type_of(value: Any, default: Any) -> bool:
+    if default is None or default is UNKNOWN:
+        return True
+    if isinstance(default, float):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return type(value) is type(default)
+
+
+def _word(default: Any) -> str:
+    words = {bool: "true or false", int: "an int", float: "a number", str: "a string"}
+    return words.get(type(default), "a list" if isinstance(default, list) else "an object")
+
+
+# --- kube-scheduler's schemas ----------------------------------------------------------------
+
+# What a reader gives: the value as the manifest has it, as the policy gets it, and the type text
+# of the latter if it is a record.
+Read = tuple[Any, Any, str]
+Reader = Callable[[Field], Read]
+
+
+def _same(value: Any) -> Read:
+    return value, value, ""
+
+
+def _texts(field: Field) -> Read:
+    return _same(field.texts())
+
+
+def _groups(field: Field) -> Read:
+    for item in field.items():
+        if "/" in item.text():
+            item.wrong("resource group name can't contain '/'")
+    return _same(field.texts())
+
+
+def _integer(low: int, high: int | None = None) -> Reader:
+    return lambda field: _same(field.integer(low, high) or 0)
+
+
+def _boolean(field: Field) -> Read:
+    return _same(bool(field.boolean()))
+
+
+def _duration(field: Field) -> Read:
+    return _same((field.duration() or timedelta(0)).total_seconds())
+
+
+_STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
+_CPU_AND_MEMORY: Final = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+
+
+def _resources(field: Field | None, most: int) -> list[dict[str, Any]]:
+    resources = []
+    for item in [] if field is None else field.items():
+        members = item.object()
+        name = members.text("name")
+        if not name:
+            item.wrong("name: required value")
+        weight = 1
+        if found := members.get("weight"):
+            value = found.integer()
+            # Zero counts as not given, as it does for kube-scheduler.
+            weight = value or 1
+            if value is not None and not 0 <= value <= most:
+                found.wrong(f"resource weight of {name} not in valid range [1-{most}]")
+        members.finish()
+        resources.append({"name": name, "weight": weight})
+    return resources or [dict(resource) for resource in _CPU_AND_MEMORY]
+
+
+def _balanced(field: Field) -> Read:
+    return _same(_resources(field, 1))
+
+
+def _shape(field: Field | None, owner: Field, most_score: int) -> list[dict[str, int]]:
+    points: list[dict[str, int]] = []
+    items = [] if field is None else field.items()
+    if not items:
+        (field or owner).wrong("at least one point must be specified")
+    for item in items:
+        members = item.object()
+        utilization = members.integer("utilization", 0, 0, 100)
+        score = members.integer("score", 0, 0, most_score)
+        members.finish()
+        if points and utilization <= points[-1]["utilization"]:
+            item.wrong("utilization values must be sorted in increasing order")
+        points.append({"utilization": utilization, "score": score})
+    return points
+
+
+def _strategy(field: Field) -> Read:
+    members = field.object()
+    kind = members.choice("type", _STRATEGIES, "LeastAllocated")
+    strategy: dict[str, Any] = {
+        "type": kind,
+        "resources": _resources(members.get("resources"), 100),
+    }
+    ratio = members.get("requestedToCapacityRatio")
+    if ratio is not None:
+        inner = ratio.object()
+        shape = _shape(inner.get("shape"), ratio, 10)
+        inner.finish()
+        strategy["requestedToCapacityRatio"] = {"shape": shape}
+    elif kind == "RequestedToCapacityRatio":
+        field.wrong("requestedToCapacityRatio: required value for this type")
+    members.finish()
+    return _same(strategy)
+
+
+_NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+def _node_requirements(items: list[Field]) -> None:
+    for item in items:
+        members = item.object()
+        if not members.text("key"):
+            item.wrong("key: required value")
+        operator = members.choice("operator", _NODE_OPERATORS, "")
+        values = members.texts("values")
+        if operator in ("In", "NotIn") and not values:
+            item.wrong(f"values: must be specified when operator is `{operator}`")
+        elif operator in ("Exists", "DoesNotExist") and values:
+            item.wrong(f"values: may not be specified when operator is `{operator}`")
+        elif operator in ("Gt", "Lt") and len(values) != 1:
+            item.wrong(f"values: must have a single element when operator is `{operator}`")
+        elif not operator and "operator" not in members.names:
+            item.wrong("operator: required value")
+        members.finish()
+
+
+def _node_terms(field: Field) -> None:
+    members = field.object()
+    _node_requirements(members.items("matchExpressions"))
+    _node_requirements(members.items("matchFields"))
+    members.finish()
+
+
+def _node_affinity(field: Field) -> Read:
+    members = field.object()
+    required = members.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if required is not None:
+        inner = required.object()
+        terms = inner.items("nodeSelectorTerms")
+        if not terms:
+            required.wrong("nodeSelectorTerms: must have at least one node selector term")
+        for term in terms:
+            _node_terms(term)
+        inner.finish()
+    for item in members.items("preferredDuringSchedulingIgnoredDuringExecution"):
+        inner = item.object()
+        inner.integer("weight", 1, 1, 100)
+        preference = inner.get("preference")
+        if preference is None:
+            item.wrong("preference: required value")
+        else:
+            _node_terms(preference)
+        inner.finish()
+    members.finish()
+    before = len(field.report.problems)
+    manifest = field.plain()
+    if before != len(field.report.problems) or not isinstance(manifest, dict):
+        return _same(None)
+    try:
+        view = node_affinity_view(api.from_plain(api.NodeAffinity, manifest))
+    except msgspec.ValidationError:
+        return _same(None)  # reported above: a value of a wrong type
+    return manifest, view, "NodeAffinity?"
+
+
+def _spread_constraints(field: Field) -> Read:
+    for item in field.items():
+        members = item.object()
+        members.integer("maxSkew", 1, 1)
+        if not members.text("topologyKey"):
+            item.wrong("topologyKey: can not be empty")
+        members.choice("whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"), "")
+        if "whenUnsatisfiable" not in members.names:
+            item.wrong("whenUnsatisfiable: required value")
+        if selector := members.get("labelSelector"):
+            selector.wrong("constraint must not define a selector, as they deduced for each pod")
+        members.integer("minDomains", 1, 1)
+        members.choice("nodeAffinityPolicy", ("Honor", "Ignore"), "")
+        members.choice("nodeTaintsPolicy", ("Honor", "Ignore"), "")
+        members.texts("matchLabelKeys")
+        members.finish()
+    return _same(field.plain())
+
+
+def _utilization_shape(field: Field) -> Read:
+    return _same(_shape(field, field, 10))
+
+
+KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
+    "DefaultPreemption": {
+        "minCandidateNodesPercentage": _integer(0, 100),
+        "minCandidateNodesAbsolute": _integer(0),
+    },
+    "InterPodAffinity": {
+        "hardPodAffinityWeight": _integer(0, 100),
+        "ignorePreferredTermsOfExistingPods": _boolean,
+    },
+    "NodeAffinity": {"addedAffinity": _node_affinity},
+    "NodeResourcesFit": {
+        "ignoredResources": _texts,
+        "ignoredResourceGroups": _groups,
+        "scoringStrategy": _strategy,
+    },
+    "NodeResourcesBalancedAllocation": {"resources": _balanced},
+    "PodTopologySpread": {
+        "defaultConstraints": _spread_constraints,
+        "defaultingType": lambda field: _same(field.choice(("System", "List"))),
+    },
+    "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _utilization_shape},
+    "DynamicResources": {"filterTimeout": _duration, "bindingTimeout": _duration},
+}
+
+# Of plugins that are parts of the runtime; those of policies are declared in their files.
+RUNTIME_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "DefaultPreemption": {
+        "min_candidate_nodes_percentage": 10,
+        "min_candidate_nodes_absolute": 100,
+    },
+    "InterPodAffinity": {
+        "hard_pod_affinity_weight": 1,
+        "ignore_preferred_terms_of_existing_pods": False,
+    },
+    "PodTopologySpread": {"default_constraints": [], "defaulting_type": "System"},
+    "VolumeBinding": {"bind_timeout_seconds": 600},
+    "DynamicResources": {"filter_timeout": 10.0, "binding_timeout": 600.0},
+}

@@ -1,0 +1,43 @@
+"""The policies and shared functions that ship with the runtime.
+
+Owns finding them (beside the package, in a checkout as in an installed wheel) and the two ways of
+writing a plugin's name: `NodeResourcesFit`, and `node_resources_fit` for its file.
+"""
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import engine
+
+KUBERNETES: Final = "@kubernetes/"
+TEST_SUFFIX: Final = "_test.star"
+
+_ROOT: Final = Path(engine.__file__).parents[1] / "policies"
+# Shown to people as a start; nothing may load from it.
+_NOT_LOADABLE: Final = frozenset({"examples"})
+
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+@functools.cache
+def builtin_files() -> Mapping[str, str]:
+    """Every shipped file, tests included: `@kubernetes/node_name.star` to its text."""
+    files = {}
+    for path in sorted(_ROOT.glob("*/*.star")):
+        if path.parent.name not in _NOT_LOADABLE:
+            files[f"@{path.parent.name}/{path.name}"] = path.read_text(encoding="utf-8")
+    return MappingProxyType(files)
+
+
+def file_stem(plugin: str) -> str:
+    """The stem of the file of *plugin*: `node_name` for `NodeName`."""
+    return _WORD.sub("_", plugin).lower()
+
+
+def plugin_name(stem: str) -> str:
+    """The plugin that a shipped file's stem means: `NodeName` for `node_name`."""
+    return "".join(part.capitalize() for part in stem.split("_"))

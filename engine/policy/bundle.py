@@ -1,0 +1,217 @@
+"""The policy files in force, checked: an immutable bundle with a revision.
+
+Owns the making of a bundle from texts: the user's files beside the shipped ones, the
+configuration, the profiles. Everything that can be known to be wrong without running Starlark is
+found here, all at once. A bundle says nothing about the policies being good; tests and trials do.
+"""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from engine.framework.profile import Profile
+from engine.policy.analysis import Reads, analyse, docstring, loads_of, parse
+from engine.policy.arguments import declaration
+from engine.policy.builtin import KUBERNETES, TEST_SUFFIX, builtin_files, file_stem, plugin_name
+from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
+from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import Files, Program
+from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, build_profiles
+
+DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy file.
+
+    Attributes:
+        name: How a configuration names it: the plugin (`NodeName`), or the file's stem.
+        module: Its path among the files.
+        hooks: What each hook reads, by hook.
+        defaults: The arguments that it declares. A default that is computed is
+            `arguments.UNKNOWN`.
+        doc: Its docstring.
+        is_builtin: True if it ships with the runtime and the user has not replaced it.
+    """
+
+    name: str
+    module: str
+    hooks: Mapping[str, Reads]
+    defaults: Mapping[str, Any]
+    doc: str
+    is_builtin: bool
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Everything that decides, as one value.
+
+    Attributes:
+        revision: 12 hexadecimal digits that are the same exactly for the same texts.
+        files: Module path to text: the user's files and tests, and the shipped files.
+        policies: By name, the shipped ones first in kube-scheduler's order.
+        profiles: One per `schedulerName`.
+        program: What an evaluator runs.
+        runtime: Limits and failure policy.
+        tests: The user's test files.
+        warnings: What was noticed and is no error.
+    """
+
+    revision: str
+    files: Files
+    policies: Mapping[str, Policy]
+    profiles: tuple[Profile, ...]
+    program: Program
+    runtime: PolicyRuntime
+    tests: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+
+def build_bundle(
+    user_files: Mapping[str, str], config: KubeSchedulerConfiguration | None = None
+) -> Bundle:
+    """The bundle of *user_files*: `*.star`, `*_test.star` and YAML documents by file name.
+
+    *config* is a configuration from elsewhere (the command line), used if the files hold none.
+    Raises `PolicyErrors` with everything that is wrong.
+    """
+    problems = check_sizes(user_files)
+    if problems:
+        raise PolicyErrors(problems)
+    # 1. What the texts say, each file by itself and with what it loads.
+    documents = decode_documents(
+        {f: t for f, t in user_files.items() if f.endswith(DOCUMENT_SUFFIXES)}
+    )
+    problems += documents.problems
+    problems += _unknown_files(user_files)
+    problems += check_files(user_files)
+    configuration = documents.configuration
+    if configuration is not None and config is not None:
+        message = "a configuration is given on the command line too: want one of them"
+        problems.append(Problem(configuration.file, 1, 1, message))
+    configuration = configuration or config
+    # 2. What they say together: policies by name, and the profiles that enable them.
+    files = _files(user_files)
+    policies = _policies(files, user_files)
+    resolved = build_profiles(configuration, policies)
+    problems += resolved.problems
+    problems += [_unloaded(policy) for policy in _idle(files, policies)]
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        raise PolicyErrors(errors)
+    runtime = documents.runtime
+    return Bundle(
+        revision=_revision(files, user_files, config),
+        files=MappingProxyType(files),
+        policies=MappingProxyType(policies),
+        profiles=tuple(resolved.profiles),
+        program=Program(MappingProxyType(files), tuple(resolved.instances), runtime.limits),
+        runtime=runtime,
+        tests=tuple(sorted(f for f in user_files if f.endswith(TEST_SUFFIX))),
+        warnings=tuple(sorted(p for p in set(problems) if p.severity != "error")),
+    )
+
+
+def _files(user_files: Mapping[str, str]) -> dict[str, str]:
+    files = {f: t for f, t in builtin_files().items() if not f.endswith(TEST_SUFFIX)}
+    files |= {f: t for f, t in sorted(user_files.items()) if f.endswith(STARLARK_SUFFIX)}
+    return files
+
+
+def _unknown_files(user_files: Mapping[str, str]) -> list[Problem]:
+    want = f"want `*{STARLARK_SUFFIX}` or one of {', '.join(f'`*{s}`' for s in DOCUMENT_SUFFIXES)}"
+    return [
+        Problem(file, 0, 0, f"not a policy file: {want}", severity="warning")
+        for file in user_files
+        if not file.endswith((STARLARK_SUFFIX, *DOCUMENT_SUFFIXES))
+    ]
+
+
+# --- policies --------------------------------------------------------------------------------
+
+
+def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
+    """Every policy by name; a user's file takes the place of the shipped one of its name."""
+    by_stem = {file_stem(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
+    found: dict[str, Policy] = {}
+    for module in files:
+        if module.startswith(KUBERNETES):
+            stem = module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX)
+            name = by_stem.get(stem) or plugin_name(stem)
+            found[name] = _builtin_policy(name, module)
+    for module in sorted(user_files):
+        if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
+            continue
+        stem = module.removesuffix(STARLARK_SUFFIX)
+        name = by_stem.get(stem, stem)
+        found[name] = _policy(name, module, files, is_builtin=False)
+    order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
+    ordered = sorted(found, key=lambda name: (order.get(name, len(order)), name))
+    return {name: found[name] for name in ordered}
+
+
+@functools.cache
+def _builtin_policy(name: str, module: str) -> Policy:
+    # Shipped files load shipped files only, so nothing that a user writes can change this.
+    return _policy(name, module, builtin_files(), is_builtin=True)
+
+
+def _policy(name: str, module: str, files: Files, *, is_builtin: bool) -> Policy:
+    text = files[module]
+    return Policy(
+        name=name,
+        module=module,
+        hooks=MappingProxyType(analyse(files, module)),
+        defaults=MappingProxyType(dict(declaration(text).defaults)),
+        doc=docstring(text),
+        is_builtin=is_builtin,
+    )
+
+
+def _idle(files: Files, policies: Mapping[str, Policy]) -> list[Policy]:
+    """Files of the user without hooks that no other file loads."""
+    loaded = {
+        load.module
+        for file, text in files.items()
+        if not file.startswith("@") and (tree := parse(text)) is not None
+        for load in loads_of(tree)
+    }
+    return [
+        policy
+        for policy in policies.values()
+        if not policy.is_builtin and not policy.hooks and policy.module not in loaded
+    ]
+
+
+def _unloaded(policy: Policy) -> Problem:
+    return Problem(
+        policy.module,
+        0,
+        0,
+        "defines no hook, and no file loads it",
+        "hooks are top-level functions such as `def filter(pod, node)`",
+        severity="warning",
+    )
+
+
+# --- revision --------------------------------------------------------------------------------
+
+
+def _revision(
+    files: Files, user_files: Mapping[str, str], config: KubeSchedulerConfiguration | None
+) -> str:
+    sha = hashlib.sha256()
+    texts = {**files, **{f"user:{file}": text for file, text in user_files.items()}}
+    if config is not None:
+        texts["config:"] = config.text
+    for name in sorted(texts):
+        for part in (name, texts[name]):
+            raw = part.encode(errors="surrogatepass")
+            sha.update(len(raw).to_bytes(8, "big"))
+            sha.update(raw)
+    return sha.hexdigest()[:12]

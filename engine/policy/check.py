@@ -1,0 +1,487 @@
+"""What is wrong with policy files, found without running them: all of it, each with its place.
+
+Owns the rules of the language that the interpreter does not enforce, or enforces only when the
+line is reached: names, hooks and their parameters, loads, recursion, changed parameters, fields.
+Configuration is `config`'s, argument values are `arguments`'.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import starlark
+
+from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
+from engine.policy.analysis import (
+    AMONG_PREFIX,
+    Note,
+    examine,
+    is_hook,
+    is_safe_to_parse,
+    loads_of,
+    parse,
+)
+from engine.policy.arguments import plugin_args_calls
+from engine.policy.builtin import TEST_SUFFIX, builtin_files
+from engine.policy.documents import did_you_mean
+from engine.policy.errors import Problem
+from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox.modules import DIALECT, load_refusal
+from engine.policy.sandbox.protocol import MIB, Files
+from engine.policy.views import RECORDS, VIEWS
+
+# One bundle's size; a ConfigMap cannot hold more.
+MAX_BYTES: Final = MIB
+MAX_FILES: Final = 500
+
+STARLARK_SUFFIX: Final = ".star"
+_TESTING: Final = "@std/testing.star"
+
+# What Starlark itself defines in a policy file.
+_UNIVERSE: Final = frozenset(
+    {"None", "True", "False", "abs", "all", "any", "bool", "chr", "dict", "dir", "enumerate"}
+    | {"eval_type", "fail", "float", "getattr", "hasattr", "hash", "int", "isinstance", "len"}
+    | {"list", "max", "min", "ord", "range", "repr", "reversed", "sorted", "str", "tuple"}
+    | {"type", "zip"}
+)
+KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) | {"plugin_args"}
+
+_AMONG_PARAMETERS: Final = (("pod", "node", "state", "cluster"), 1)
+
+
+def check_files(files: Mapping[str, str]) -> list[Problem]:
+    """Every problem of the user's *files* (`*.star`; others are not looked at), in their order."""
+    problems = check_sizes(files)
+    if problems:
+        return problems
+    starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
+    everything = {**builtin_files(), **starlark_files}
+    for file in sorted(starlark_files):
+        problems += _check_file(everything, file)
+    problems += _load_circles(starlark_files)
+    return sorted(set(problems))
+
+
+def check_sizes(files: Mapping[str, str]) -> list[Problem]:
+    """The problem of a bundle that is too large to be looked at, if it is."""
+    if len(files) > MAX_FILES:
+        return [Problem("", 0, 0, f"want at most {MAX_FILES} files, got {len(files):,}")]
+    sizes = {file: len(text.encode(errors="surrogatepass")) for file, text in files.items()}
+    total = sum(sizes.values())
+    if total > MAX_BYTES:
+        largest = max(sizes, key=lambda file: sizes[file])
+        message = f"want at most {MAX_BYTES:,} bytes of policies, got {total:,}"
+        return [Problem("", 0, 0, message, f"the largest file is `{largest}`: {sizes[largest]:,}")]
+    return []
+
+
+def _check_file(files: Files, file: str) -> list[Problem]:
+    text = files[file]
+    found = _syntax(file, text)
+    if found:
+        return found
+    tree = parse(text)
+    if tree is None:
+        return []  # Starlark that Python does not know; the sandbox has the last word
+    checker = _Checker(files, file, tree)
+    return checker.run()
+
+
+def _syntax(file: str, text: str) -> list[Problem]:
+    if not is_safe_to_parse(text):
+        line, message = 0, "nested too deep, or lines too long, to be parsed safely"
+        try:
+            ast.parse(text)
+        except SyntaxError as error:
+            line, message = error.lineno or 0, str(error.msg)
+        except (ValueError, RecursionError, MemoryError):
+            pass
+        return [Problem(file, line, 0, message)]
+    try:
+        starlark.parse(file, text, DIALECT)
+    except starlark.StarlarkError as error:
+        found = messages.read(error, file)
+        return [Problem(found.file, found.line, found.column, found.message)]
+    return []
+
+
+class _Checker:
+    """The checks of one file that parses."""
+
+    def __init__(self, files: Files, file: str, tree: ast.Module) -> None:
+        self._files = files
+        self._file = file
+        self._tree = tree
+        self._is_test = file.endswith(TEST_SUFFIX)
+        self._problems: list[Problem] = []
+        self._lines = files[file].split("\n")
+
+    def run(self) -> list[Problem]:
+        """All problems of the file."""
+        self._top_level_names()
+        self._loads()
+        if not self._is_test:
+            self._hooks()
+            self._misspelt_hooks()
+            self._arguments()
+        self._names()
+        self._recursion()
+        if not self._is_test:
+            self._notes()
+        return self._problems
+
+    def _add(self, node: ast.AST | None, message: str, hint: str = "") -> None:
+        line = getattr(node, "lineno", 0)
+        column = self._column(line, getattr(node, "col_offset", -1))
+        self._problems.append(Problem(self._file, line, column, message, hint))
+
+    def _column(self, line: int, offset: int) -> int:
+        """The column, in characters from 1, of a byte offset from 0."""
+        if not 1 <= line <= len(self._lines) or offset < 0:
+            return 0
+        return len(self._lines[line - 1].encode()[:offset].decode(errors="replace")) + 1
+
+    # --- names of the top level --------------------------------------------------------------
+
+    def _defined(self) -> Iterator[tuple[str, ast.AST]]:
+        for load in loads_of(self._tree):
+            yield load.local, load.node
+        for statement in self._tree.body:
+            if isinstance(statement, ast.FunctionDef):
+                yield statement.name, statement
+            elif isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = (
+                    statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                )
+                for target in targets:
+                    for part in ast.walk(target):
+                        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                            yield part.id, part
+
+    def _top_level_names(self) -> None:
+        first: dict[str, int] = {}
+        for name, node in sorted(self._defined(), key=lambda pair: getattr(pair[1], "lineno", 0)):
+            line = getattr(node, "lineno", 0)
+            if name in first:
+                self._add(
+                    node,
+                    f"`{name}` is defined twice, at line {first[name]} before",
+                    "the interpreter would keep the last one in silence",
+                )
+            first.setdefault(name, line)
+            if isinstance(node, ast.FunctionDef) or not is_hook(name) or self._is_test:
+                continue
+            if name in HOOKS:
+                self._add(
+                    node,
+                    f"`{name}` is the name of a hook, want a function: `{_shape(name)}`",
+                    f'load it under another name: `load("...", my_{name} = "{name}")`'
+                    if isinstance(node, ast.Constant)
+                    else "",
+                )
+
+    # --- loads -----------------------------------------------------------------------------
+
+    def _loads(self) -> None:
+        for load in loads_of(self._tree):
+            refusal = load_refusal(self._files, self._file, load.module)
+            if refusal is not None:
+                near = [
+                    file
+                    for file in self._files
+                    if not file.endswith(TEST_SUFFIX) and file != self._file
+                ]
+                self._add(load.call.args[0], refusal, did_you_mean(load.module, near))
+                continue
+            if load.module == _TESTING and not self._is_test:
+                hint = f"tests are in files that end in `{TEST_SUFFIX}`"
+                self._add(load.call.args[0], f"only tests can load `{_TESTING}`", hint)
+                continue
+            if load.name.startswith("_"):
+                self._add(load.node, f"`{load.name}` is private to `{load.module}`")
+                continue
+            exported = _exports(self._files[load.module])
+            if exported is not None and load.name not in exported:
+                self._add(
+                    load.node,
+                    f"`{load.module}` has no `{load.name}` to load",
+                    did_you_mean(load.name, exported),
+                )
+
+    # --- hooks -----------------------------------------------------------------------------
+
+    def _functions(self) -> Iterator[ast.FunctionDef]:
+        for statement in self._tree.body:
+            if isinstance(statement, ast.FunctionDef):
+                yield statement
+
+    def _hooks(self) -> None:
+        for function in self._functions():
+            if not is_hook(function.name):
+                continue
+            is_among = function.name.startswith(AMONG_PREFIX)
+            known, required = _AMONG_PARAMETERS if is_among else HOOK_PARAMETERS[function.name]
+            arguments = function.args
+            for rest in (arguments.vararg, arguments.kwarg):
+                if rest is not None:
+                    self._add(rest, f"{function.name}() cannot take `*` or `**` parameters")
+            for parameter in arguments.kwonlyargs:
+                self._add(parameter, f"{function.name}() cannot take keyword-only parameters")
+            for default in arguments.defaults:
+                self._add(default, f"parameters of {function.name}() cannot have defaults")
+            named = [*arguments.posonlyargs, *arguments.args]
+            for parameter in named:
+                if parameter.arg not in known:
+                    hint = did_you_mean(parameter.arg, known)
+                    self._add(
+                        parameter,
+                        f"{function.name}() has no parameter `{parameter.arg}`, "
+                        f"want {_listed(known)}",
+                        hint,
+                    )
+            missing = [name for name in known[:required] if name not in {a.arg for a in named}]
+            if missing and not is_among:
+                self._add(
+                    function,
+                    f"{function.name}() lacks the parameter {_listed(missing)}, "
+                    f"want `{_shape(function.name)}`",
+                )
+
+    def _misspelt_hooks(self) -> None:
+        """A function that nobody calls and whose name is nearly a hook's is probably one."""
+        own = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
+        for function in self._functions():
+            name = function.name
+            if is_hook(name) or name.startswith("_") or name in own:
+                continue
+            hint = did_you_mean(name, list(HOOKS))
+            if hint and not self._is_loaded(name):
+                self._add(function, f"`{name}` is no hook, and nothing calls it", hint)
+
+    def _is_loaded(self, name: str) -> bool:
+        return any(
+            load.module == self._file and load.name == name
+            for file, text in self._files.items()
+            if not file.startswith("@") and (tree := parse(text)) is not None
+            for load in loads_of(tree)
+        )
+
+    # --- arguments ---------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        calls = plugin_args_calls(self._tree)
+        top_level = {
+            id(statement.value)
+            for statement in self._tree.body
+            if isinstance(statement, ast.Assign)
+        }
+        for index, call in enumerate(calls):
+            if id(call) not in top_level:
+                message = "plugin_args() must be assigned at top level: `args = plugin_args(...)`"
+                self._add(call, message)
+            elif index:
+                self._add(call, "plugin_args() may be called once: it declares all arguments")
+            if call.args or any(keyword.arg is None for keyword in call.keywords):
+                self._add(call, "plugin_args() takes `name = default` pairs only")
+            for keyword in call.keywords:
+                if keyword.arg and keyword.arg != keyword.arg.lower():
+                    hint = "a configuration may still write it in camelCase"
+                    self._add(keyword, f"argument `{keyword.arg}`: want a name in snake_case", hint)
+
+    # --- names in use ------------------------------------------------------------------------
+
+    def _names(self) -> None:
+        known = KNOWN_NAMES | {name for name, _ in self._defined()} | {"load"}
+        for name, node in _free_names(self._tree):
+            if name in known:
+                continue
+            if name == "print":
+                hint = "in a test, a failing assertion shows both sides; or use fail()"
+                self._add(node, "policies cannot print", hint)
+            else:
+                self._add(node, f"no `{name}` is defined", did_you_mean(name, sorted(known)))
+
+    def _recursion(self) -> None:
+        """Functions that call themselves, directly or through each other."""
+        functions = {function.name: function for function in self._functions()}
+        calls = {
+            name: {n for n, _ in _free_names(function) if n in functions}
+            for name, function in functions.items()
+        }
+        reported: set[str] = set()
+        for name, function in functions.items():
+            path = _way_back(name, calls)
+            if path is None or reported & set(path):
+                continue
+            reported |= set(path)
+            how = (
+                "calls itself" if len(path) == 1 else f"calls itself by way of {_listed(path[1:])}"
+            )
+            self._add(function, f"{name}() {how}", "write a loop: recursion is not allowed")
+        inner = [
+            node
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.FunctionDef) and functions.get(node.name) is not node
+        ]
+        for function in inner:
+            if function.name in {name for name, _ in _free_names(function)}:
+                hint = "write a loop: recursion is not allowed"
+                self._add(function, f"{function.name}() calls itself", hint)
+
+    # --- fields and changes ------------------------------------------------------------------
+
+    def _notes(self) -> None:
+        for note in examine(self._files, self._file).notes:
+            # What is wrong in a loaded file of the user is found when that file is checked too,
+            # if it has hooks of its own; if it has none, this is where it shows.
+            if not note.module.startswith("@"):
+                self._problems.append(self._problem_of(note))
+
+    def _problem_of(self, note: Note) -> Problem:
+        lines = self._files[note.module].split("\n")
+        column = note.column
+        if 1 <= note.line <= len(lines):
+            before = lines[note.line - 1].encode()[: note.column - 1]
+            column = len(before.decode(errors="replace")) + 1
+        if note.kind == "field":
+            fields = VIEWS[note.owner] if note.owner in VIEWS else RECORDS[note.owner]
+            message = f"`{note.owner}` has no field `{note.name}`"
+            return Problem(
+                note.module, note.line, column, message, did_you_mean(note.name, list(fields))
+            )
+        message = f"{note.owner} is changed: what a hook is given cannot be changed"
+        hint = "copy it first: `dict(...)` or `list(...)`"
+        return Problem(note.module, note.line, column, message, hint)
+
+
+def _exports(text: str) -> set[str] | None:
+    """The names that a file defines and others may load; None if it cannot be told."""
+    tree = parse(text)
+    if tree is None:
+        return None
+    names: set[str] = set()
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            names.add(statement.name)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    names.add(node.id)
+    return {name for name in names if not name.startswith("_")}
+
+
+def _free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:
+    """Names that are used under *root* and not bound by a function or comprehension there."""
+    stack: list[tuple[ast.AST, frozenset[str]]] = [(root, frozenset())]
+    while stack:
+        node, bound = stack.pop()
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load) and node.id not in bound:
+                yield node.id, node
+            continue
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            # Defaults and annotations belong to the outside.
+            outside: list[ast.AST] = [*node.args.defaults]
+            outside += [default for default in node.args.kw_defaults if default is not None]
+            outside += _annotations(node)
+            stack.extend((part, bound) for part in outside)
+            body: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
+            inner = bound | set(_bound_in(node))
+            stack.extend((part, inner) for part in body)
+            continue
+        if isinstance(node, ast.ListComp | ast.DictComp):
+            inner = bound | {
+                part.id
+                for generator in node.generators
+                for part in ast.walk(generator.target)
+                if isinstance(part, ast.Name)
+            }
+            stack.append((node.generators[0].iter, bound))
+            for index, generator in enumerate(node.generators):
+                if index:
+                    stack.append((generator.iter, inner))
+                stack.extend((condition, inner) for condition in generator.ifs)
+            results = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
+            stack.extend((result, inner) for result in results)
+            continue
+        stack.extend((child, bound) for child in ast.iter_child_nodes(node))
+
+
+def _annotations(node: ast.FunctionDef | ast.Lambda) -> list[ast.AST]:
+    arguments = node.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    every += [rest for rest in (arguments.vararg, arguments.kwarg) if rest is not None]
+    found: list[ast.AST] = [a.annotation for a in every if a.annotation is not None]
+    if isinstance(node, ast.FunctionDef) and node.returns is not None:
+        found.append(node.returns)
+    return found
+
+
+def _bound_in(function: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
+    arguments = function.args
+    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+        yield argument.arg
+    for rest in (arguments.vararg, arguments.kwarg):
+        if rest is not None:
+            yield rest.arg
+    if isinstance(function, ast.Lambda):
+        return
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.DictComp):
+            stack.extend(ast.iter_child_nodes(node))
+
+
+def _way_back(start: str, calls: Mapping[str, set[str]]) -> list[str] | None:
+    """A shortest way of calls from *start* to itself, without the end; None if there is none."""
+    ways: list[list[str]] = [[start]]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop(0)
+        for name in sorted(calls[way[-1]]):
+            if name == start:
+                return way
+            if name not in seen:
+                seen.add(name)
+                ways.append([*way, name])
+    return None
+
+
+def _load_circles(files: Mapping[str, str]) -> list[Problem]:
+    """Files that load each other in a circle: one problem per circle, at its first file."""
+    edges: dict[str, set[str]] = {}
+    places: dict[tuple[str, str], ast.expr] = {}
+    for file, text in files.items():
+        tree = parse(text)
+        edges[file] = set()
+        for load in [] if tree is None else loads_of(tree):
+            if load.module in files:
+                edges[file].add(load.module)
+                places.setdefault((file, load.module), load.call.args[0])
+    problems = []
+    reported: set[str] = set()
+    for file in sorted(edges):
+        way = _way_back(file, edges)
+        if way is None or reported & set(way):
+            continue
+        reported |= set(way)
+        node = places[file, (way[1] if len(way) > 1 else file)]
+        circle = " -> ".join([*way, file])
+        message = f"files load each other in a circle: {circle}"
+        problems.append(Problem(file, node.lineno, node.col_offset + 1, message))
+    return problems
+
+
+def _shape(hook: str) -> str:
+    known, required = HOOK_PARAMETERS[hook]
+    return f"def {hook}({', '.join(known[:required])})"
+
+
+def _listed(names: Iterable[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

@@ -1,0 +1,497 @@
+"""The configuration documents: KubeSchedulerConfiguration, and PolicyRuntime for what it lacks.
+
+Owns their fields, defaults and validation rules, which for KubeSchedulerConfiguration are
+kube-scheduler's: a file that works there works here. Reading is strict and all problems come at
+once. What a profile means (which policy runs where) is `profiles`; plugin arguments `arguments`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from engine.framework.extension_points import PLUGIN_SETS
+from engine.policy.documents import Field, Object, did_you_mean, read_documents
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox.protocol import MIB, Limits
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+RUNTIME_API_VERSION: Final = "starsched.dev/v1"
+RUNTIME_KIND: Final = "PolicyRuntime"
+
+DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
+
+MULTI_POINT: Final = "multiPoint"
+# Fields of `plugins` that are accepted but have no hooks here.
+_OTHER_SETS: Final = ("placementGenerate", "placementScore")
+
+REMOVED_PLUGINS: Final = frozenset(
+    {"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"}
+    | {"NodeLabel", "NodePreferAvoidPods", "NodeResourcesLeastAllocated", "SelectorSpread"}
+    | {"NodeResourcesMostAllocated", "RequestedToCapacityRatio", "ServiceAffinity"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRef:
+    """One entry of a plugin set's `enabled`. Weight 0 means that none is given."""
+
+    name: str
+    weight: int
+    place: Field
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """The plugins that a profile switches on and off at one extension point."""
+
+    enabled: tuple[PluginRef, ...] = ()
+    disabled: tuple[PluginRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileConfig:
+    """One entry of `profiles`, decoded and not yet merged with the defaults."""
+
+    scheduler_name: str
+    place: Field | None = None
+    percentage_of_nodes_to_score: int | None = None
+    plugins: Mapping[str, PluginSet] = field(default_factory=dict)
+    plugin_config: Mapping[str, Field] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElection:
+    """How replicas agree on which one schedules."""
+
+    leader_elect: bool = True
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+    resource_lock: str = "leases"
+    resource_name: str = "kube-scheduler"
+    resource_namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """How the API server is talked to. `qps` and `burst` bound the requests per second."""
+
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = "application/vnd.kubernetes.protobuf"
+    qps: float = 50.0
+    burst: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSchedulerConfiguration:
+    """A decoded configuration. `file` and `text` are where it was read."""
+
+    file: str = ""
+    text: str = ""
+    parallelism: int = 16
+    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    client_connection: ClientConnection = field(default_factory=ClientConnection)
+    enable_profiling: bool = True
+    enable_contention_profiling: bool = True
+    percentage_of_nodes_to_score: int = 0
+    pod_initial_backoff_seconds: int = 1
+    pod_max_backoff_seconds: int = 10
+    delay_cache_until_active: bool = False
+    profiles: tuple[ProfileConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """When a new revision is given up for the last one, by itself.
+
+    Attributes:
+        error_rate: Share of decisions in the window that failed, above which it is given up.
+        latency: 99th percentile of a decision, above which it is given up; None: not watched.
+        window: How long a new revision is watched.
+        min_decisions: Fewer decisions than this say nothing.
+    """
+
+    error_rate: float = 0.1
+    latency: timedelta | None = None
+    window: timedelta = timedelta(minutes=5)
+    min_decisions: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRuntime:
+    """What kube-scheduler has no words for.
+
+    `score_failure_policy` says what happens when a policy fails to score: `Fail` costs the pod
+    its attempt, `Ignore` goes on without the policy. A failing filter always costs the attempt.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    score_failure_policy: str = "Fail"
+    fallback: Fallback = field(default_factory=Fallback)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """What the YAML files of a bundle say."""
+
+    configuration: KubeSchedulerConfiguration | None
+    runtime: PolicyRuntime
+    problems: tuple[Problem, ...]
+
+
+def decode_configuration(text: str, file: str = "") -> KubeSchedulerConfiguration:
+    """The KubeSchedulerConfiguration in *text*. Raises `PolicyErrors` with all that is wrong."""
+    documents = decode_documents({file: text})
+    problems = [p for p in documents.problems if p.severity == "error"]
+    if documents.configuration is None and not problems:
+        problems = [Problem(file, 0, 0, f"want a `{KIND}`, found none")]
+    if problems or documents.configuration is None:
+        raise PolicyErrors(problems)
+    return documents.configuration
+
+
+def decode_documents(files: Mapping[str, str]) -> Documents:
+    """Read every YAML file of *files*; at most one document of each kind may be there."""
+    problems: list[Problem] = []
+    configurations: list[tuple[Field, KubeSchedulerConfiguration]] = []
+    runtimes: list[tuple[Field, PolicyRuntime]] = []
+    for file in sorted(files):
+        documents, found = read_documents(file, files[file])
+        problems.extend(p for p in found if not documents)
+        for document in documents:
+            members = document.object()
+            version, kind = members.text("apiVersion"), members.text("kind")
+            if kind == KIND:
+                _expect_version(members, version, API_VERSION)
+                configurations.append((document, _configuration(members, file, files[file])))
+            elif kind == RUNTIME_KIND:
+                _expect_version(members, version, RUNTIME_API_VERSION)
+                runtimes.append((document, _runtime(members)))
+            else:
+                hint = did_you_mean(kind, [KIND, RUNTIME_KIND])
+                path = "kind" if kind else ""
+                given = f'"{kind}"' if kind else "none"
+                where = members["kind"].node if kind else document.node
+                document.report.add(
+                    where, path, f"want kind `{KIND}` or `{RUNTIME_KIND}`, got {given}", hint
+                )
+        if documents:
+            problems.extend(documents[0].report.problems)
+    for several in (configurations, runtimes):
+        for document, _ in several[1:]:
+            first = several[0][0]
+            place = f"{first.report.file}:{first.node.start_mark.line + 1}"
+            line = document.node.start_mark.line + 1
+            message = f"a second document of this kind; the first is {place}"
+            problems.append(Problem(document.report.file, line, 1, message))
+    return Documents(
+        configurations[0][1] if configurations else None,
+        runtimes[0][1] if runtimes else PolicyRuntime(),
+        tuple(problems),
+    )
+
+
+def _expect_version(members: Object, version: str, want: str) -> None:
+    if version != want:
+        found = members.get("apiVersion") or members.owner
+        message = f'want apiVersion `{want}`, got "{version}"'
+        found.wrong(message)
+
+
+# --- KubeSchedulerConfiguration --------------------------------------------------------------
+
+
+def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfiguration:
+    parallelism = members.integer("parallelism", 16)
+    if parallelism <= 0:
+        members["parallelism"].wrong("should be an integer value greater than zero")
+    percentage = members.integer("percentageOfNodesToScore", 0)
+    if not 0 <= percentage <= 100:
+        members["percentageOfNodesToScore"].wrong("not in valid range [0-100]")
+    initial = members.integer("podInitialBackoffSeconds", 1)
+    if initial <= 0:
+        members["podInitialBackoffSeconds"].wrong("must be greater than 0")
+    longest = members.integer("podMaxBackoffSeconds", max(10, initial))
+    if longest < initial:
+        members["podMaxBackoffSeconds"].wrong(
+            "must be greater than or equal to PodInitialBackoffSeconds"
+        )
+    configuration = KubeSchedulerConfiguration(
+        file=file,
+        text=text,
+        parallelism=parallelism,
+        leader_election=_leader_election(members.object("leaderElection")),
+        client_connection=_client_connection(members.object("clientConnection")),
+        enable_profiling=members.boolean("enableProfiling", True),
+        enable_contention_profiling=members.boolean("enableContentionProfiling", True),
+        percentage_of_nodes_to_score=percentage,
+        pod_initial_backoff_seconds=initial,
+        pod_max_backoff_seconds=longest,
+        delay_cache_until_active=members.boolean("delayCacheUntilActive", False),
+        profiles=_profiles(members.items("profiles")),
+    )
+    for extender in members.items("extenders"):
+        _extender(extender)
+    members.finish()
+    return configuration
+
+
+def _leader_election(members: Object) -> LeaderElection:
+    default = LeaderElection()
+    found = LeaderElection(
+        leader_elect=members.boolean("leaderElect", default.leader_elect),
+        lease_duration=members.duration("leaseDuration", default.lease_duration),
+        renew_deadline=members.duration("renewDeadline", default.renew_deadline),
+        retry_period=members.duration("retryPeriod", default.retry_period),
+        resource_lock=members.text("resourceLock", default.resource_lock),
+        resource_name=members.text("resourceName", default.resource_name),
+        resource_namespace=members.text("resourceNamespace", default.resource_namespace),
+    )
+    owner = members.owner
+    if found.leader_elect:
+        for name, value in (
+            ("leaseDuration", found.lease_duration),
+            ("renewDeadline", found.renew_deadline),
+            ("retryPeriod", found.retry_period),
+        ):
+            if value <= timedelta(0):
+                (members.get(name) or owner).wrong("must be greater than zero")
+        if found.lease_duration <= found.renew_deadline:
+            (members.get("leaseDuration") or owner).wrong(
+                "LeaseDuration must be greater than RenewDeadline"
+            )
+        if found.renew_deadline <= found.retry_period:
+            (members.get("renewDeadline") or owner).wrong(
+                "RenewDeadline must be greater than RetryPeriod"
+            )
+        if found.resource_lock != "leases":
+            members["resourceLock"].wrong('resourceLock value must be "leases"')
+        for name, text in (
+            ("resourceName", found.resource_name),
+            ("resourceNamespace", found.resource_namespace),
+        ):
+            if not text:
+                (members.get(name) or owner).wrong(f"{name} is required")
+    members.finish()
+    return found
+
+
+def _client_connection(members: Object) -> ClientConnection:
+    default = ClientConnection()
+    found = ClientConnection(
+        kubeconfig=members.text("kubeconfig"),
+        accept_content_types=members.text("acceptContentTypes"),
+        content_type=members.text("contentType", default.content_type),
+        qps=members.number("qps", default.qps),
+        burst=members.integer("burst", default.burst),
+    )
+    if found.burst < 0:
+        members["burst"].wrong("must be non-negative")
+    members.finish()
+    return found
+
+
+def _profiles(entries: list[Field]) -> tuple[ProfileConfig, ...]:
+    profiles: list[ProfileConfig] = []
+    seen: dict[str, str] = {}
+    for entry in entries:
+        members = entry.object()
+        name_field = members.get("schedulerName")
+        name = name_field.text() if name_field is not None else ""
+        if not name and len(entries) == 1 and name_field is None:
+            name = DEFAULT_SCHEDULER_NAME
+        elif not name:
+            entry.wrong("schedulerName: required value")
+        if name and name in seen and name_field is not None:
+            name_field.wrong(f'duplicate value "{name}", given before at {seen[name]}')
+        seen.setdefault(name, f"{entry.path}.schedulerName")
+        percentage = None
+        if found := members.get("percentageOfNodesToScore"):
+            percentage = found.integer()
+            if percentage is not None and not 0 <= percentage <= 100:
+                found.wrong("not in valid range [0-100]")
+        profiles.append(
+            ProfileConfig(
+                scheduler_name=name,
+                place=entry,
+                percentage_of_nodes_to_score=percentage,
+                plugins=_plugins(members.object("plugins")),
+                plugin_config=_plugin_config(members.items("pluginConfig")),
+            )
+        )
+        members.finish()
+    return tuple(profiles)
+
+
+def _plugins(members: Object) -> dict[str, PluginSet]:
+    sets = {}
+    for point in (*PLUGIN_SETS, MULTI_POINT, *_OTHER_SETS):
+        if found := members.get(point):
+            inner = found.object()
+            sets[point] = PluginSet(
+                enabled=tuple(_plugin_refs(inner.items("enabled"))),
+                disabled=tuple(_plugin_refs(inner.items("disabled"))),
+            )
+            inner.finish()
+    members.finish()
+    return sets
+
+
+def _plugin_refs(entries: list[Field]) -> Iterable[PluginRef]:
+    for entry in entries:
+        members = entry.object()
+        name_field = members.get("name")
+        name = "" if name_field is None else name_field.text()
+        weight = 0
+        if found := members.get("weight"):
+            # Zero counts as not given, as it does for kube-scheduler.
+            weight = 0 if _is_zero(found) else found.integer(1) or 0
+            if weight >= 1 << 31:
+                found.wrong(f"want an int that fits in 32 bits, got {weight}")
+        members.finish()
+        if name_field is None or not name:
+            (name_field or entry).wrong("name: want the name of a plugin")
+            continue
+        if name in REMOVED_PLUGINS:
+            (name_field or entry).wrong(
+                f'"{name}" was invalid in version "{API_VERSION}" '
+                f'({KIND} is version "{API_VERSION}")'
+            )
+            continue
+        yield PluginRef(name, weight, name_field or entry)
+
+
+def _is_zero(found: Field) -> bool:
+    return found.shown() == "0"
+
+
+def _plugin_config(entries: list[Field]) -> dict[str, Field]:
+    configs: dict[str, Field] = {}
+    for entry in entries:
+        members = entry.object()
+        name_field = members.get("name")
+        name = "" if name_field is None else name_field.text()
+        args = members.get("args")
+        members.finish()
+        if not name:
+            (name_field or entry).wrong("name: want the name of a plugin")
+        elif name in configs and name_field is not None:
+            name_field.wrong(f"repeated config for plugin {name}")
+        elif name in REMOVED_PLUGINS and name_field is not None:
+            name_field.wrong(
+                f'"{name}" was invalid in version "{API_VERSION}" '
+                f'({KIND} is version "{API_VERSION}")'
+            )
+        else:
+            # Kept as a field: what its arguments may be depends on the plugin.
+            configs[name] = (
+                args if args is not None else Field(entry.node, entry.path, entry.report)
+            )
+            if args is None:
+                configs.pop(name)
+    return configs
+
+
+def _extender(entry: Field) -> None:
+    members = entry.object()
+    for name in ("filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb"):
+        members.text(name)
+    if not members.text("urlPrefix"):
+        (members.get("urlPrefix") or entry).wrong("urlPrefix: required value")
+    weight = members.integer("weight", 0)
+    if members.get("prioritizeVerb") and weight <= 0:
+        (members.get("weight") or entry).wrong(
+            "must have a positive weight applied to it if it has a prioritizeVerb"
+        )
+    for name in ("enableHTTPS", "nodeCacheCapable", "ignorable"):
+        members.boolean(name, False)
+    members.duration("httpTimeout", timedelta(seconds=5))
+    tls = members.object("tlsConfig")
+    tls.boolean("insecure", False)
+    for name in ("serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData"):
+        tls.text(name)
+    tls.finish()
+    for resource in members.items("managedResources"):
+        inner = resource.object()
+        inner.text("name")
+        inner.boolean("ignoredByScheduler", False)
+        inner.finish()
+    members.finish()
+    entry.warn("extenders are not called: write what it decides as a policy")
+
+
+# --- PolicyRuntime ---------------------------------------------------------------------------
+
+
+def _runtime(members: Object) -> PolicyRuntime:
+    default = Limits()
+    limits = members.object("limits")
+    steps = limits.integer("steps", default.steps, 1_000, 10_000_000_000)
+    call_depth = limits.integer("callDepth", default.call_depth, 8, 256)
+    deadline = limits.duration("deadline", timedelta(seconds=default.deadline))
+    if not timedelta(milliseconds=10) <= deadline <= timedelta(seconds=60):
+        (limits.get("deadline") or limits.owner).wrong("want a duration in 10ms..60s")
+        deadline = timedelta(seconds=default.deadline)
+    memory = default.address_space
+    if found := limits.get("memory"):
+        memory = _memory(found) or memory
+    limits.finish()
+
+    failure = members.object("failurePolicy")
+    score = failure.choice("score", ("Fail", "Ignore"), "Fail")
+    failure.finish()
+
+    fallback_members = members.object("fallback")
+    plain = Fallback()
+    error_rate = fallback_members.number("errorRate", plain.error_rate)
+    if not 0 < error_rate <= 1:
+        fallback_members["errorRate"].wrong("want a number above 0 and at most 1")
+        error_rate = plain.error_rate
+    latency = None
+    if found := fallback_members.get("latency"):
+        latency = found.duration()
+        if latency is not None and latency <= timedelta(0):
+            found.wrong("want a duration above 0")
+    window = fallback_members.duration("window", plain.window)
+    if window <= timedelta(0):
+        fallback_members["window"].wrong("want a duration above 0")
+    fallback = Fallback(
+        error_rate=error_rate,
+        latency=latency,
+        window=window,
+        min_decisions=fallback_members.integer("minDecisions", plain.min_decisions, 1),
+    )
+    fallback_members.finish()
+    metadata = members.object("metadata")
+    metadata.text("name")
+    metadata.finish()
+    members.finish()
+    return PolicyRuntime(
+        limits=Limits(
+            steps=steps,
+            call_depth=call_depth,
+            deadline=deadline.total_seconds(),
+            address_space=memory,
+        ),
+        score_failure_policy=score,
+        fallback=fallback,
+    )
+
+
+_SUFFIXES: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9}
+
+
+def _memory(found: Field) -> int | None:
+    text = found.shown().strip('"')
+    suffix = next((s for s in _SUFFIXES if text.endswith(s)), "")
+    digits = text.removesuffix(suffix)
+    low, high = 128 * MIB, 64 << 30
+    if digits.isascii() and digits.isdigit() and len(digits) < 15:
+        amount = int(digits) * _SUFFIXES.get(suffix, 1)
+        if low <= amount <= high:
+            return amount
+    found.wrong(f"want an amount of memory in 128Mi..64Gi, got {found.shown()}")
+    return None

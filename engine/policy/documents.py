@@ -1,0 +1,368 @@
+"""Strict reading of YAML documents: every mistake at once, each with its path and line.
+
+Owns the reading of fields by name and type. Which fields there are is `config`'s. Works on YAML
+nodes rather than on plain data, because only nodes know their lines and their duplicate keys.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import yaml
+
+from engine.policy.errors import Problem
+
+# Aliases can make a small text large; documents of people are far below this.
+_MAX_NODES: Final = 100_000
+_MAX_CHARACTERS: Final = 256 * 1024
+_MAX_DEPTH: Final = 60
+
+_INT64: Final = 1 << 63
+
+_DURATION: Final = re.compile(r"([+-]?)((?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|us|µs|ns|m|s))+")
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
+_UNIT_SECONDS: Final = {
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's plain types without dates: Kubernetes reads those as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint with the name of *known* that is closest to *name*, or ""."""
+    names = sorted(known)
+    by_lower = {n.lower(): n for n in names}
+    if name.lower() in by_lower:
+        return f"did you mean `{by_lower[name.lower()]}`?"
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Report:
+    """The problems of one file, as they are found."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+
+    def add(self, node: yaml.Node | None, path: str, message: str, hint: str = "") -> None:
+        """Note a problem at *node*, which is at *path* of the document."""
+        self._add(node, path, message, hint, "error")
+
+    def warn(self, node: yaml.Node | None, path: str, message: str, hint: str = "") -> None:
+        """Note something that is no error but does not do what it says."""
+        self._add(node, path, message, hint, "warning")
+
+    def _add(
+        self, node: yaml.Node | None, path: str, message: str, hint: str, severity: str
+    ) -> None:
+        line = column = 0
+        if node is not None and node.start_mark is not None:
+            line, column = node.start_mark.line + 1, node.start_mark.column + 1
+        text = f"{path}: {message}" if path else message
+        self.problems.append(Problem(self.file, line, column, text, hint, severity))
+
+
+class Field:
+    """A value in a document: a YAML node, where it is, and the report for what is wrong."""
+
+    def __init__(self, node: yaml.Node, path: str, report: Report) -> None:
+        self.node = node
+        self.path = path
+        self.report = report
+
+    def reporting_to(self, report: Report) -> "Field":
+        """The same value with its problems told to *report*."""
+        return Field(self.node, self.path, report)
+
+    def wrong(self, message: str, hint: str = "") -> None:
+        """Report that the value is not as it must be."""
+        self.report.add(self.node, self.path, message, hint)
+
+    def warn(self, message: str, hint: str = "") -> None:
+        """Report something that is no error."""
+        self.report.warn(self.node, self.path, message, hint)
+
+    @property
+    def is_null(self) -> bool:
+        """True for `null`, `~` or nothing."""
+        return self.node.tag == "tag:yaml.org,2002:null"
+
+    def shown(self) -> str:
+        """The value as a message shows it."""
+        if isinstance(self.node, yaml.ScalarNode):
+            if self.node.tag == "tag:yaml.org,2002:str":
+                return f'"{self.node.value}"'
+            return str(self.node.value) or "null"
+        return "a list" if isinstance(self.node, yaml.SequenceNode) else "an object"
+
+    def text(self) -> str:
+        """A string; "" after a report if it is not one."""
+        if isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:str":
+            return str(self.node.value)
+        self.wrong(f"want a string, got {self.shown()}")
+        return ""
+
+    def integer(self, low: int | None = None, high: int | None = None) -> int | None:
+        """An int in *low*..*high*; None after a report if it is not one."""
+        value = self._scalar() if self.node.tag == "tag:yaml.org,2002:int" else None
+        at_least = -_INT64 if low is None else low
+        at_most = _INT64 - 1 if high is None else high
+        if isinstance(value, int) and at_least <= value <= at_most:
+            return value
+        want = "an int"
+        if low is not None:
+            want = f"an int of at least {low}" if high is None else f"an int in {low}..{high}"
+        self.wrong(f"want {want}, got {self.shown()}")
+        return None
+
+    def boolean(self) -> bool | None:
+        """True or False; None after a report if it is neither."""
+        value = self._scalar() if self.node.tag == "tag:yaml.org,2002:bool" else None
+        if not isinstance(value, bool):
+            self.wrong(f"want true or false, got {self.shown()}")
+            return None
+        return value
+
+    def number(self) -> float | None:
+        """A finite number; None after a report if it is not one."""
+        value = self._scalar()
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            self.wrong(f"want a number, got {self.shown()}")
+            return None
+        return float(value)
+
+    def duration(self) -> timedelta | None:
+        """A duration as Go writes it (`1m30s`); None after a report if it is not one."""
+        value = self._scalar()
+        if isinstance(value, int) and value == 0 and not isinstance(value, bool):
+            return timedelta(0)
+        if isinstance(value, str):
+            sign, rest = (value[0], value[1:]) if value[:1] in ("+", "-") else ("", value)
+            if rest == "0":
+                return timedelta(0)
+            if _DURATION.fullmatch(value):
+                parts = _DURATION_PART.findall(rest)
+                seconds = sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+                if seconds < 1e9:
+                    return timedelta(seconds=-seconds if sign == "-" else seconds)
+        self.wrong(f"want a duration such as `15s`, got {self.shown()}")
+        return None
+
+    def choice(self, values: Sequence[str]) -> str:
+        """One of *values*; "" after a report if it is none of them."""
+        value = self.text()
+        if value and value not in values:
+            known = ", ".join(f"`{v}`" for v in values)
+            self.wrong(f'want one of {known}, got "{value}"', did_you_mean(value, values))
+            return ""
+        return value
+
+    def items(self) -> list["Field"]:
+        """The elements of a list; none after a report if it is not a list. Null is empty."""
+        if self.is_null:
+            return []
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.wrong(f"want a list, got {self.shown()}")
+            return []
+        return [
+            Field(node, f"{self.path}[{index}]", self.report)
+            for index, node in enumerate(self.node.value)
+        ]
+
+    def texts(self) -> list[str]:
+        """A list of strings."""
+        return [item.text() for item in self.items()]
+
+    def object(self) -> "Object":
+        """The fields of an object; none after a report if it is not an object. Null is empty."""
+        if not isinstance(self.node, yaml.MappingNode) and not self.is_null:
+            self.wrong(f"want an object, got {self.shown()}")
+            return Object(self, {})
+        members: dict[str, Field] = {}
+        for key_node, node in self.node.value if isinstance(self.node, yaml.MappingNode) else ():
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.report.add(key_node, self.path, "want a name, got a list or an object")
+                continue
+            key = str(key_node.value)
+            path = f"{self.path}.{key}" if self.path else key
+            if key in members:
+                self.report.add(key_node, path, "duplicate field")
+                continue
+            members[key] = Field(node, path, self.report)
+        return Object(self, members)
+
+    def plain(self) -> Any:
+        """The value as plain data. What JSON cannot say is reported and read as None."""
+        if isinstance(self.node, yaml.MappingNode):
+            members = self.object()
+            return {name: members[name].plain() for name in members.names}
+        if isinstance(self.node, yaml.SequenceNode):
+            return [item.plain() for item in self.items()]
+        value = self._scalar()
+        if isinstance(value, bool | str) or value is None:
+            return value
+        if isinstance(value, int) and -_INT64 <= value < _INT64:
+            return value
+        if isinstance(value, float) and math.isfinite(value):
+            return value
+        self.wrong(f"want plain data, got {self.shown()}")
+        return None
+
+    def _scalar(self) -> Any:
+        if not isinstance(self.node, yaml.ScalarNode):
+            return self.node
+        loader = _Loader("")
+        try:
+            return loader.construct_object(self.node, deep=True)
+        except (yaml.YAMLError, ValueError):
+            return self.node
+        finally:
+            loader.dispose()
+
+
+class Object:
+    """The fields of an object. Each field is read once; `finish` reports those that nobody read."""
+
+    def __init__(self, owner: Field, members: dict[str, Field]) -> None:
+        self.owner = owner
+        self._members = members
+        self._asked: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the fields that are there, in order."""
+        return list(self._members)
+
+    def __getitem__(self, name: str) -> Field:
+        return self._members[name]
+
+    def get(self, name: str) -> Field | None:
+        """The field *name*, or None if it is absent or null."""
+        self._asked.add(name)
+        found = self._members.get(name)
+        return None if found is None or found.is_null else found
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string field."""
+        found = self.get(name)
+        return default if found is None else found.text()
+
+    def integer(
+        self, name: str, default: int, low: int | None = None, high: int | None = None
+    ) -> int:
+        """An int field in *low*..*high*; the default also after a report."""
+        found = self.get(name)
+        value = None if found is None else found.integer(low, high)
+        return default if value is None else value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        """A true-or-false field; the default also after a report."""
+        found = self.get(name)
+        value = None if found is None else found.boolean()
+        return default if value is None else value
+
+    def number(self, name: str, default: float) -> float:
+        """A number field; the default also after a report."""
+        found = self.get(name)
+        value = None if found is None else found.number()
+        return default if value is None else value
+
+    def duration(self, name: str, default: timedelta) -> timedelta:
+        """A duration field; the default also after a report."""
+        found = self.get(name)
+        value = None if found is None else found.duration()
+        return default if value is None else value
+
+    def choice(self, name: str, values: Sequence[str], default: str) -> str:
+        """A field that is one of *values*; the default also after a report."""
+        found = self.get(name)
+        return default if found is None else found.choice(values) or default
+
+    def items(self, name: str) -> list[Field]:
+        """The elements of a list field."""
+        found = self.get(name)
+        return [] if found is None else found.items()
+
+    def texts(self, name: str) -> list[str]:
+        """A field that is a list of strings."""
+        found = self.get(name)
+        return [] if found is None else found.texts()
+
+    def object(self, name: str) -> "Object":
+        """The fields of an object field; of an absent one there are none."""
+        found = self.get(name)
+        if found is None:
+            path = f"{self.owner.path}.{name}" if self.owner.path else name
+            return Object(Field(self.owner.node, path, self.owner.report), {})
+        return found.object()
+
+    def finish(self) -> None:
+        """Report every field that was not asked for."""
+        for name, member in self._members.items():
+            if name not in self._asked:
+                member.wrong("unknown field", did_you_mean(name, list(self._asked)))
+
+
+def nowhere(path: str, report: Report) -> Field:
+    """A place for problems about something that no document has."""
+    return Field(yaml.ScalarNode("tag:yaml.org,2002:null", ""), path, report)
+
+
+def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:
+    """The documents of a YAML (or JSON) text; or the problem that it is none."""
+    report = Report(file)
+    if len(text) > _MAX_CHARACTERS:
+        message = f"want at most {_MAX_CHARACTERS:,} characters, got {len(text):,}"
+        return [], [Problem(file, 1, 1, message)]
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader=_Loader) if node is not None]
+        count = sum(_count(node) for node in nodes)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        what = error.problem or error.context or "not YAML"
+        return [], [Problem(file, line, column, f"not YAML: {what}")]
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        what = " ".join(str(error).split()) or "nested too deep"
+        return [], [Problem(file, 0, 0, f"not YAML: {what[:200]}")]
+    if count > _MAX_NODES:
+        return [], [Problem(file, 1, 1, "want a smaller document: its aliases repeat too much")]
+    return [Field(node, "", report) for node in nodes], report.problems
+
+
+def _count(node: yaml.Node) -> int:
+    """How many values a document has with its aliases spelt out; counting stops at the bound."""
+    count = 0
+    stack = [(node, 0)]
+    while stack and count <= _MAX_NODES:
+        current, depth = stack.pop()
+        count += 1
+        if depth > _MAX_DEPTH:
+            raise ValueError("nested too deep")
+        if isinstance(current, yaml.MappingNode):
+            stack.extend((part, depth + 1) for pair in current.value for part in pair)
+        elif isinstance(current, yaml.SequenceNode):
+            stack.extend((part, depth + 1) for part in current.value)
+    return count

@@ -1,0 +1,427 @@
+"""From a configuration to profiles: which policy runs at which hook, in which order and weight.
+
+Owns kube-scheduler's rules for plugin sets (in-place replacement, `*`, `multiPoint`) and the names
+that a configuration may use. A plugin is a policy file, a part of the runtime, or, for names that
+kube-scheduler has and we do not, nothing yet: then its name is accepted with a warning. A policy
+file of that name is all it takes to fill the place.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from engine.framework.extension_points import PLUGIN_SETS
+from engine.framework.profile import EnabledPolicy, Profile
+from engine.policy.arguments import Arguments, read_arguments, runtime_arguments
+from engine.policy.config import (
+    DEFAULT_SCHEDULER_NAME,
+    MULTI_POINT,
+    KubeSchedulerConfiguration,
+    PluginRef,
+    PluginSet,
+    ProfileConfig,
+)
+from engine.policy.documents import Field, Report, did_you_mean, nowhere
+from engine.policy.errors import Problem
+from engine.policy.evaluator import Instance
+
+# kube-scheduler's plugins in their order, with their default weights and where they take part.
+DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
+    "SchedulingGates": (0, ("preEnqueue",)),
+    "PrioritySort": (0, ("queueSort",)),
+    "NodeUnschedulable": (0, ("filter",)),
+    "NodeName": (0, ("filter",)),
+    "TaintToleration": (3, ("filter", "preScore", "score")),
+    "NodeAffinity": (2, ("preFilter", "filter", "preScore", "score")),
+    "NodePorts": (0, ("preFilter", "filter")),
+    "NodeResourcesFit": (1, ("preFilter", "filter", "preScore", "score")),
+    "VolumeRestrictions": (0, ("preFilter", "filter")),
+    "NodeVolumeLimits": (0, ("preFilter", "filter")),
+    "VolumeBinding": (0, ("preFilter", "filter", "preScore", "score", "reserve", "preBind")),
+    "VolumeZone": (0, ("preFilter", "filter")),
+    "PodTopologySpread": (2, ("preFilter", "filter", "preScore", "score")),
+    "InterPodAffinity": (2, ("preFilter", "filter", "preScore", "score")),
+    "DynamicResources": (
+        2,
+        ("preEnqueue", "preFilter", "filter", "postFilter", "score", "reserve", "preBind"),
+    ),
+    "DefaultPreemption": (0, ("preEnqueue", "postFilter")),
+    "NodeResourcesBalancedAllocation": (1, ("preScore", "score")),
+    "ImageLocality": (1, ("score",)),
+    "DefaultBinder": (0, ("bind",)),
+    "NodeDeclaredFeatures": (0, ("preFilter", "filter")),
+}
+# Known to kube-scheduler, off by default.
+OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
+    "GangScheduling": ("preEnqueue", "permit"),
+    "TopologyPlacementGenerator": (),
+    "PodGroupPodsCount": (),
+}
+# Parts of the runtime that go by a plugin's name.
+RUNTIME_PLUGINS: Final = frozenset({"DefaultBinder"})
+
+_BINDER: Final = "bind"
+_MAX_TOTAL: Final = (1 << 63) - 1
+
+
+class PolicyFile(Protocol):
+    """What profiles need to know of a policy."""
+
+    @property
+    def name(self) -> str:
+        """The name that a configuration uses."""
+        ...
+
+    @property
+    def module(self) -> str:
+        """Its file."""
+        ...
+
+    @property
+    def hooks(self) -> Mapping[str, Any]:
+        """Its hooks by name."""
+        ...
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """The arguments that it declares."""
+        ...
+
+    @property
+    def is_builtin(self) -> bool:
+        """True if it ships with the runtime."""
+        ...
+
+
+@dataclass(slots=True)
+class Profiles:
+    """The resolved profiles with the instances that they use, and what was noticed."""
+
+    profiles: list[Profile] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def build_profiles(
+    configuration: KubeSchedulerConfiguration | None, policies: Mapping[str, PolicyFile]
+) -> Profiles:
+    """Resolve the profiles of *configuration*, or the default one that runs every policy.
+
+    Problems are reported, not raised; with problems the profiles are not to be used.
+    """
+    result = Profiles()
+    builder = _Builder(policies, result)
+    if configuration is None or not configuration.profiles:
+        source = "" if configuration is None else configuration.file
+        percentage = None if configuration is None else configuration.percentage_of_nodes_to_score
+        builder.default(Report(source), percentage)
+    else:
+        report = Report(configuration.file)
+        for profile in configuration.profiles:
+            builder.profile(profile, report, configuration.percentage_of_nodes_to_score)
+        builder.check_queue_sort(configuration, report)
+        builder.warn_unused(configuration, report)
+        result.problems += report.problems
+    builder.load_the_rest()
+    return result
+
+
+def merge_plugin_set(default: Sequence[PluginRef], custom: PluginSet) -> list[PluginRef]:
+    """kube-scheduler's mergePluginSet: what is enabled once *custom* is applied to *default*."""
+    disabled = {ref.name for ref in custom.disabled}
+    replacing = {ref.name: ref for ref in custom.enabled}
+    enabled: list[PluginRef] = []
+    replaced: set[str] = set()
+    if "*" not in disabled:
+        for ref in default:
+            if ref.name in disabled:
+                continue
+            if ref.name in replacing:
+                replaced.add(ref.name)
+            enabled.append(replacing.get(ref.name, ref))
+    # The last entry of a name is the one that replaced; earlier ones stay as duplicates and are
+    # found when the point is expanded.
+    return enabled + [
+        ref for ref in custom.enabled if ref.name not in replaced or replacing[ref.name] is not ref
+    ]
+
+
+class _Builder:
+    """Builds profiles one after the other; instances are shared among them."""
+
+    def __init__(self, policies: Mapping[str, PolicyFile], result: Profiles) -> None:
+        self._policies = policies
+        self._result = result
+        self._instances: dict[tuple[str, str], int] = {}
+        self._used: set[str] = set()
+        self._queue_sorts: list[tuple[str, int] | None] = []
+
+    # --- names -----------------------------------------------------------------------------
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._policies or name in DEFAULT_PLUGINS or name in OPTIONAL_PLUGINS
+
+    def _is_there(self, name: str) -> bool:
+        return name in self._policies or name in RUNTIME_PLUGINS
+
+    def _takes_part(self, name: str, point: str) -> bool:
+        policy = self._policies.get(name)
+        if policy is not None and any(
+            hook in policy.hooks for hook in PLUGIN_SETS.get(point, ()) if hook != "normalize"
+        ):
+            return True
+        if name in DEFAULT_PLUGINS and (policy is None or name in RUNTIME_PLUGINS):
+            return point in DEFAULT_PLUGINS[name][1]
+        return policy is None and point in OPTIONAL_PLUGINS.get(name, ())
+
+    # --- profiles --------------------------------------------------------------------------
+
+    def default(self, report: Report, percentage: int | None) -> None:
+        """The profile without configuration: the built-ins and every policy of the user.
+
+        A policy of the user that orders the queue takes PrioritySort's place: there is one order.
+        """
+        added = [
+            policy
+            for _, policy in sorted(self._policies.items())
+            if policy.hooks and policy.name not in DEFAULT_PLUGINS
+        ]
+        place = nowhere("profiles[0]", report)
+        sorters = [policy.name for policy in added if "queue_key" in policy.hooks]
+        if len(sorters) > 1:
+            names = ", ".join(f"`{name}`" for name in sorters)
+            for name in sorters:
+                module = self._policies[name].module
+                message = f"only one policy can define queue_key, and {names} do"
+                hint = "enable one of them in a KubeSchedulerConfiguration"
+                self._result.problems.append(Problem(module, 0, 0, message, hint))
+        plugins = {
+            MULTI_POINT: PluginSet(enabled=tuple(PluginRef(p.name, 1, place) for p in added))
+        }
+        if sorters:
+            plugins["queueSort"] = PluginSet(disabled=(PluginRef("PrioritySort", 0, place),))
+        config = ProfileConfig(DEFAULT_SCHEDULER_NAME, plugins=plugins)
+        self.profile(config, report, percentage or 0, quiet=len(sorters) > 1)
+
+    def profile(
+        self, config: ProfileConfig, report: Report, percentage: int, *, quiet: bool = False
+    ) -> None:
+        """Resolve one profile. With *quiet* its queue order is not looked at."""
+        place = (
+            nowhere("profiles[0]", report)
+            if config.place is None
+            else config.place.reporting_to(report)
+        )
+        self._check_names(config, report)
+        default = [PluginRef(n, w, place) for n, (w, _) in DEFAULT_PLUGINS.items()]
+        multi_point = merge_plugin_set(default, config.plugins.get(MULTI_POINT, PluginSet()))
+        self._check_removed(config, multi_point, report, place)
+        weights = self._weights(config, multi_point, place)
+        order = {
+            point: self._expand(point, config.plugins.get(point, PluginSet()), multi_point, report)
+            for point in PLUGIN_SETS
+        }
+        names = list(dict.fromkeys(name for point in order.values() for name in point))
+        arguments = {name: self._arguments(name, config, report) for name in names}
+        for name in config.plugin_config:
+            if name not in arguments and self._is_known(name):
+                self._arguments(name, config, report)  # not enabled, and still to be right
+        instances = {
+            name: self._instance(self._policies[name], found)
+            for name, found in arguments.items()
+            if name in self._policies
+        }
+        points: dict[str, tuple[EnabledPolicy, ...]] = {}
+        for point, enabled in order.items():
+            for hook in PLUGIN_SETS[point]:
+                points[hook] = tuple(
+                    EnabledPolicy(name, instances[name], weights.get(name, 1))
+                    for name in enabled
+                    if name in self._policies and hook in self._policies[name].hooks
+                )
+        users = dict.fromkeys((*points.get("filter", ()), *points.get("score", ())))
+        points["counters"] = tuple(
+            dict.fromkeys(
+                EnabledPolicy(user.policy, user.instance)
+                for user in users
+                if "counters" in self._policies[user.policy].hooks
+            )
+        )
+        if not quiet:
+            self._check_ends(order, place)
+        sort = points["queue_key"][0] if points["queue_key"] else None
+        self._queue_sorts.append(None if sort is None else (sort.policy, sort.instance))
+        self._used |= set(instances)
+        shown = (
+            percentage
+            if config.percentage_of_nodes_to_score is None
+            else (config.percentage_of_nodes_to_score)
+        )
+        self._result.profiles.append(
+            Profile(
+                scheduler_name=config.scheduler_name,
+                points={hook: enabled for hook, enabled in points.items() if enabled},
+                arguments={name: self._shown(name, found) for name, found in arguments.items()},
+                percentage_of_nodes_to_score=shown or None,
+                runtime_plugins=frozenset(n for n in names if n in RUNTIME_PLUGINS),
+            )
+        )
+
+    def _check_names(self, config: ProfileConfig, report: Report) -> None:
+        known = [*self._policies, *DEFAULT_PLUGINS, *OPTIONAL_PLUGINS]
+        for plugins in config.plugins.values():
+            for ref in plugins.enabled:
+                if not self._is_known(ref.name):
+                    hint = did_you_mean(ref.name, known)
+                    ref.place.reporting_to(report).wrong(
+                        f"no plugin or policy file `{ref.name}`", hint
+                    )
+                elif not self._is_there(ref.name):
+                    ref.place.reporting_to(report).warn(
+                        f"`{ref.name}` is not there yet: accepted, and without effect"
+                    )
+            for ref in plugins.disabled:
+                if ref.name != "*" and not self._is_known(ref.name):
+                    hint = did_you_mean(ref.name, known)
+                    ref.place.reporting_to(report).warn(
+                        f"no plugin or policy file `{ref.name}` to disable", hint
+                    )
+        for name, field_ in config.plugin_config.items():
+            if not self._is_known(name):
+                hint = did_you_mean(name, known)
+                field_.reporting_to(report).wrong(f"no plugin or policy file `{name}`", hint)
+
+    def _check_removed(
+        self,
+        config: ProfileConfig,
+        multi_point: Sequence[PluginRef],
+        report: Report,
+        place: Field,
+    ) -> None:
+        """Warn once of the default plugins that nobody named and that are not there."""
+        named = {ref.name for plugins in config.plugins.values() for ref in plugins.enabled}
+        absent = [
+            ref.name
+            for ref in multi_point
+            if ref.name not in named and self._is_known(ref.name) and not self._is_there(ref.name)
+        ]
+        if absent and config.place is not None:
+            names = ", ".join(f"`{name}`" for name in absent)
+            place.warn(f"default plugins that are not there yet, without effect: {names}")
+
+    def _weights(
+        self, config: ProfileConfig, multi_point: Sequence[PluginRef], place: Field
+    ) -> dict[str, int]:
+        weights: dict[str, int] = {}
+        total = 0
+        explicit = config.plugins.get("score", PluginSet()).enabled
+        for ref in [*explicit, *multi_point]:
+            if ref.name in weights or not self._takes_part(ref.name, "score"):
+                continue
+            weights[ref.name] = max(ref.weight, 1)
+            total += weights[ref.name] * 100
+        if total > _MAX_TOTAL:
+            place.wrong("total score of Score plugins could overflow")
+        return weights
+
+    def _expand(
+        self, point: str, custom: PluginSet, multi_point: Sequence[PluginRef], report: Report
+    ) -> list[str]:
+        """kube-scheduler's expansion of multiPoint at one extension point."""
+        kind = f"{point[0].upper()}{point[1:]}Plugin"
+        explicit: list[str] = []
+        for ref in custom.enabled:
+            if not self._is_known(ref.name):
+                continue
+            place = ref.place.reporting_to(report)
+            if ref.name in explicit:
+                place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
+            elif not self._takes_part(ref.name, point):
+                place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin')
+            else:
+                explicit.append(ref.name)
+        disabled = {ref.name for ref in custom.disabled}
+        overriding: set[str] = set()
+        implied: list[str] = []
+        for ref in () if "*" in disabled else multi_point:
+            if not self._is_known(ref.name) or not self._takes_part(ref.name, point):
+                continue
+            if ref.name in disabled:
+                continue
+            if ref.name in explicit:
+                overriding.add(ref.name)
+            elif ref.name in implied:
+                place = ref.place.reporting_to(report)
+                place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
+            else:
+                implied.append(ref.name)
+        first = [name for name in explicit if name in overriding]
+        last = [name for name in explicit if name not in overriding]
+        return [*first, *implied, *last]
+
+    def _check_ends(self, order: Mapping[str, Sequence[str]], place: Field) -> None:
+        """One queue order and something that binds: a profile cannot do without."""
+        if len(order["queueSort"]) > 1:
+            names = ", ".join(f"`{name}`" for name in order["queueSort"])
+            place.wrong(f"only one queue sort plugin can be enabled, got {names}")
+        if not order["queueSort"]:
+            place.wrong("no queue sort plugin is enabled, want one such as `PrioritySort`")
+        if not order[_BINDER]:
+            place.wrong("at least one bind plugin is needed, want `DefaultBinder`")
+
+    # --- arguments and instances -----------------------------------------------------------
+
+    def _arguments(self, name: str, config: ProfileConfig, report: Report) -> Arguments:
+        found = config.plugin_config.get(name)
+        field_ = None if found is None else found.reporting_to(report)
+        policy = self._policies.get(name)
+        if policy is None:
+            shown = runtime_arguments(name, field_)
+            return Arguments({}, {}, shown)
+        return read_arguments(name, field_, policy.defaults)
+
+    def _shown(self, name: str, found: Arguments) -> dict[str, Any]:
+        policy = self._policies.get(name)
+        return {**(policy.defaults if policy is not None else {}), **found.shown}
+
+    def _instance(self, policy: PolicyFile, arguments: Arguments) -> int:
+        key = (policy.name, json.dumps([arguments.given, arguments.types], sort_keys=True))
+        index = self._instances.get(key)
+        if index is None:
+            index = self._instances[key] = len(self._result.instances)
+            self._result.instances.append(
+                Instance(policy.name, policy.module, arguments.given, arguments.types)
+            )
+        return index
+
+    def load_the_rest(self) -> None:
+        """Add the user's policies that no profile enables: they are still loaded, so checked."""
+        for name, policy in self._policies.items():
+            if name not in self._used and not policy.is_builtin:
+                self._instance(policy, Arguments({}, {}, {}))
+
+    # --- over all profiles -----------------------------------------------------------------
+
+    def check_queue_sort(self, configuration: KubeSchedulerConfiguration, report: Report) -> None:
+        """All profiles share one queue, so one order with one set of arguments."""
+        first = self._queue_sorts[0]
+        for profile, sort in zip(configuration.profiles, self._queue_sorts, strict=True):
+            if sort != first and profile.place is not None:
+                profile.place.reporting_to(report).wrong(
+                    "queueSort: must be the same for all profiles"
+                )
+
+    def warn_unused(self, configuration: KubeSchedulerConfiguration, report: Report) -> None:
+        """Policies of the user that no profile enables are probably forgotten."""
+        for name in _unused(self._policies.values(), self._used):
+            report.warn(
+                None,
+                "profiles",
+                f"policy `{name}` is not enabled in any profile",
+                "name it under plugins.multiPoint.enabled",
+            )
+
+
+def _unused(policies: Iterable[PolicyFile], used: set[str]) -> list[str]:
+    return [p.name for p in policies if not p.is_builtin and p.hooks and p.name not in used]
