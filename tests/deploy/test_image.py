@@ -5,23 +5,15 @@ import re
 import subprocess
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from tests.deploy.image import Image, parse, sent_to_the_engine
+from tests.deploy.locks import locked
 from tests.deploy.rendering import ROOT
 from tests.deploy.scheduler_process import as_user
 
 _DOCKERFILE = (ROOT / "Dockerfile").read_text()
 _STAGES = parse(_DOCKERFILE)[1]
-
-
-def locked(name: str) -> dict[str, str]:
-    """Package -> version of a lock file, without what is for other systems."""
-    found = {}
-    for line in (ROOT / name).read_text().splitlines():
-        if match := re.match(r"^([\w.-]+)==(\S+)(?: ; (.*?))? \\$", line):
-            if match[3] and "win32" in match[3]:
-                continue
-            found[match[1].lower()] = match[2]
-    return found
 
 
 def test_the_last_of_two_stages_runs_nothing_but_the_state_directory_s_making() -> None:
@@ -93,13 +85,13 @@ def test_the_shipped_policies_are_in_the_image(image: Image) -> None:
 
 def test_the_packages_are_those_of_the_lock_file(image: Image) -> None:
     (packages,) = (image.tree / "opt/starsched/lib").glob("python*/site-packages")
-    got = {}
+    got: dict[str, str] = {}
     for folder in packages.glob("*.dist-info"):
         name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
-        got[name.lower().replace("_", "-")] = version
+        got[canonicalize_name(name)] = version
     version = got.pop("starsched")
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
-    assert got == {name.replace("_", "-"): v for name, v in locked("requirements.lock").items()}
+    assert got == locked("requirements.lock")
 
 
 def test_there_is_no_compiler_no_pip_and_no_cache(image: Image) -> None:
