@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import uvloop
@@ -21,7 +21,9 @@ from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_fu
 from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
 from benchmarks.workloads import WORKLOADS, Workload, default_workloads
 
-_COLUMNS = (
+#: Share of the machine that may go to other processes before figures are called noisy.
+_QUIET_SHARE: Final = 0.05
+_COLUMNS: Final = (
     "workload",
     "scheduler",
     "pods/s",
@@ -129,6 +131,16 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
             f"beside it, per pod ({rows[0]['workload']}, {rows[0]['scheduler']}): kube-apiserver "
             f"{figures['apiserver_cpu_ms']:.2f} ms CPU, etcd {figures['etcd_cpu_ms']:.2f} ms, "
             f"load generator {figures['generator_cpu_ms']:.2f} ms",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    shares = [run["others_share"] for row in rows for run in row["runs"]]
+    if shares:
+        noisy = " - noisy" if max(shares) > _QUIET_SHARE else ""
+        report.OUT.print(
+            f"other processes took {100 * min(shares):.0f} to {100 * max(shares):.0f} % of the "
+            f"machine during the runs{noisy}",
             highlight=False,
             soft_wrap=True,
         )

@@ -9,12 +9,13 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import msgspec
 import uvloop
 
-from benchmarks.load import follow
+from benchmarks.load import follow, version_now
+from benchmarks.objects import Manifest
 from benchmarks.wire import METADATA_ONLY, WatchedName, Wire, WireError
 from engine.kube.config import Endpoint
 
@@ -25,20 +26,30 @@ _PENDING: Final = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D&allowWatc
 _decode_event = msgspec.json.Decoder(WatchedName).decode
 
 
+class _Work(NamedTuple):
+    """One thing to send; bindings (rank 0) go before events (rank 1)."""
+
+    rank: int
+    number: int
+    namespace: str
+    pod: str
+    node: str
+
+
 async def bind_everything(endpoint: Endpoint) -> None:
     """Bind every pod that comes, for ever."""
     async with Wire(endpoint, in_flight=_IN_FLIGHT) as wire:
-        names = [node["metadata"]["name"] for node in await wire.list_all("/api/v1/nodes")]
-        page = msgspec.json.decode(await wire.get("/api/v1/pods?limit=1"))
+        nodes = [node["metadata"]["name"] for node in await wire.list_all("/api/v1/nodes")]
+        version = await version_now(wire)
         print(READY, flush=True)
-        version = page["metadata"]["resourceVersion"]
-        bindings: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
-        events: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
+        work: asyncio.PriorityQueue[_Work] = asyncio.PriorityQueue()
         async with asyncio.TaskGroup() as group:
-            group.create_task(_take(_pending(wire, version), names, bindings))
-            for _ in range(_IN_FLIGHT // 2):
-                group.create_task(_bind(wire, bindings, events))
-            group.create_task(_tell(wire, bindings, events))
+            for _ in range(_IN_FLIGHT):
+                group.create_task(_send(wire, work))
+            number = 0
+            async for namespace, name in _pending(wire, version):
+                work.put_nowait(_Work(0, number, namespace, name, nodes[number % len(nodes)]))
+                number += 1
 
 
 async def _pending(wire: Wire, version: str) -> AsyncIterator[tuple[str, str]]:
@@ -48,65 +59,44 @@ async def _pending(wire: Wire, version: str) -> AsyncIterator[tuple[str, str]]:
             yield event.object.metadata.namespace, event.object.metadata.name
 
 
-async def _take(
-    pods: AsyncIterator[tuple[str, str]],
-    nodes: list[str],
-    bindings: "asyncio.Queue[tuple[str, str, str]]",
-) -> None:
-    number = 0
-    async for namespace, name in pods:
-        bindings.put_nowait((namespace, name, nodes[number % len(nodes)]))
-        number += 1
-
-
-async def _bind(
-    wire: Wire,
-    bindings: "asyncio.Queue[tuple[str, str, str]]",
-    events: "asyncio.Queue[tuple[str, str, str]]",
-) -> None:
+async def _send(wire: Wire, work: "asyncio.PriorityQueue[_Work]") -> None:
     while True:
-        namespace, name, node = await bindings.get()
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name, "namespace": namespace},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        item = await work.get()
+        path, body = _binding(item) if item.rank == 0 else _event(item)
         answer = await wire.send(wire.encode("POST", path, body))
         if answer.status >= 300 and answer.status != 409:
             raise WireError(f"POST {path}: {answer.status}")
-        events.put_nowait((namespace, name, node))
+        if item.rank == 0:
+            work.put_nowait(item._replace(rank=1))
 
 
-async def _tell(
-    wire: Wire,
-    bindings: "asyncio.Queue[tuple[str, str, str]]",
-    events: "asyncio.Queue[tuple[str, str, str]]",
-) -> None:
-    """Write an event per pod; bindings go first."""
-    while True:
-        namespace, name, node = await events.get()
-        while not bindings.empty():
-            await asyncio.sleep(0.005)
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": f"{name}.ceiling", "namespace": namespace},
-            "eventTime": now,
-            "type": "Normal",
-            "reason": "Scheduled",
-            "action": "Binding",
-            "note": f"Successfully assigned {namespace}/{name} to {node}",
-            "regarding": {"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": namespace},
-            "reportingController": "ceiling",
-            "reportingInstance": "ceiling",
-        }
-        path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
-        answer = await wire.send(wire.encode("POST", path, body))
-        if answer.status >= 300:
-            raise WireError(f"POST {path}: {answer.status}")
+def _binding(item: _Work) -> tuple[str, Manifest]:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": item.pod, "namespace": item.namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": item.node},
+    }
+    return f"/api/v1/namespaces/{item.namespace}/pods/{item.pod}/binding", body
+
+
+def _event(item: _Work) -> tuple[str, Manifest]:
+    now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    about = {"apiVersion": "v1", "kind": "Pod", "name": item.pod, "namespace": item.namespace}
+    body = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{item.pod}.ceiling", "namespace": item.namespace},
+        "eventTime": now,
+        "type": "Normal",
+        "reason": "Scheduled",
+        "action": "Binding",
+        "note": f"Successfully assigned {item.namespace}/{item.pod} to {item.node}",
+        "regarding": about,
+        "reportingController": "ceiling",
+        "reportingInstance": "ceiling",
+    }
+    return f"/apis/events.k8s.io/v1/namespaces/{item.namespace}/events", body
 
 
 if __name__ == "__main__":

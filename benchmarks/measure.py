@@ -5,6 +5,7 @@ caches warmed, the scheduler started and idle, warm-up pods, then the clock.
 """
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from benchmarks.load import (
     warm_list_cache,
 )
 from benchmarks.objects import NAMESPACE, Manifest
-from benchmarks.processes import usage_of
+from benchmarks.processes import machine_busy_seconds, usage_of
 from benchmarks.subjects import Subject
 from benchmarks.wire import Wire
 from benchmarks.workloads import Workload
@@ -65,6 +66,8 @@ class Measurement:
     `scheduler_cpu_ms` covers the parent and its children until they are idle again, so work put
     off until after the last binding (events) counts. `peak_mib` is the sum of their VmHWM.
     `first_pod_ms` is the first pod that the scheduler ever saw, not part of the other figures.
+    `others_share` is the share of the machine (0..1) that processes outside of the benchmark took
+    during the run: with more than a few hundredths, the figures are noisy.
     """
 
     bound: int
@@ -82,6 +85,7 @@ class Measurement:
     first_pod_ms: float
     created_seconds: float
     events: int
+    others_share: float
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, rounded to what is meaningful."""
@@ -192,11 +196,14 @@ async def _measured_run(
         progress("binding pods", bound, len(pods))
 
     servers = (plane.apiserver_pid, plane.etcd_pid)
-    before = [usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)]
     events_before = await _count_events(wire)
+    before = [usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)]
+    machine = _Machine()
     load = await run_load(
         wire, watch, pods, rate=settings.rate, patience=settings.patience, tick=tick
     )
+    ours = sum(usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)) - sum(before)
+    others = machine.others_share(ours + load.generator_cpu_seconds)
     await until_idle(subject)
     subject.check_alive()
     after = [usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)]
@@ -211,7 +218,22 @@ async def _measured_run(
         ready_seconds=ready_seconds,
         first_pod_ms=first_pod_ms,
         events=await _count_events(wire) - events_before,
+        others_share=others,
     )
+
+
+class _Machine:
+    """The whole machine's CPU since it was made."""
+
+    def __init__(self) -> None:
+        self._busy = machine_busy_seconds()
+        self._at = time.monotonic()
+
+    def others_share(self, ours: float) -> float:
+        """Share of all cores that went to anything but *ours*, CPU seconds."""
+        busy = machine_busy_seconds() - self._busy
+        available = (time.monotonic() - self._at) * len(os.sched_getaffinity(0))
+        return max(0.0, busy - ours) / available
 
 
 def _figures(
@@ -224,6 +246,7 @@ def _figures(
     ready_seconds: float,
     first_pod_ms: float,
     events: int,
+    others_share: float,
 ) -> Measurement:
     assert set(load.created_at) == {key_of(pod) for pod in pods}
     latencies = load.latencies()
@@ -245,6 +268,7 @@ def _figures(
         first_pod_ms=first_pod_ms,
         created_seconds=load.created_seconds,
         events=events,
+        others_share=others_share,
     )
 
 

@@ -25,6 +25,7 @@ def row(name: str, pods_per_second: float, *, bound: int = 10) -> dict[str, obje
         "generator_cpu_ms": 0.1,
         "peak_mib": 100.0,
         "first_pod_ms": 5.0,
+        "others_share": 0.01,
     }
     return {
         "workload": "plain",
