@@ -11,13 +11,13 @@ last rejection, the history. A candidate that fails anything changes nothing but
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, Reference
 from engine.lib.clock import Clock
+from engine.policy.config import Fallback
 from engine.policy.errors import Problem
 from engine.rollout.last_good import LastGood, Store, StoreError
 from engine.rollout.sources import Offer, PolicySource, first_offer
@@ -36,39 +36,30 @@ _HISTORY: Final = 50
 _PROBATION_TICK: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """When a new deployment is taken back.
-
-    Attributes:
-        seconds: How long it is watched; 0 switches this off.
-        most_failed_share: More failed decisions than this share of all is too many.
-        most_mean_seconds: A mean decision longer than this is too slow.
-        least_decisions: Before so many nothing is concluded.
-    """
-
-    seconds: float = 300.0
-    most_failed_share: float = 0.05
-    most_mean_seconds: float = 0.25
-    least_decisions: int = 20
-
-    def judge(self, counts: DecisionCounts) -> str | None:
-        """Why the counts are out of bounds, or None."""
-        if counts.decisions < self.least_decisions:
-            return None
-        share = counts.failed / counts.decisions
-        if share > self.most_failed_share:
-            return (
-                f"{counts.failed} of {counts.decisions} decisions failed, "
-                f"want at most {self.most_failed_share:.0%}"
-            )
-        mean = counts.seconds / counts.decisions
-        if mean > self.most_mean_seconds:
-            return (
-                f"a decision took {mean * 1000:.0f} ms on average over {counts.decisions}, "
-                f"want at most {self.most_mean_seconds * 1000:.0f} ms"
-            )
+def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
+    """Why a deployment with these counts is to be taken back, or None."""
+    if counts.decisions < bounds.min_decisions:
         return None
+    share = counts.failed / counts.decisions
+    if share > bounds.error_rate:
+        return (
+            f"{counts.failed} of {counts.decisions} decisions failed, "
+            f"want at most {bounds.error_rate:.0%}"
+        )
+    # The 99th percentile is above the bound if more than 1 % of the decisions are.
+    if bounds.latency is not None and counts.slow > counts.decisions / 100:
+        return (
+            f"{counts.slow} of {counts.decisions} decisions took longer than "
+            f"{bounds.latency.total_seconds() * 1000:g} ms, want at most 1%"
+        )
+    return None
+
+
+def _counts_for(deployment: Deployment) -> DecisionCounts:
+    latency = deployment.bundle.runtime.fallback.latency
+    if latency is None:
+        return DecisionCounts()
+    return DecisionCounts(slow_seconds=latency.total_seconds())
 
 
 Tell = Callable[[Reference, str, str, str, str], None]
@@ -76,8 +67,6 @@ Tell = Callable[[Reference, str, str, str, str], None]
 
 OnSwitch = Callable[[Deployment, Deployment | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
-
-BoundsOf = Callable[[Deployment], Bounds]
 
 
 class Rollout:
@@ -89,7 +78,6 @@ class Rollout:
         examiner: Takes candidates through their stages.
         world: What the trial decides on.
         on_switch: Puts a deployment in force.
-        bounds_of: The bounds of a deployment's probation.
         tell: Writes events; nothing is written while `is_active` is False.
         metrics, clock: Measure.
     """
@@ -102,7 +90,6 @@ class Rollout:
         examiner: Examiner,
         world: World,
         on_switch: OnSwitch,
-        bounds_of: BoundsOf,
         tell: Tell,
         metrics: Metrics,
         clock: Clock,
@@ -113,7 +100,6 @@ class Rollout:
         self._examiner = examiner
         self._world = world
         self._on_switch = on_switch
-        self._bounds_of = bounds_of
         self._tell = tell
         self._metrics = metrics
         self._clock = clock
@@ -228,7 +214,7 @@ class Rollout:
                 self._unchanged()
                 return
             self._refuse_rolled_back(bundle.revision)
-            await self._examiner.test(bundle)
+            await self._examiner.test(bundle, offer.files)
             candidate = await self._examiner.load(bundle, offer.files)
             await self._examiner.try_out(candidate, self._world)
         except Rejected as rejection:
@@ -254,7 +240,7 @@ class Rollout:
         bundle = await self._examiner.build(files)
         self._refuse_rolled_back(bundle.revision)
         if self._last_good is None or bundle.revision != self._last_good.revision:
-            await self._examiner.test(bundle)  # the last good ones have passed theirs before
+            await self._examiner.test(bundle, files)  # the last good ones have passed theirs before
         return await self._examiner.load(bundle, files)
 
     async def _prepare_last_good(self) -> Deployment | None:
@@ -318,7 +304,7 @@ class Rollout:
     def _put_in_force(self, deployment: Deployment) -> None:
         old, self._active = self._active, deployment
         self._accepted_at = self._clock.now()
-        self.counts = DecisionCounts()
+        self.counts = _counts_for(deployment)
         self._metrics.set_revision(deployment.bundle.revision, self._accepted_at)
         self._on_switch(deployment, old)
 
@@ -329,10 +315,9 @@ class Rollout:
         self._put_in_force(deployment)
         if old is None:
             return
-        bounds = self._bounds_of(deployment)
-        if keep_previous and bounds.seconds > 0:
+        if keep_previous:
             self._previous = old
-            self._probation = asyncio.ensure_future(self._watch(deployment, bounds))
+            self._probation = asyncio.ensure_future(self._watch(deployment))
         else:
             old.close()
 
@@ -404,12 +389,13 @@ class Rollout:
 
     # --- probation -------------------------------------------------------------------------
 
-    async def _watch(self, deployment: Deployment, bounds: Bounds) -> None:
+    async def _watch(self, deployment: Deployment) -> None:
         """Take *deployment* back if it gets out of bounds; let go of its predecessor if not."""
-        ends_at = self._clock.monotonic() + bounds.seconds
+        bounds = deployment.bundle.runtime.fallback
+        ends_at = self._clock.monotonic() + bounds.window.total_seconds()
         while self._clock.monotonic() < ends_at:
             await asyncio.sleep(self._probation_tick)
-            why = bounds.judge(self.counts)
+            why = out_of_bounds(self.counts, bounds)
             if why is not None:
                 await self._roll_back(deployment, why)
                 return

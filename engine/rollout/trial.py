@@ -9,7 +9,7 @@ import asyncio
 import copy
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -31,7 +31,7 @@ TRIAL_SECONDS: Final = 30.0
 
 BuildBundle = Callable[[Mapping[str, str]], Bundle]
 MakeEvaluator = Callable[[Bundle], Evaluator]
-RunTests = Callable[[Bundle], Awaitable[list[Problem]]]
+RunTests = Callable[[Mapping[str, str]], list[Problem]]
 
 
 class Rejected(Exception):
@@ -101,7 +101,9 @@ class Examiner:
     Args:
         build: Makes a bundle of files, or raises `PolicyErrors`.
         make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
-        run_tests: Runs a bundle's own tests and returns what failed.
+        run_tests: Runs the tests among the files, confined, and returns what failed.
+
+    All three may block; they are called in worker threads.
     """
 
     def __init__(
@@ -118,11 +120,11 @@ class Examiner:
         except PolicyErrors as errors:
             raise Rejected("check", errors.problems) from errors
 
-    async def test(self, bundle: Bundle) -> None:
+    async def test(self, bundle: Bundle, files: Mapping[str, str]) -> None:
         """Run the bundle's own tests. Raises `Rejected` if one fails."""
         if not bundle.tests:
             return
-        problems = await self._run_tests(bundle)
+        problems = await asyncio.to_thread(self._run_tests, files)
         if problems:
             raise Rejected("test", problems, bundle.revision)
 

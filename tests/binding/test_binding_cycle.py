@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.binding.binder import Binder, BindingError
+from engine.binding.binder import Binder
 from engine.binding.binding_cycle import BindingCycle, NotPermitted
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder

@@ -1,0 +1,586 @@
+"""Builds every part of the scheduler and connects them; the only module that knows them all.
+
+Owns the order of starting and stopping. The parts know each other through what they are given.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from engine.binding.binder import Binder
+from engine.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.event_recorder import NORMAL, EventRecorder, Reference
+from engine.binding.outcomes import AttemptOutcomes
+from engine.binding.pod_status import PodStatusUpdater
+from engine.caching.cache import Cache
+from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
+from engine.kube import resources
+from engine.kube.client import ApiClient
+from engine.kube.resources import Resource
+from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
+from engine.lib.clock import Clock, SystemClock
+from engine.model import objects as api
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
+from engine.queueing.hints import Hints
+from engine.queueing.queued_pod import SortKey
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.rollout.last_good import NoStore, Store
+from engine.rollout.rollout import Rollout
+from engine.rollout.sources import PolicySource
+from engine.rollout.trial import Deployment, Examiner
+from engine.scheduling.loop import SchedulingLoop
+from engine.telemetry.health import HealthServer, ping
+from engine.telemetry.metrics import Metrics
+from engine.watching.informer import Handler, Informer
+from engine.watching.reflector import WatchOptions
+
+log = structlog.get_logger(component="app")
+
+#: The reporting controller of events that are not about a pod.
+CONTROLLER: Final = "starsched"
+#: Seconds of deciding before other tasks get a turn: short enough that answers of bindings and
+#: watch events are not kept waiting, long enough that the turns cost nothing.
+SLICE_SECONDS: Final = 0.004
+DRAIN_SECONDS: Final = 10.0
+FLUSH_SECONDS: Final = 5.0
+_SAMPLE_PENDING: Final = 24
+_SAMPLE_PLACED: Final = 8
+
+NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+# What decisions read beside pods and nodes, each with its record. A cluster that does not serve
+# or allow one of them has none.
+OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
+    (resources.NAMESPACES, api.Namespace),
+    (resources.SERVICES, api.Service),
+    (resources.REPLICATION_CONTROLLERS, api.ReplicationController),
+    (resources.REPLICA_SETS, api.Workload),
+    (resources.STATEFUL_SETS, api.Workload),
+    (resources.POD_DISRUPTION_BUDGETS, api.PodDisruptionBudget),
+    (resources.PERSISTENT_VOLUMES, api.PlainObject),
+    (resources.PERSISTENT_VOLUME_CLAIMS, api.PlainObject),
+    (resources.STORAGE_CLASSES, api.StorageClass),
+    (resources.CSI_NODES, api.PlainObject),
+    (resources.CSI_DRIVERS, api.PlainObject),
+    (resources.CSI_STORAGE_CAPACITIES, api.CSIStorageCapacity),
+    (resources.VOLUME_ATTACHMENTS, api.PlainObject),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a scheduler process runs.
+
+    Attributes:
+        lease: The lease to compete for; None to schedule without one.
+        metrics_address: Host and port of the HTTP endpoints (port 0: a free one); None for none.
+        initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
+        max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+        bindings: Most bindings in flight.
+        configuration: What `/configz` shows.
+    """
+
+    lease: LeaseSettings | None = None
+    metrics_address: tuple[str, int] | None = None
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    max_unschedulable: float = 300.0
+    bindings: int = MOST_IN_FLIGHT
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+
+class App:
+    """A scheduler process: everything between the API server and the policies.
+
+    `new --run--> starting --synced--> standby --lease--> scheduling --stop--> stopped`.
+
+    Args:
+        client: The API server; closed by whoever made it.
+        source: Where policies come from.
+        examiner: Builds, tests and loads them.
+        store: Where the last good ones are kept.
+        settings: See there.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        source: PolicySource,
+        examiner: Examiner,
+        store: Store | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else Settings()
+        self._client = client
+        self._clock = clock if clock is not None else SystemClock()
+        self._stop = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._is_synced = False
+        self._background: list[asyncio.Task[None]] = []
+        self._keeping: asyncio.Task[None] | None = None
+        self.synced = asyncio.Event()
+        self.leading = asyncio.Event()
+        self.port = 0
+        self._sandbox_restarts = 0
+        self._incoming: dict[tuple[str, str], Any] = {}
+
+        # 1. Measuring.
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.metrics = Metrics(self.registry)
+        # 2. The cluster as we know it.
+        self.cache = Cache()
+        self.queue = SchedulingQueue(
+            self._clock,
+            key_of=self._key_of,
+            pre_enqueue=self._gate_of,
+            initial_backoff=self.settings.initial_backoff,
+            max_backoff=self.settings.max_backoff,
+            max_unschedulable=self.settings.max_unschedulable,
+            on_ready=self._ready.set,
+            on_incoming=self._count_incoming,
+        )
+        # 3. Telling the API server.
+        self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
+        self.recorder = EventRecorder(
+            client,
+            self.writer,
+            clock=self._clock,
+            metrics=self.metrics,
+            instance=socket.gethostname(),
+        )
+        self.status = PodStatusUpdater(client, self.writer, clock=self._clock, metrics=self.metrics)
+        self.outcomes = AttemptOutcomes(
+            queue=self.queue,
+            recorder=self.recorder,
+            status=self.status,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
+        self.bindings = BindingCycle(
+            cache=self.cache,
+            queue=self.queue,
+            binder=Binder(client, clock=self._clock, metrics=self.metrics),
+            outcomes=self.outcomes,
+            metrics=self.metrics,
+            clock=self._clock,
+            limit=self.settings.bindings,
+        )
+        # 4. The policies.
+        self.rollout = Rollout(
+            source=source,
+            store=store if store is not None else NoStore(),
+            examiner=examiner,
+            world=self,
+            on_switch=self._switch,
+            tell=self._tell,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
+        self.loop: SchedulingLoop | None = None
+        # 5. Hearing from the API server.
+        self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
+        self._informers = self._make_informers()
+        # 6. Leading.
+        self.elector: LeaderElector | None = None
+        if self.settings.lease is not None:
+            self.elector = LeaderElector(
+                client,
+                self.settings.lease,
+                identity=make_identity(),
+                clock=self._clock,
+                on_transition=self._tell_leadership,
+            )
+        self._pull_metrics()
+
+    # --- life ------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Make `run` finish what is under way and return; safe to call from a signal handler."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Schedule until `request_stop`.
+
+        Raises `LeadershipLost` when the lease is lost: the process must exit, so that nothing of
+        it acts any more. Raises what makes a start impossible.
+        """
+        health = await self._serve_health()
+        stopping = asyncio.ensure_future(self._stop.wait())
+        writing = self._in_background(self.writer.run())
+        main = asyncio.ensure_future(self._start_and_schedule())
+        try:
+            # Whatever ends first ends the process: a stop, or a part that must not end.
+            await asyncio.wait({stopping, writing, main}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (main, writing):
+                if task.done():
+                    task.result()
+        finally:
+            stopping.cancel()
+            await self._shut_down(main)
+            if health is not None:
+                await health.stop()
+
+    async def _start_and_schedule(self) -> None:
+        # 1. Policies first: pods that arrive need a place in the queue.
+        self.rollout.is_active = self.elector is None
+        await self.rollout.start()
+        # 2. The cluster: nothing is decided on half of it.
+        for informer in self._informers:
+            self._in_background(informer.run())
+        await self._unless_broken(asyncio.gather(*(i.wait_synced() for i in self._informers)))
+        self._is_synced = True
+        self.synced.set()
+        log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
+        # 3. Following the policies' source; also as a standby, so that it takes over warm.
+        self._in_background(self.rollout.run())
+        self._in_background(self._tick())
+        # 4. Leading.
+        if self.elector is not None:
+            await self._unless_broken(self.elector.acquire())
+            self._keeping = self._in_background(self.elector.keep())
+            self.metrics.leader.labels(self.elector.settings.name).set(1)
+            await self.rollout.lead()
+        self.leading.set()
+        # 5. Scheduling.
+        await self._unless_broken(self._schedule())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run *work*, which never ends by itself, until shutdown."""
+        task = asyncio.ensure_future(work)
+        self._background.append(task)
+        return task
+
+    async def _unless_broken(self, work: Awaitable[Any]) -> None:
+        """Await *work*, but raise as soon as a background task has ended."""
+        task = asyncio.ensure_future(work)
+        try:
+            done, _ = await asyncio.wait(
+                {task, *self._background}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for ended in done:
+                ended.result()
+            if task not in done:
+                raise RuntimeError("a part of the scheduler ended by itself")
+        finally:
+            task.cancel()
+
+    async def _shut_down(self, main: asyncio.Task[None]) -> None:
+        """Stop deciding, finish bindings, release the lease, write what is left, in this order."""
+        elector = self.elector
+        lost_lease = elector is not None and self.leading.is_set() and not elector.is_leading
+        # 1. No new decisions.
+        await _cancel([main])
+        # 2. Bindings on their way. Without the lease they are not ours to finish.
+        given_up = await self.bindings.drain(0.0 if lost_lease else DRAIN_SECONDS)
+        if given_up:
+            log.warning("Bindings given up at shutdown", count=given_up)
+        # 3. The lease: a standby may go on now.
+        if elector is not None:
+            if self._keeping is not None:
+                await _cancel([self._keeping])
+            await elector.release()
+            self.metrics.leader.labels(elector.settings.name).set(0)
+        # 4. Events and conditions.
+        left = len(self.writer) if lost_lease else await self.writer.flush(FLUSH_SECONDS)
+        if left:
+            self.metrics.events_dropped.labels("shutdown").inc(left)
+            log.warning("Events dropped at shutdown", count=left)
+        # 5. Everything else.
+        await _cancel(self._background)
+        await self.rollout.stop()
+
+    # --- scheduling ------------------------------------------------------------------------
+
+    async def _schedule(self) -> None:
+        """Decide pods for ever, leaving turns to everything else."""
+        assert self.loop is not None
+        monotonic = self._clock.monotonic
+        schedule_one = self.loop.schedule_one
+        while True:
+            if not self.bindings.has_room:
+                await self.bindings.wait_for_room()
+            if self.elector is not None and not self.elector.may_act:
+                # Stopped or starved for too long: somebody else may lead by now.
+                await asyncio.sleep(0.1)
+                continue
+            ends_at = monotonic() + SLICE_SECONDS
+            is_idle = False
+            while self.bindings.has_room and monotonic() < ends_at:
+                if not schedule_one():
+                    is_idle = True
+                    break
+            if is_idle:
+                self._ready.clear()
+                await self._ready.wait()
+            else:
+                await asyncio.sleep(0)
+
+    async def _tick(self) -> None:
+        """Let the queue look at its clocks, once a second on the second."""
+        while True:
+            await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
+            self.queue.flush()
+
+    def _is_busy(self) -> bool:
+        return self.bindings.in_flight > 0 or self.queue.counts()["active"] > 0
+
+    # --- policies --------------------------------------------------------------------------
+
+    def _switch(self, new: Deployment, old: Deployment | None) -> None:
+        """Decide with *new* from the next pod on."""
+        if self.loop is None:
+            self.loop = SchedulingLoop(
+                cache=self.cache,
+                queue=self.queue,
+                scheduler=new.scheduler,
+                bindings=self.bindings,
+                outcomes=self.outcomes,
+                metrics=self.metrics,
+                clock=self._clock,
+            )
+        self.loop.use(new.scheduler, self.rollout.counts)
+        if old is not None:
+            self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
+            self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)
+        self.queue.rekey(hints_of(new))
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return self.rollout.active.scheduler.profile_of(pod) is not None
+
+    def _key_of(self, pod: Pod) -> SortKey:
+        key = self.rollout.active.scheduler.queue_key(pod, self.cache.snapshot())
+        if isinstance(key, PolicyFailure):
+            self.metrics.policy_failures.labels(key.policy, key.hook, key.kind).inc()
+            log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
+            return ((0, -pod.priority),)
+        return key
+
+    def _gate_of(self, pod: Pod) -> tuple[str, str] | None:
+        return self.rollout.active.scheduler.pre_enqueue(pod, self.cache.snapshot())
+
+    def snapshot(self) -> Any:
+        """The live snapshot, for the trial of new policies."""
+        return self.cache.snapshot()
+
+    def sample_pods(self) -> list[Pod]:
+        """Pods for the trial: pending ones, and some that run, as if they were pending."""
+        pending = _spread([*self.pods.pending_pods()], _SAMPLE_PENDING)
+        placed: list[Pod] = []
+        for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
+            placed += [unplaced(pod) for pod in list(info.pods.values())[:1]]
+        return pending + placed
+
+    # --- telling ---------------------------------------------------------------------------
+
+    def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
+        self.recorder.record(
+            about,
+            kind=kind,
+            reason=reason,
+            action="Reload",
+            note=note,
+            controller=CONTROLLER,
+            revision=revision,
+        )
+
+    def _tell_leadership(self, about: Reference, note: str) -> None:
+        self.recorder.record(
+            about,
+            kind=NORMAL,
+            reason="LeaderElection",
+            action="LeaderElection",
+            note=note,
+            controller=CONTROLLER,
+            repeats=False,
+        )
+
+    def _count_incoming(self, queue: str, event: str) -> None:
+        counter = self._incoming.get((queue, event))
+        if counter is None:
+            counter = self.metrics.queue_incoming.labels(queue, event)
+            self._incoming[queue, event] = counter
+        counter.inc()
+
+    # --- hearing ---------------------------------------------------------------------------
+
+    def _make_informers(self) -> list[Informer[Any]]:
+        made: list[Informer[Any]] = []
+        # Nodes and the rest before pods: the order costs nothing, and spares the cache the
+        # placeholders for nodes that it does not know yet.
+        made.append(
+            self._informer(resources.NODES, Node.from_raw, NodeHandler(self.cache, self.queue))
+        )
+        for resource, record in OTHER_OBJECTS:
+            handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
+            made.append(self._informer(resource, _decoder(record), handler, optional=True))
+        made.append(self._informer(resources.PODS, Pod.from_raw, self.pods, selector=NOT_TERMINAL))
+        return made
+
+    def _informer(
+        self,
+        resource: Resource,
+        decode: Callable[[bytes], Any],
+        handler: Handler[Any],
+        *,
+        selector: str = "",
+        optional: bool = False,
+    ) -> Informer[Any]:
+        options = WatchOptions(field_selector=selector, optional=optional)
+        return Informer(self._client, resource, decode, handler, options=options, clock=self._clock)
+
+    # --- showing ---------------------------------------------------------------------------
+
+    async def _serve_health(self) -> HealthServer | None:
+        address = self.settings.metrics_address
+        if address is None:
+            return None
+        elected = self.elector.check if self.elector is not None else ping
+        server = HealthServer(
+            self.registry,
+            healthz={"ping": ping, "leaderElection": elected},
+            livez={"ping": ping},
+            readyz={
+                "ping": ping,
+                "leaderElection": elected,
+                "shutdown": self._check_shutdown,
+                "sched-handler-sync": self._check_synced,
+            },
+            json_pages={
+                "/policies": self.rollout.describe,
+                "/configz": lambda: {"componentconfig": self.settings.configuration},
+            },
+        )
+        self.port = await server.start(*address)
+        return server
+
+    def _check_synced(self) -> str | None:
+        return None if self._is_synced else "handlers are not fully synchronized"
+
+    def _check_shutdown(self) -> str | None:
+        return "process is shutting down" if self._stop.is_set() else None
+
+    def _pull_metrics(self) -> None:
+        metrics, cache, queue = self.metrics, self.cache, self.queue
+        metrics.pull_gauges(
+            "scheduler_pending_pods",
+            "Number of pending pods, by the queue they wait in.",
+            "queue",
+            lambda: {k: v for k, v in queue.counts().items() if k != "in_flight"},
+        )
+        metrics.pull_gauges(
+            "scheduler_cache_size",
+            "Number of nodes, pods and assumed pods in the cache.",
+            "type",
+            lambda: {
+                "nodes": cache.node_count,
+                "pods": cache.pod_count,
+                "assumed_pods": cache.assumed_count,
+            },
+        )
+        metrics.pull_gauge(
+            "scheduler_inflight_events",
+            "Events kept for the pods that are being decided.",
+            lambda: queue.in_flight_event_count,
+        )
+        metrics.pull_gauges(
+            "starsched_in_flight",
+            "Requests in flight: bindings, and writes of events and conditions.",
+            "operation",
+            lambda: {"binding": self.bindings.in_flight, "deferred": self.writer.in_flight},
+        )
+        metrics.pull_gauge(
+            "starsched_deferred_writes",
+            "Events and conditions that wait until bindings leave room.",
+            lambda: len(self.writer),
+        )
+        metrics.pull_counter(
+            "starsched_sandbox_restarts_total",
+            "Sandboxes that were killed or died and were started anew.",
+            (),
+            self._read_restarts,
+        )
+        metrics.pull_counter(
+            "starsched_verdicts_total",
+            "Verdicts of the policies in force, by whether they were evaluated or reused.",
+            ("source",),
+            self._read_verdicts,
+        )
+        metrics.pull_counter(
+            "starsched_watch_total",
+            "What the watches of a resource have done, by resource and kind of occurrence.",
+            ("resource", "kind"),
+            self._read_watches,
+        )
+
+    def _read_restarts(self) -> list[tuple[tuple[str, ...], float]]:
+        restarts = self._sandbox_restarts
+        with contextlib.suppress(LookupError):
+            restarts += getattr(self.rollout.active.evaluator, "restarts", 0)
+        return [((), restarts)]
+
+    def _read_verdicts(self) -> list[tuple[tuple[str, ...], float]]:
+        try:
+            memo = self.rollout.active.scheduler.memo
+        except LookupError:
+            return []
+        return [
+            (("evaluated",), memo.asked),
+            (("reused",), max(0, memo.answered - memo.asked)),
+        ]
+
+    def _read_watches(self) -> list[tuple[tuple[str, ...], float]]:
+        return [
+            ((str(informer.resource), kind), getattr(informer.counts, kind))
+            for informer in self._informers
+            for kind in ("lists", "watches", "failures", "expirations", "events", "malformed")
+        ]
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel *tasks* and wait until they have ended, however they end."""
+    waiting = list(tasks)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def hints_of(deployment: Deployment) -> Hints:
+    """The queueing hints of a deployment's policies."""
+    bundle = deployment.bundle
+    replaced = [policy.name for policy in bundle.policies.values() if not policy.is_builtin]
+    return Hints(bundle.profiles, replaced)
+
+
+def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    return lambda raw: api.decode(record, raw)
+
+
+def _spread(items: list[Any], most: int) -> list[Any]:
+    """At most *most* of *items*, evenly spread over them."""
+    step = max(1, len(items) // most)
+    return items[::step][:most]
+
+
+def unplaced(pod: Pod) -> Pod:
+    """*pod* as it was before it had a node."""
+    spec = msgspec.structs.replace(pod.manifest.spec, node_name="")
+    return Pod.from_manifest(msgspec.structs.replace(pod.manifest, spec=spec))
+
+
+__all__ = ["App", "LeadershipLost", "Settings"]

@@ -1,0 +1,34 @@
+"""The real parts behind a roll-out: bundles, sandboxes and confined tests.
+
+Owns nothing but the choice; a process with other needs passes other functions to `Examiner`.
+"""
+
+from collections.abc import Mapping
+
+from engine.offline.policy_tests import failed
+from engine.offline.test_process import run_tests_confined
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.config import decode_configuration
+from engine.policy.errors import Problem
+from engine.policy.evaluator import Evaluator
+from engine.policy.sandbox.process import SandboxEvaluator
+from engine.rollout.trial import Examiner
+
+
+def make_examiner(config_text: str | None = None) -> Examiner:
+    """An examiner whose bundles take their profiles from *config_text*, if it is given.
+
+    Raises `PolicyErrors` if that is no KubeSchedulerConfiguration.
+    """
+    config = decode_configuration(config_text, "--config") if config_text is not None else None
+
+    def build(files: Mapping[str, str]) -> Bundle:
+        return build_bundle(files, config)
+
+    def make_evaluator(bundle: Bundle) -> Evaluator:
+        return SandboxEvaluator(bundle.program)
+
+    def run_tests(files: Mapping[str, str]) -> list[Problem]:
+        return failed(run_tests_confined(files, config_text))
+
+    return Examiner(build=build, make_evaluator=make_evaluator, run_tests=run_tests)

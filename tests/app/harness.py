@@ -1,0 +1,130 @@
+"""A scheduler in this process, on an embedded API server; and what tests ask of both."""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from engine.app import App, Settings
+from engine.devcluster import DevCluster
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.rollout.assembly import make_examiner
+from engine.rollout.last_good import NoStore, Store
+from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
+from engine.rollout.trial import Examiner
+
+NAMESPACE = "starsched"
+NAME = "policies"
+
+
+def config_map(files: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": dict(files),
+    }
+
+
+def edit(cluster: DevCluster, files: Mapping[str, str]) -> None:
+    """Change the ConfigMap of policies, or create it."""
+    found = cluster.get("configmaps", NAME, NAMESPACE)
+    if found is None:
+        cluster.create(config_map(files))
+    else:
+        cluster.update("configmaps", {**found, "data": dict(files)})
+
+
+async def eventually(
+    condition: Callable[[], Any], *, seconds: float = 20.0, what: str = ""
+) -> None:
+    """Return when *condition* holds; fail when it does not in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110  # the condition is another program's state
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"not in {seconds:g} s: {what or condition}") from None
+
+
+@contextlib.asynccontextmanager
+async def scheduler(
+    cluster: DevCluster,
+    *,
+    from_config_map: bool = False,
+    store: Callable[[ApiClient], Store] | None = None,
+    examiner: Examiner | None = None,
+    wait: bool = True,
+    **settings: Any,
+) -> AsyncIterator[App]:
+    """A scheduler that runs until the block ends; with *wait*, it schedules already."""
+    async with ApiClient(Endpoint(server=cluster.url)) as client:
+        source: PolicySource = BuiltinSource()
+        if from_config_map:
+            source = ConfigMapSource(client, NAMESPACE, NAME)
+        app = App(
+            client,
+            source=source,
+            examiner=examiner or make_examiner(),
+            store=store(client) if store is not None else NoStore(),
+            settings=dataclasses.replace(Settings(), **settings),
+        )
+        running = asyncio.ensure_future(app.run())
+        try:
+            if wait:
+                leading = asyncio.ensure_future(app.leading.wait())
+                await asyncio.wait(
+                    {running, leading}, timeout=30, return_when=asyncio.FIRST_COMPLETED
+                )
+                leading.cancel()
+                if running.done():
+                    running.result()
+                assert app.leading.is_set(), "the scheduler did not start"
+            yield app
+        finally:
+            app.request_stop()
+            await asyncio.gather(running, return_exceptions=True)
+            app.cache.check_invariants()
+            app.queue.check_invariants()
+
+
+def node_of(cluster: DevCluster, name: str, namespace: str = "default") -> str:
+    """Where a pod is; "" while it is pending or gone."""
+    pod = cluster.get("pods", name, namespace)
+    return str(pod["spec"].get("nodeName", "")) if pod is not None else ""
+
+
+def placements(cluster: DevCluster) -> dict[str, str]:
+    """Placed pods and their nodes."""
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in cluster.list("pods")
+        if pod["spec"].get("nodeName")
+    }
+
+
+def events(cluster: DevCluster, reason: str) -> list[dict[str, Any]]:
+    """Events of a reason, in the words of events.k8s.io (they are stored in those of core/v1)."""
+    return [
+        event
+        | {
+            "note": event.get("message", ""),
+            "reportingController": event.get("reportingComponent", ""),
+            "regarding": event.get("involvedObject", {}),
+        }
+        for event in cluster.list("events")
+        if event.get("reason") == reason
+    ]
+
+
+def condition(cluster: DevCluster, name: str) -> dict[str, Any]:
+    """The PodScheduled condition of a pod; empty if there is none."""
+    pod = cluster.get("pods", name)
+    conditions = (pod or {}).get("status", {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "PodScheduled"), {})
+
+
+def metric(app: App, name: str, **labels: str) -> float:
+    return app.registry.get_sample_value(name, labels) or 0.0

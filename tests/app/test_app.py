@@ -1,0 +1,216 @@
+"""The main job, end to end in one process: pods come in and are placed, or are told why not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from engine.devcluster import DevCluster, make_node, make_pod
+from engine.leader_election import LeaseSettings
+from tests.app.harness import (
+    condition,
+    events,
+    eventually,
+    metric,
+    node_of,
+    placements,
+    scheduler,
+)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        yield cluster
+
+
+async def test_pods_that_were_there_before_the_scheduler_are_placed(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"), *(make_pod(f"web-{i}") for i in range(5)))
+    async with scheduler(cluster) as app:
+        await eventually(lambda: len(placements(cluster)) == 5)
+        await eventually(lambda: app.cache.assumed_count == 0)
+        assert metric(app, "scheduler_cache_size", type="pods") == 5
+
+
+async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    async with scheduler(cluster) as app:
+        cluster.create(make_pod("web"))
+        await eventually(lambda: events(cluster, "Scheduled"))
+        (event,) = events(cluster, "Scheduled")
+        assert event["note"] == "Successfully assigned default/web to node-1"
+        assert event["type"] == "Normal"
+        assert event["action"] == "Binding"
+        assert event["reportingController"] == "default-scheduler"
+        revision = app.rollout.active.bundle.revision
+        assert event["metadata"]["annotations"]["starsched.dev/policy-revision"] == revision
+        labels = {"result": "scheduled", "profile": "default-scheduler"}
+        assert metric(app, "scheduler_schedule_attempts_total", **labels) == 1
+        # The API server writes the condition of a bound pod, not the scheduler.
+        assert cluster.requests["patch", "pods/status"] == 0
+
+
+async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(make_node("small", cpu="1"), make_node("tainted", taints=[_taint()]))
+    async with scheduler(cluster) as app:
+        cluster.create(make_pod("big", cpu="4"))
+        want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+        await eventually(lambda: condition(cluster, "big").get("message") == want)
+        assert condition(cluster, "big")["reason"] == "Unschedulable"
+        assert condition(cluster, "big")["status"] == "False"
+        await eventually(lambda: events(cluster, "FailedScheduling"))
+        (event,) = events(cluster, "FailedScheduling")
+        assert event["note"] == want
+        assert event["type"] == "Warning"
+        labels = {"queue": "unschedulable"}
+        assert metric(app, "scheduler_pending_pods", **labels) == 1
+        patches = cluster.requests["patch", "pods/status"]
+        cluster.create(make_node("big-enough", cpu="8"))
+        await eventually(lambda: node_of(cluster, "big") == "big-enough")
+        assert cluster.requests["patch", "pods/status"] == patches
+
+
+def _taint() -> dict[str, str]:
+    return {"key": "a", "value": "b", "effect": "NoSchedule"}
+
+
+async def test_an_empty_cluster_is_said_to_be_one(cluster: DevCluster) -> None:
+    async with scheduler(cluster):
+        cluster.create(make_pod("web"))
+        want = "no nodes available to schedule pods"
+        await eventually(lambda: condition(cluster, "web").get("message") == want)
+
+
+async def test_a_pod_of_another_scheduler_is_left_alone(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    async with scheduler(cluster) as app:
+        cluster.create(make_pod("theirs", scheduler_name="other"), make_pod("ours"))
+        await eventually(lambda: node_of(cluster, "ours"))
+        assert node_of(cluster, "theirs") == ""
+        assert condition(cluster, "theirs") == {}
+        # Placed by its own scheduler, it counts.
+        cluster.bind("theirs", "node-1")
+        await eventually(lambda: app.cache.pod_count == 2)
+
+
+async def test_a_gated_pod_waits_for_its_gates(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    async with scheduler(cluster) as app:
+        gated = make_pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+        cluster.create(gated)
+        await eventually(lambda: metric(app, "scheduler_pending_pods", queue="gated") == 1)
+        pod = cluster.get("pods", "gated")
+        assert pod is not None
+        spec = {k: v for k, v in pod["spec"].items() if k != "schedulingGates"}
+        cluster.update("pods", {**pod, "spec": spec})
+        await eventually(lambda: node_of(cluster, "gated"))
+
+
+async def test_a_pod_that_leaves_makes_room_for_the_one_that_waits(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1", cpu="1"), make_pod("first", cpu="1"))
+    async with scheduler(cluster):
+        await eventually(lambda: node_of(cluster, "first"))
+        cluster.create(make_pod("second", cpu="1"))
+        await eventually(lambda: condition(cluster, "second").get("reason") == "Unschedulable")
+        cluster.delete("pods", "first", grace=0)
+        await eventually(lambda: node_of(cluster, "second"))
+
+
+async def test_nothing_is_placed_beyond_a_nodes_capacity(cluster: DevCluster) -> None:
+    """Decisions run ahead of the watch: what is assumed has to count."""
+    cluster.create(*(make_node(f"node-{i}", cpu="4", pods=3) for i in range(10)))
+    cluster.create(*(make_pod(f"web-{i}", cpu="1") for i in range(60)))
+    async with scheduler(cluster) as app:
+        await eventually(lambda: len(placements(cluster)) == 30)
+        await eventually(lambda: app.queue.counts()["unschedulable"] == 30)
+        nodes = list(placements(cluster).values())
+        assert max(nodes.count(node) for node in nodes) == 3
+
+
+async def test_malformed_amounts_cost_only_their_pod(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    bad = make_pod("bad")
+    async with scheduler(cluster):
+        cluster.create(make_pod("good-1"))
+        stored = cluster.create(bad)[0]
+        assert stored
+        cluster.create(make_pod("good-2"))
+        await eventually(lambda: node_of(cluster, "good-1") and node_of(cluster, "good-2"))
+
+
+async def test_the_endpoints_tell_what_is_going_on(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"), make_pod("web"))
+    address = ("127.0.0.1", 0)
+    async with scheduler(cluster, metrics_address=address) as app, aiohttp.ClientSession() as http:
+        await eventually(lambda: node_of(cluster, "web"))
+        base = f"http://127.0.0.1:{app.port}"
+        for path, want in (
+            ("/healthz", "ok"),
+            ("/livez", "ok"),
+            ("/readyz", "ok"),
+            ("/metrics", "scheduler_pod_scheduling_sli_duration_seconds_count"),
+            ("/policies", app.rollout.active.bundle.revision),
+            ("/configz", "componentconfig"),
+        ):
+            async with http.get(base + path) as answer:
+                assert answer.status == 200, path
+                assert want in await answer.text(), path
+
+
+async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None:
+    hold = cluster.faults.hang(verb="list", resource="nodes")
+    address = ("127.0.0.1", 0)
+    async with (
+        scheduler(cluster, metrics_address=address, wait=False) as app,
+        aiohttp.ClientSession() as http,
+    ):
+        await hold.wait_hit()
+        url = f"http://127.0.0.1:{app.port}/readyz"
+        async with http.get(url) as answer:
+            assert answer.status == 500
+            assert "handlers are not fully synchronized" in await answer.text()
+        async with http.get(f"http://127.0.0.1:{app.port}/livez") as answer:
+            assert answer.status == 200
+        hold.release()
+        await eventually(app.synced.is_set)
+        async with http.get(url) as answer:
+            assert answer.status == 200
+
+
+async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
+    cluster: DevCluster,
+) -> None:
+    cluster.create(make_node("node-1"))
+    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    async with (
+        scheduler(cluster, lease=lease) as first,
+        scheduler(cluster, lease=lease, wait=False) as second,
+    ):
+        await eventually(second.synced.is_set)
+        cluster.create(make_pod("one"))
+        await eventually(lambda: node_of(cluster, "one"))
+        await eventually(lambda: second.cache.pod_count == 1)
+        assert not second.leading.is_set()
+        first.request_stop()
+        await eventually(second.leading.is_set, seconds=1.9)
+        cluster.create(make_pod("two"))
+        await eventually(lambda: node_of(cluster, "two"))
+    notes = [event["note"].split(" ", 1)[1] for event in events(cluster, "LeaderElection")]
+    assert notes.count("became leader") == 2
+    assert "stopped leading" in notes
+
+
+async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> None:
+    cluster.create(make_node("node-1"))
+    async with scheduler(cluster) as app:
+        hold = cluster.faults.hang(verb="create", resource="pods/binding")
+        cluster.create(make_pod("web"))
+        await hold.wait_hit()
+        app.request_stop()
+        await asyncio.sleep(0.05)
+        hold.release()
+    assert node_of(cluster, "web") == "node-1"
+    assert [event["note"] for event in events(cluster, "Scheduled")]
