@@ -35,7 +35,8 @@ fi
 echo "setup: installing the locked packages"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --require-hashes --requirement requirements-dev.lock
-# The build backend is in the lock file: isolation would fetch another one, without a hash.
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+# The build backend is in the lock file: isolation would fetch another one, without a hash. It warns
+# of every editable install that is not in a folder `src`.
+PYTHONWARNINGS=ignore "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     --no-deps --no-build-isolation --editable .
 echo "setup: $venv/bin/starsched is ready"
