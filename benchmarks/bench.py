@@ -106,8 +106,6 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         title, name = WORKLOADS[row["workload"]].title, row["scheduler"]
         figures = row["median"]
         if not row["supported"]:
-            why = f"not supported yet: {', '.join(row['missing_plugins'])}"
-            cells.append([title, f"{name}: {why}", *[""] * (len(_COLUMNS) - 2)])
             continue
         lost = int(figures["pods"] - figures["bound"])
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
@@ -124,7 +122,13 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
                 ratio,
             ]
         )
-    report.print_table("Real control plane", _COLUMNS, cells)
+    report.print_table("Real control plane", _COLUMNS, cells, texts=2)
+    for row in rows:
+        if not row["supported"]:
+            text = f"{WORKLOADS[row['workload']].title}, {row['scheduler']}: not supported yet"
+            report.OUT.print(
+                f"{text}: {', '.join(row['missing_plugins'])}", highlight=False, soft_wrap=True
+            )
     if rows and rows[0]["median"]:
         figures = rows[0]["median"]
         report.OUT.print(
@@ -256,9 +260,9 @@ def print_profiles(rows: Sequence[Mapping[str, Any]], directory: Path) -> None:
         total = sum(stages.values())
         report.print_table(
             f"Stages of {row['workload']}, start included (cProfile inflates Python calls)",
-            ("stage", "", "seconds", "share %"),
+            ("stage", "seconds", "share %"),
             [
-                [stage, "", f"{seconds:.2f}", f"{100 * seconds / total:.1f}"]
+                [stage, f"{seconds:.2f}", f"{100 * seconds / total:.1f}"]
                 for stage, seconds in stages.items()
                 if seconds / total >= 0.005
             ],

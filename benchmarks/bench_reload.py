@@ -467,11 +467,10 @@ def print_outcome(document: Mapping[str, Any]) -> None:
     """The result for people."""
     report.print_table(
         "Reloads under load",
-        ("source", "", "in force", "rejected", "p50 ms", "p99 ms", "worst ms", "pods", "bound",
+        ("source", "in force", "rejected", "p50 ms", "p99 ms", "worst ms", "pods", "bound",
          "peak MB", "growth MB"),
         [[
             document["settings"]["source"],
-            "",
             f"{document['reloads']}",
             f"{document['rejected']}",
             f"{document['reload_p50_ms']:.0f}",

@@ -17,7 +17,7 @@ import msgspec
 from benchmarks import objects, openb
 from benchmarks.load import percentile
 from benchmarks.objects import Manifest
-from benchmarks.processes import resident_mib_of, usage_of
+from benchmarks.processes import forget_peak, resident_mib_of, usage_of
 from benchmarks.workloads import Workload
 from engine.caching.cache import Cache
 from engine.model import objects as api
@@ -194,6 +194,7 @@ def run_scenario(
     try:
         scheduler = Scheduler(bundle, evaluator)
         gc.collect()
+        forget_peak()
         gc.freeze()  # as the scheduler's process does after its first lists
         with around():
             timing = _decide_all(scheduler, cache, pods, progress)

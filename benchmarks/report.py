@@ -85,11 +85,13 @@ def print_facts(facts: Mapping[str, Mapping[str, Any]]) -> None:
         OUT.print(f"[bold]{title}[/bold]: {text}", highlight=False, soft_wrap=True)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table: the first two columns are text, the others figures."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1
+) -> None:
+    """A table: the first *texts* columns are text, the others figures."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < 2 else "right", no_wrap=place > 1)
+        table.add_column(column, justify="left" if place < texts else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     if not OUT.is_terminal:

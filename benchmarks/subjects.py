@@ -205,11 +205,12 @@ class Starsched(Subject):
         return workload.plugins - shipped_plugins()
 
     def _command(self, plane: ControlPlane, directory: Path, port: int) -> list[str]:
-        program = Path(sys.executable).with_name("starsched")
-        if not program.exists():
-            raise SubjectError(f"no program `{program}`\nhint: run `make setup`")
+        profiler = [] if self._profile is None else ["-m", "cProfile", "-o", str(self._profile)]
         command = [
-            str(program),
+            sys.executable,
+            *profiler,
+            "-m",
+            "engine.cli.main",
             "run",
             "--kubeconfig",
             str(plane.kubeconfig(directory / "kubeconfig")),
@@ -220,8 +221,6 @@ class Starsched(Subject):
         ]
         if self._policies is not None:
             command += ["--policies", self._policies]
-        if self._profile is not None:
-            command = [sys.executable, "-m", "cProfile", "-o", str(self._profile), *command]
         return command
 
     def _is_ready(self, port: int) -> bool:
