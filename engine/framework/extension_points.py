@@ -20,7 +20,7 @@ HOOK_PARAMETERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "pre_filter": (("pod", "cluster"), 1),
     "counters": (("pod",), 1),
     "filter": (("pod", "node", "state", "counts", "cluster"), 2),
-    "pre_score": (("pod", "cluster", "state"), 1),
+    "pre_score": (("pod", "cluster", "state", "counts"), 1),
     "score": (("pod", "node", "state", "counts", "cluster"), 2),
     "normalize": (("score", "over"), 2),
     "score_all": (("pod", "nodes", "state"), 2),

@@ -22,6 +22,9 @@ NAMES: Final = (
     "parse_int",
     "parse_float",
     "matches",
+    "count_pods",
+    "count_terms",
+    "pods_in",
 )
 
 # Starlark's own libraries, on in every policy file; documented with the names above.
@@ -203,6 +206,69 @@ def _has(wanted, labels):
         if labels.get(key) != value:
             return False
     return True
+
+def _plain_selector(selector):
+    if selector == None or (type(selector) == "dict" and "expressions" in selector):
+        return selector
+    if type(selector) == "dict":
+        return {"labels": selector, "expressions": []}
+    return {
+        "labels": dict(selector.labels),
+        "expressions": [
+            {"key": r.key, "operator": r.operator, "values": list(r.values)}
+            for r in selector.expressions
+        ],
+    }
+
+def pods_in(namespaces, selector, namespace_selector = None):
+    """Pods of *namespaces* (or of those that a selector of namespaces means) that are selected."""
+    if type(namespaces) not in ("list", "tuple"):
+        fail("pods_in() wants a list of namespaces, got " + repr(namespaces))
+    return {
+        "namespaces": list(namespaces),
+        "selector": _plain_selector(selector),
+        "namespace_selector": _plain_selector(namespace_selector),
+    }
+
+def count_pods(
+        topology,
+        selectors = [],
+        labels = None,
+        namespaces = [],
+        among = None,
+        keys = [],
+        weight = 1,
+        terminating = False):
+    """A counter of placed pods that all of *selectors* mean, per value of the label *topology*."""
+    if topology != None and type(topology) != "string":
+        fail("count_pods() wants a label key or None as topology, got " + repr(topology))
+    if type(weight) != "int":
+        fail("count_pods() wants a weight that is an int, got " + repr(weight))
+    terms = list(selectors)
+    for term in terms:
+        if type(term) != "dict" or "namespace_selector" not in term:
+            fail("count_pods() wants selectors made by pods_in(...), got " + repr(term))
+    if labels != None:
+        terms.append(pods_in(namespaces, labels))
+    return {
+        "kind": "pods",
+        "topology": topology,
+        "terms": terms,
+        "among": among,
+        "keys": list(keys),
+        "weight": weight,
+        "terminating": terminating,
+    }
+
+_TERMS = ("required_affinity", "required_anti_affinity", "preferred_affinity", "preferred_anti_affinity")
+
+def count_terms(kind, weight = 1):
+    """A counter of the placed pods' affinity terms of *kind* that mean the incoming pod."""
+    if kind not in _TERMS:
+        fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
+    if type(weight) != "int":
+        fail("count_terms() wants a weight that is an int, got " + repr(weight))
+    return {"kind": "terms", "of": kind, "keys": [], "among": None, "weight": weight}
 
 def _word(value):
     names = {"NoneType": "None", "string": "str"}

@@ -236,10 +236,29 @@ def check_pre_score(v):
         return ["state", pack(v.state)]
     return _wrong("pre_score", v, "None, skip() or state(...)")
 
+def check_among(v, hook):
+    return v if type(v) == "bool" else _wrong(hook, v, "True or False")
+
 def check_counters(v):
+    want = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
+    if type(v) == "dict":
+        for hook, counters in v.items():
+            if hook not in ("filter", "score"):
+                return _wrong("counters", v, 'a dict with the keys "filter" and "score"')
+            if not _are_counters(counters):
+                return _wrong("counters", v, want)
+        return {{"by_hook": v}}
+    return {{"by_hook": {{"filter": v, "score": v}}}} if _are_counters(v) else _wrong("counters", v, want)
+
+def _are_counters(v):
     if type(v) not in ("list", "tuple"):
-        return _wrong("counters", v, "a list of counters")
-    return [pack(x) for x in v]
+        return False
+    for counter in v:
+        # A list inside the list is one counter: the sum of its parts.
+        for part in counter if type(counter) == "list" else [counter]:
+            if type(part) != "dict" or part.get("kind") not in ("pods", "terms"):
+                return False
+    return True
 
 def pack(v):
     kind = type(v)
@@ -277,7 +296,8 @@ def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Sche
     hold the node's name; or `M` and the name of a parameter that the hook changed.
     """
     params = signature.params
-    shared = [p for p in params if p in _SHARED_VIEWS]
+    by_entry = hook in ("filter", "score")  # counters speak of the node's domain there
+    shared = [p for p in params if p in _SHARED_VIEWS and not (p == "counts" and by_entry)]
     lines = ["def run(pod, nodes, extra):"]
     if any(p != "pod" for p in shared):
         lines.append("    extra = json.decode(extra)")
@@ -308,11 +328,14 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
             '            flag = "!"',
             "        answers.append(answer)",
         ]
-    if hook in _NODE_LOOP_HOOKS or (hook == "candidate_key"):
+    is_among = hook.startswith("among_")
+    if hook in _NODE_LOOP_HOOKS or hook == "candidate_key" or is_among:
         lines = [
             '    answers, flag, seen = [], "=", {}',
             "    for raw in json.decode(nodes):",
         ]
+        if "counts" in params:
+            lines.append('        counts, raw = view_counts(raw["counts"]), raw["node"]')
         if "node" in params:
             lines.append("        node = view_node(raw)")
         lines.append(f"        answer = {call}")
@@ -331,6 +354,8 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
                 '        if type(answer) == "dict":',
                 '            flag = "!"',
             ]
+        elif is_among:
+            lines += _checked(f'check_among(answer, "{hook}")', 8)
         else:
             lines += _checked(f'check_key(answer, "{hook}")', 8)
         lines.append("        answers.append(answer)")
@@ -343,6 +368,15 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
         lines += _checked(f"check_score_all(answer, len(nodes), {bounded})", 4)
     elif hook in _KEY_HOOKS:
         lines += _checked(f'check_key(answer, "{hook}")', 4)
+    elif hook == "counters":
+        # A good answer is a dict too, so it travels under a name of its own.
+        lines += [
+            "    answer = check_counters(answer)",
+            '    if "by_hook" in answer:',
+            '        answer = answer["by_hook"]',
+            "    else:",
+            '        flag = "!"',
+        ]
     else:
         lines += _checked(f"check_{hook}(answer)", 4)
     lines.append("    answers = [answer]")
@@ -374,6 +408,7 @@ _CHECKS: Final = (
     "check_pre_filter",
     "check_pre_score",
     "check_counters",
+    "check_among",
 )
 _LOAD_VERDICTS: Final = (
     f'load("{VERDICTS_MODULE}", {", ".join(f"{chr(34)}{name}{chr(34)}" for name in _CHECKS)})'

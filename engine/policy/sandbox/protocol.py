@@ -4,9 +4,11 @@ Owns plain data only and imports nothing of the trusted side, so that the child 
 fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
 """
 
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -140,3 +142,104 @@ def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:
     for index, failure in answer.failures:
         verdicts[index] = failure
     return verdicts
+
+
+# --- the wire ----------------------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """Calls to answer in order.
+
+    The answers are one `RawAnswer` frame per call, or with `one_by_one` one per entry: slower, and
+    then it is known exactly what the process dies of.
+    """
+
+    calls: list[Call]
+    one_by_one: bool = False
+
+
+class Greeting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a child says while it loads its program.
+
+    `loading` is the instance that it is about to load; then it is `ready`, or there are
+    `problems` (of `errors.Problem`'s fields) and it ends.
+    """
+
+    loading: int = -1
+    ready: bool = False
+    problems: list[dict[str, Any]] = []
+
+
+class ChannelClosedError(Exception):
+    """The other side is gone."""
+
+
+Message = TypeVar("Message")
+
+_HEADER: Final = 4
+_CHUNK: Final = 1 << 18
+
+
+class Channel:
+    """Frames over a stream socket. For one reader and one writer."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._buffer = bytearray()
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def send(self, message: Any, timeout: float | None = None) -> None:
+        """Send one frame. Raises `ChannelClosedError`, or `TimeoutError` if it is not taken."""
+        data = self._encode(message)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(len(data).to_bytes(_HEADER, "big") + data)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+
+    def receive(self, kind: type[Message], timeout: float | None = None) -> Message:
+        """The next frame, decoded. Raises as `receiver`'s function does."""
+        return self.receiver(kind)(timeout)
+
+    def receiver(self, kind: type[Message]) -> Callable[..., Message]:
+        """A function that gives the next frame, decoded as *kind*.
+
+        It takes a time-out in seconds, and raises `TimeoutError` after it, `ChannelClosedError`
+        when the other side is gone, and `msgspec.DecodeError` for a frame that is not a *kind*.
+        """
+        decode = msgspec.msgpack.Decoder(kind).decode
+
+        def receive(timeout: float | None = None) -> Message:
+            return decode(self._frame(timeout))
+
+        return receive
+
+    def close(self) -> None:
+        """Close the socket; the other side sees the end."""
+        self._socket.close()
+
+    def _frame(self, timeout: float | None) -> bytes:
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        buffer = self._buffer
+        needed = _HEADER
+        while True:
+            if len(buffer) >= _HEADER:
+                needed = _HEADER + int.from_bytes(buffer[:_HEADER], "big")
+                if len(buffer) >= needed:
+                    frame = bytes(buffer[_HEADER:needed])
+                    del buffer[:needed]
+                    return frame
+            if ends_at is not None:
+                timeout = max(ends_at - time.monotonic(), 0.000_001)
+            self._socket.settimeout(timeout)
+            try:
+                chunk = self._socket.recv(max(_CHUNK, needed - len(buffer)))
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise ChannelClosedError(str(error)) from error
+            if not chunk:
+                raise ChannelClosedError("the other side closed")
+            buffer += chunk

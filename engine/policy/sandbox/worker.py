@@ -8,7 +8,7 @@ that only a process can have (memory, the deadline): see `child` and `process`.
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -73,9 +73,14 @@ class _Hook:
 
 
 class PolicyWorker:
-    """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load."""
+    """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load.
 
-    def __init__(self, image: ProgramImage) -> None:
+    *on_load* is told the index of each instance before it is loaded.
+    """
+
+    def __init__(
+        self, image: ProgramImage, on_load: Callable[[int], None] = lambda index: None
+    ) -> None:
         self._image = image
         self._budget = Budget(image.limits)
         self._hooks: dict[tuple[int, str], _Hook] = {}
@@ -87,6 +92,7 @@ class PolicyWorker:
         private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}
         problems: list[Problem] = []
         for index, instance in enumerate(image.instances):
+            on_load(index)
             try:
                 self._load_instance(modules, private, index, instance)
             except PolicyErrors as error:
@@ -236,14 +242,15 @@ class PolicyWorker:
         A short name (`node`) may occur in a constant reason by chance, so the hook is asked again
         about the same node under another name.
         """
-        node = msgspec.json.decode(entry)
+        probe = msgspec.json.decode(entry)
+        node = probe["node"] if "counts" in probe else probe
         name, node["name"] = node["name"], _PROBE
         try:
             text: Any = hook.module.call_with(
                 self._budget.allow(self._image.limits.steps),
                 "run",
                 call.pod.decode(),
-                f"[{msgspec.json.encode(node).decode()}]",
+                f"[{msgspec.json.encode(probe).decode()}]",
                 call.extra.decode(),
             ).value
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
