@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import uvloop
 
 from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import Measurement, Settings, measure
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
+from benchmarks.running import run_to_end
 from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
 from benchmarks.workloads import WORKLOADS, Workload, default_workloads
 
@@ -237,7 +237,7 @@ def main(
     }
     if profile is not None:
         profile.mkdir(parents=True, exist_ok=True)
-    rows = uvloop.run(run(chosen_workloads, chosen_schedulers, settings, repeat, reporter, profile))
+    rows = run_to_end(run(chosen_workloads, chosen_schedulers, settings, repeat, reporter, profile))
     if output_path is not None:
         report.write_json({"benchmark": "bench", **facts, "rows": rows}, output_path)
     if output_path != "-":

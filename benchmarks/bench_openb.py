@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import uvloop
 
 from benchmarks import report
 from benchmarks.bench import json_path
@@ -34,6 +33,7 @@ from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import until_idle
 from benchmarks.openb import NAMESPACE, Trace, read_trace
 from benchmarks.placement_check import Placement, check_placement, pending_reason
+from benchmarks.running import run_to_end
 from benchmarks.subjects import SUBJECTS, Starsched, Subject
 from benchmarks.wire import Wire
 from tests.controlplane import ControlPlane
@@ -251,7 +251,7 @@ def main(
     }
     reporter = report.Reporter()
     with reporter.part(f"openb, {scheduler}"):
-        outcome = uvloop.run(place_all(trace, subject, patience=patience, progress=reporter.step))
+        outcome = run_to_end(place_all(trace, subject, patience=patience, progress=reporter.step))
     document = as_document(outcome, facts, len(trace.pods))
     if output_path is not None:
         report.write_json(document, output_path)

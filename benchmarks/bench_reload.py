@@ -23,7 +23,6 @@ from typing import Any, Final
 
 import click
 import msgspec
-import uvloop
 
 from benchmarks import objects, report
 from benchmarks.bench import json_path
@@ -31,6 +30,7 @@ from benchmarks.load import collection_path, create_all, follow, percentile, ver
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import until_idle
 from benchmarks.objects import NAMESPACE, Manifest
+from benchmarks.running import run_to_end
 from benchmarks.subjects import Starsched
 from benchmarks.wire import Wire, WireError
 from tests.controlplane import ControlPlane
@@ -529,7 +529,7 @@ def main(
     }
     reporter = report.Reporter()
     with reporter.part(f"{reloads} reloads, {source}"):
-        outcome = uvloop.run(
+        outcome = run_to_end(
             run(
                 source=source,
                 reloads=reloads,
