@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "check",
     derandomize=True,
-    max_examples=80,
-    stateful_step_count=40,
+    max_examples=100,
+    stateful_step_count=30,
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
