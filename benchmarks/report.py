@@ -95,7 +95,7 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     if not OUT.is_terminal:
-        OUT.width = 160
+        OUT.width = 200
     OUT.print(table)
 
 
