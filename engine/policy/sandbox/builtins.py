@@ -238,7 +238,8 @@ def count_pods(
         among = None,
         keys = [],
         weight = 1,
-        terminating = False):
+        terminating = False,
+        up_to = None):
     """A counter of placed pods that all of *selectors* mean, per value of the label *topology*."""
     if topology != None and type(topology) != "string":
         fail("count_pods() wants a label key or None as topology, got " + repr(topology))
@@ -258,17 +259,23 @@ def count_pods(
         "keys": list(keys),
         "weight": weight,
         "terminating": terminating,
+        "up_to": up_to,
     }
 
-_TERMS = ("required_affinity", "required_anti_affinity", "preferred_affinity", "preferred_anti_affinity")
+_TERMS = (
+    "required_affinity",
+    "required_anti_affinity",
+    "preferred_affinity",
+    "preferred_anti_affinity",
+)
 
-def count_terms(kind, weight = 1):
+def count_terms(kind, weight = 1, up_to = None):
     """A counter of the placed pods' affinity terms of *kind* that mean the incoming pod."""
     if kind not in _TERMS:
         fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
     if type(weight) != "int":
         fail("count_terms() wants a weight that is an int, got " + repr(weight))
-    return {"kind": "terms", "of": kind, "keys": [], "among": None, "weight": weight}
+    return {"kind": "terms", "of": kind, "keys": [], "among": None, "weight": weight, "up_to": up_to}
 
 def _word(value):
     names = {"NoneType": "None", "string": "str"}

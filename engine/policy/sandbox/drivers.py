@@ -248,7 +248,9 @@ def check_counters(v):
             if not _are_counters(counters):
                 return _wrong("counters", v, want)
         return {{"by_hook": v}}
-    return {{"by_hook": {{"filter": v, "score": v}}}} if _are_counters(v) else _wrong("counters", v, want)
+    if not _are_counters(v):
+        return _wrong("counters", v, want)
+    return {{"by_hook": {{"filter": v, "score": v}}}}
 
 def _are_counters(v):
     if type(v) not in ("list", "tuple"):

@@ -19,6 +19,7 @@ _NATIVE: Final = re.compile(r"^(?:[A-Za-z_.]*(?:Error|Exception)): ")
 
 _STEPS: Final = "Evaluation cancelled"
 _DEPTH: Final = "Starlark call stack overflow"
+_MEMORY: Final = "out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ def read(error: BaseException, file: str) -> StarlarkProblem:
         kind, sentence = "steps", "ran out of steps: a loop that is too long or never ends"
     elif sentence == _DEPTH:
         kind, sentence = "depth", "too many nested calls: functions must not call themselves"
+    elif sentence == _MEMORY:
+        kind, sentence = "memory", "ran out of memory"
     line = column = 0
     where = file
     place = _PLACE.search(text)

@@ -6,6 +6,7 @@ that only a process can have (memory, the deadline): see `child` and `process`.
 """
 
 import difflib
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -85,7 +86,7 @@ class PolicyWorker:
         self._budget = Budget(image.limits)
         self._hooks: dict[tuple[int, str], _Hook] = {}
         kinds = [*image.schema.views.values(), *image.schema.records.values()]
-        self._field_names = sorted({name for fields in kinds for name in fields})
+        self._field_names = tuple(sorted({name for fields in kinds for name in fields}))
         modules = Modules(image.files, image.limits)
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
         verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
@@ -277,7 +278,13 @@ def _named_failure(hook: _Hook, reasons: Sequence[str]) -> PolicyFailure:
 _MISSING_FIELD: Final = re.compile(r"Object of type `struct` has no attribute `(\w+)`")
 
 
-def _failure_of(hook: _Hook, error: BaseException, field_names: Sequence[str]) -> PolicyFailure:
+@functools.lru_cache(maxsize=256)
+def _closest(name: str, names: tuple[str, ...]) -> str:
+    """The one of *names* that *name* probably means, or "". Slow, and asked once per entry."""
+    return next(iter(difflib.get_close_matches(name, names, 1)), "")
+
+
+def _failure_of(hook: _Hook, error: BaseException, field_names: tuple[str, ...]) -> PolicyFailure:
     if isinstance(error, MemoryError):
         return hook.failure("memory", f"{hook.name}() ran out of memory")
     found = messages.read(error, hook.instance.module)
@@ -286,9 +293,9 @@ def _failure_of(hook: _Hook, error: BaseException, field_names: Sequence[str]) -
     if match := _MISSING_FIELD.match(message):
         message = f"no field or argument `{match[1]}`{message[match.end() :]}"
         # The struct at hand has only the fields that the hook reads: look among all there are.
-        close = difflib.get_close_matches(match[1], field_names, 1)
-        if close and "did you mean" not in message and close[0] != match[1]:
-            hint = f"did you mean `{close[0]}`?"
+        close = _closest(match[1], field_names)
+        if close and "did you mean" not in message and close != match[1]:
+            hint = f"did you mean `{close}`?"
     message = f"{hook.name}() failed: {message}"
     line = found.line or hook.signature.line
     return PolicyFailure(

@@ -1,0 +1,116 @@
+"""The sandbox process: gives up what it need not have, loads a program, answers calls.
+
+Owns the walls that a process can put around itself, put up before any policy text is read: no
+descriptor but the socket (and none can be opened any more), bounded address space, no children, no
+new privileges, no core. It knows the program and nothing else; whatever it dies of, the parent
+starts another one with the same program.
+
+Started as `python -I -S -c "...; main()"` with a path and a socket as arguments; see `process`.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox.protocol import (
+    Call,
+    Channel,
+    ChannelClosedError,
+    Greeting,
+    ProgramImage,
+    RawAnswer,
+    Request,
+)
+from engine.policy.sandbox.worker import PolicyWorker
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+# The parent kills at the deadline. If there is no parent any more, the kernel does at this many
+# times the deadline, whatever the interpreter is busy with.
+_ALARM_FACTOR: Final = 3
+_ALARM_SECONDS: Final = 5.0
+
+
+def main() -> None:
+    """Serve the socket whose number is the first argument until the parent closes it."""
+    descriptor = int(sys.argv[1])
+    follows_parent = sys.argv[2] == "1"
+    _drop_descriptors(descriptor)
+    _restrict_process(follows_parent)
+    channel = Channel(socket.socket(fileno=descriptor))
+    with contextlib.suppress(ChannelClosedError):  # the parent is done, or gone
+        _serve(channel)
+    os._exit(0)
+
+
+def _drop_descriptors(kept: int) -> None:
+    os.chdir("/")
+    os.closerange(3, kept)
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(kept + 1, min(limit, 65_536) if limit > 0 else 65_536)
+
+
+def _restrict_process(follows_parent: bool) -> None:
+    """Give up rights. Limits that the platform does not have are skipped, the others are not."""
+    for name in ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NPROC"):
+        kind = getattr(resource, name, None)
+        if kind is not None:
+            resource.setrlimit(kind, (0, 0))
+    if sys.platform == "linux":
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        if follows_parent:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() == 1:
+                os._exit(1)  # it died before we asked to follow
+
+
+def _restrict_resources(address_space: int) -> None:
+    """The last wall, before any policy text is read: no memory beyond this, nothing to open."""
+    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+
+
+def _serve(channel: Channel) -> None:
+    # Making decoders imports modules, so all are made while files can still be opened.
+    receive = channel.receiver(Request)
+    image = channel.receive(ProgramImage)
+    _restrict_resources(image.limits.address_space)
+    alarm = image.limits.deadline * _ALARM_FACTOR + _ALARM_SECONDS
+    try:
+        signal.setitimer(signal.ITIMER_REAL, alarm + len(image.instances))
+        worker = PolicyWorker(image, on_load=lambda index: channel.send(Greeting(loading=index)))
+    except PolicyErrors as errors:
+        channel.send(Greeting(problems=[_plain(problem) for problem in errors.problems]))
+        return
+    channel.send(Greeting(ready=True))
+    while True:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        request = receive()
+        for call in request.calls:
+            signal.setitimer(signal.ITIMER_REAL, alarm)
+            _answer(channel, worker, call, request.one_by_one)
+
+
+def _answer(channel: Channel, worker: PolicyWorker, call: Call, one_by_one: bool) -> None:
+    # Sent as soon as it is known: what is answered when the process dies need not be asked again.
+    if not one_by_one:
+        channel.send(worker.evaluate(call))
+        return
+    answer: RawAnswer
+    for answer in worker.evaluate_each(call):
+        channel.send(answer)
+
+
+def _plain(problem: Problem) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(problem)
+    return plain
