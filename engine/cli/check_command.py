@@ -1,12 +1,13 @@
 """`starsched check`: everything that is wrong with policies and their configuration, at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from engine.cli.policy_paths import build, command_paths, read_paths
+from engine.cli.policy_paths import build, command_paths, load_problems, read_paths
 from engine.policy.errors import Problem
 
 
@@ -20,12 +21,12 @@ from engine.policy.errors import Problem
     help="How to print the problems.",
 )
 def check_command(paths: tuple[Path, ...], config: Path | None, output: str) -> None:
-    """Check policy files and configuration without running them.
+    """Check policy files and their configuration; no hook is run.
 
     PATHS are policy files or directories; a directory is one set of files, like one ConfigMap,
     and so is each directory inside it. Looks at syntax, hooks and their parameters, field names,
     argument types, what is loaded, and the profiles. All problems are printed, one a line, as
-    `file:line:column: message`.
+    `file:line:column: message`; warnings are no errors.
 
     \b
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
@@ -39,8 +40,10 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str) -> 
     problems: list[Problem] = []
     policies = 0
     for files in read_paths(paths):
-        _, found = build(files, config)
+        bundle, found = build(files, config)
         problems += found
+        if bundle is not None:
+            problems += load_problems(bundle, files)
         policies += sum(name.endswith(".star") for name in files.selected)
     errors = sum(problem.severity == "error" for problem in problems)
     if output == "json":
@@ -48,10 +51,18 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str) -> 
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
         for problem in problems:
-            click.echo(str(problem))
-        what = "no problems" if not problems else f"{len(problems)} problem(s)"
-        click.echo(f"{policies} policy file(s) checked: {what}", err=bool(problems))
+            click.echo(_line(problem))
+        what = f"{errors} problem(s)" if errors else "no problems"
+        if warnings := len(problems) - errors:
+            what += f", {warnings} warning(s)"
+        click.echo(f"{policies} policy file(s) checked: {what}")
     raise SystemExit(1 if errors else 0)
+
+
+def _line(problem: Problem) -> str:
+    if problem.severity == "error":
+        return str(problem)
+    return str(replace(problem, message=f"{problem.severity}: {problem.message}"))
 
 
 def _plain(problem: Problem) -> dict[str, Any]:

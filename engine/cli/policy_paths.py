@@ -9,12 +9,11 @@ import click
 
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
 from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import InProcessEvaluator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-# The name under which `--config` stands among the files of a bundle.
-_CONFIG = "--config"
 
 
 def command_paths(function: Command) -> Command:
@@ -25,7 +24,7 @@ def command_paths(function: Command) -> Command:
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A KubeSchedulerConfiguration to use instead of the one among the files.",
+        help="A KubeSchedulerConfiguration, for files that hold none.",
     )(function)
 
 
@@ -38,20 +37,28 @@ def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:
 
 
 def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[Problem]]:
-    """The bundle of *files*, or the problems that there is none; paths as the caller wrote them."""
-    texts = dict(files.texts)
-    if config is not None:
-        texts = {name: text for name, text in texts.items() if name.endswith(".star")}
-        texts["config.yaml"] = config.read_text(encoding="utf-8")
+    """The bundle of *files* and what is to be said of it, with paths as the caller wrote them.
+
+    Without a bundle at least one of the problems is an error; with one they are warnings.
+    """
     try:
-        return build_bundle(texts, None), []
+        given = None
+        if config is not None:
+            given = decode_configuration(config.read_text(encoding="utf-8"), str(config))
+        bundle = build_bundle(files.texts, given)
     except PolicyErrors as error:
-        return None, [
-            replace(
-                problem,
-                file=str(config)
-                if config is not None and problem.file == "config.yaml"
-                else files.shown(problem.file),
-            )
-            for problem in error.problems
-        ]
+        return None, [_shown(problem, files) for problem in error.problems]
+    return bundle, [_shown(problem, files) for problem in bundle.warnings]
+
+
+def load_problems(bundle: Bundle, files: PolicyFiles) -> list[Problem]:
+    """What goes wrong when the top level of the policies runs, with the arguments they get."""
+    try:
+        InProcessEvaluator(bundle.program).close()
+    except PolicyErrors as error:
+        return [_shown(problem, files) for problem in error.problems]
+    return []
+
+
+def _shown(problem: Problem, files: PolicyFiles) -> Problem:
+    return replace(problem, file=files.shown(problem.file))

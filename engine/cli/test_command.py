@@ -52,10 +52,10 @@ def test_command(
     results: list[TestResult] = []
     for files in read_paths(paths):
         bundle, found = build(files, config)
-        problems += found
         if bundle is None:
+            problems += found
             continue
-        wanted = discover(bundle, lambda case, files=files: _is_wanted(case, files, pattern))
+        wanted = [case for case in discover(bundle) if _is_wanted(case, files, pattern)]
         for result in run_tests(bundle, wanted):
             shown = msgspec.structs.replace(result, file=files.shown(result.file))
             results.append(shown)

@@ -221,9 +221,8 @@ def compare(answer: Plain, judgement: Judgement, shipped: set[str]) -> Iterator[
                     f"want {want_row.get(plugin)}, got {got_row.get(plugin)}"
                 )
     for field in ("total", "best"):
-        want, got = answer.get(field) or None, plain[field] or None
-        if got != want:
-            yield f"{field}: want {want}, got {got}"
+        if (plain[field] or None) != (answer.get(field) or None):
+            yield f"{field}: want {answer.get(field)}, got {plain[field]}"
 
 
 def _is_idle(plugin: str, score: int, spec: Plain) -> bool:

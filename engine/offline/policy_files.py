@@ -1,7 +1,7 @@
 """Policy files on disk, read the way the ConfigMap's keys are.
 
 Owns finding the files that a path means. A directory is one set of files, like one ConfigMap: its
-own `*.star`, `*.yaml` and `*.yml`, not those of the directories inside it, which are sets of their
+own Starlark, YAML and JSON files, not those of the directories inside it, which are sets of their
 own. Understanding the files is `policy.bundle`'s.
 """
 
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import engine
+
 _STARLARK: Final = ".star"
-_DOCUMENTS: Final = (".yaml", ".yml")
+_DOCUMENTS: Final = (".yaml", ".yml", ".json")
 TEST_SUFFIX: Final = "_test.star"
+_STD: Final = Path(engine.__file__).parents[1] / "policies" / "std"
 
 
 class PolicyFilesError(ValueError):
@@ -55,7 +58,7 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
         elif not path.exists():
             raise PolicyFilesError(f"{path}: no such file or directory")
         elif path.suffix != _STARLARK and path.suffix not in _DOCUMENTS:
-            raise PolicyFilesError(f"{path}: want a `.star`, `.yaml` or `.yml` file")
+            raise PolicyFilesError(f"{path}: want a `.star`, `.yaml`, `.yml` or `.json` file")
         else:
             wanted.setdefault(path.parent, set()).add(path.name)
     return [
@@ -72,8 +75,9 @@ def _directories(root: Path) -> Iterator[Path]:
     if any(name.endswith(_STARLARK) for name in _names(root)):
         yield root
     for child in sorted(root.iterdir()):
-        # Hidden ones are a mounted ConfigMap's earlier versions, or a version control's.
-        if child.is_dir() and not child.name.startswith("."):
+        # Hidden ones are a mounted ConfigMap's earlier versions, or a version control's. The
+        # shared functions that ship are no policies: they are checked with those that load them.
+        if child.is_dir() and not child.name.startswith(".") and child.resolve() != _STD:
             yield from _directories(child)
 
 

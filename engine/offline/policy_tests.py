@@ -8,7 +8,6 @@ sees the scheduling cycle of production; only the world around it is made up.
 import ast
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -74,14 +73,9 @@ class TestResult(msgspec.Struct, frozen=True):
     want: str = ""
 
 
-def discover(bundle: Bundle, select: Callable[[TestCase], bool] = lambda _: True) -> list[TestCase]:
+def discover(bundle: Bundle) -> list[TestCase]:
     """The tests of the bundle's own test files, in the order of file and line."""
-    return [
-        case
-        for file in sorted(bundle.tests)
-        for case in _cases(file, bundle.files[file])
-        if select(case)
-    ]
+    return [case for file in sorted(bundle.tests) for case in _cases(file, bundle.files[file])]
 
 
 def run_tests(
@@ -136,9 +130,6 @@ class _Runner:
                 }
             },
         )
-        self._defined = Counter(
-            case for file in bundle.tests for case in _names(file, bundle.files[file])
-        )
 
     def run(self, case: TestCase) -> TestResult:
         """The result of one test."""
@@ -147,19 +138,17 @@ class _Runner:
         self._sides = None
         self._engine.file = case.file
         line, message = case.line, ""
-        if self._defined[case.file, case.name] > 1:
-            message = f"`{case.name}` is defined more than once; only the last one would run"
-        else:
-            try:
-                module = self._modules.load(case.file)
-                module.call_with(self._options(), case.name)
-            except PolicyErrors as error:
-                message = "; ".join(str(problem) for problem in error.problems)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:
-                line, message = self._understand(case, error)
-        sides = self._sides or {}
+        try:
+            module = self._modules.load(case.file)
+            module.call_with(self._options(), case.name)
+        except PolicyErrors as error:
+            message = "; ".join(str(problem) for problem in error.problems)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # Also the interpreter's own panics, which are not `Exception`s.
+            line, message = self._understand(case, error)
+        sides: dict[str, str] = self._sides or {}
         return TestResult(
             case.file,
             case.name,
@@ -204,10 +193,6 @@ class _Runner:
         except PolicyErrors as error:
             raise ValueError("; ".join(str(problem) for problem in error.problems)) from error
         return msgspec.json.encode(answer).decode()
-
-
-def _names(file: str, text: str) -> list[tuple[str, str]]:
-    return [(file, case.name) for case in _cases(file, text)]
 
 
 class _Engine:

@@ -20,7 +20,6 @@ from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
 
-
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 

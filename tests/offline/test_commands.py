@@ -44,7 +44,10 @@ def _test(*arguments: str) -> Result:
 
 def test_check_is_silent_about_good_policies(tmp_path: Path) -> None:
     result = _check(_write(tmp_path / "p", x=POLICY, x_test=TEST))
-    assert (result.exit_code, result.output) == (0, "2 policy file(s) checked: no problems\n")
+    assert (result.exit_code, result.output) == (
+        0,
+        "2 policy file(s) checked: no problems\n",
+    )
 
 
 def test_check_prints_every_problem_with_its_place(tmp_path: Path) -> None:

@@ -14,8 +14,18 @@ from engine.offline.conformance import (
 )
 
 DATA = Path(__file__).parents[1] / "data" / "conformance"
-COMPLETE = ("resources", "scoring", "taints", "nodeaffinity", "ports", "images")
-PARTIAL = ("spread", "interpod", "volumes", "preemption", "mixed")
+COMPLETE = (
+    "resources",
+    "scoring",
+    "taints",
+    "nodeaffinity",
+    "ports",
+    "images",
+    "spread",
+    "interpod",
+    "mixed",
+)
+PARTIAL = ("volumes", "preemption")
 
 
 @pytest.fixture(scope="module")

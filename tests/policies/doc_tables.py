@@ -31,6 +31,10 @@ HOOK_TEXTS = {
         "once per pod",
         "`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or `state(...)`",
     ),
+    "counters": (
+        "once per pod",
+        "list of counters (below), or a dict of such lists for `filter` and `score`",
+    ),
     "filter": (
         "per node",
         "`None`: fits; a reason, a list of reasons or `unresolvable(...)`: does not",
@@ -49,7 +53,6 @@ HOOK_TEXTS = {
         "per node with the highest total, if several have it",
         "int, string or tuple of those: the smallest wins",
     ),
-    "counters": ("once per pod", "reserved for pod counters; not called yet"),
     "permit": ("before binding", "reserved for gangs; not called yet"),
     "victim_key": ("in preemption", "reserved; not called yet"),
     "candidate_key": ("in preemption", "reserved; not called yet"),

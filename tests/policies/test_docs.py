@@ -7,9 +7,11 @@ import pytest
 from engine.framework.extension_points import HOOKS
 from engine.policy.builtin import builtin_files
 from engine.policy.bundle import build_bundle
+from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.sandbox.builtins import LIBRARIES, NAMES
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.views import RECORDS, VIEWS
+from engine.scheduling.counted import COUNT_FIELDS
 from tests.policies.doc_tables import DOCUMENT, HOOK_TEXTS, rendered
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -40,6 +42,11 @@ def test_every_built_in_is_documented(name: str) -> None:
     assert f"`{name}`" in section or f"`{name}(" in section
 
 
+@pytest.mark.parametrize("field", COUNT_FIELDS)
+def test_every_field_of_a_counter_is_documented(field: str) -> None:
+    assert f"`{field}`" in TEXT.split("## Counters")[1].split("## Built-ins")[0]
+
+
 def test_every_shipped_policy_is_documented() -> None:
     assert not [name for name in build_bundle({}, None).policies if f"| `{name}` |" not in TEXT]
 
@@ -58,11 +65,20 @@ def test_the_examples_of_the_document_work() -> None:
 
     blocks = [block.split("```")[0] for block in TEXT.split("```python\n")[1:]]
     policy = next(block for block in blocks if "def filter" in block)
+    counting = next(block for block in blocks if "def counters" in block)
     test = next(block for block in blocks if "def test_" in block)
-    bundle = build_bundle({"too_warm.star": policy, "too_warm_test.star": test}, None)
+    files = {"too_warm.star": policy, "too_warm_test.star": test, "spread.star": counting}
+    bundle = build_bundle(files, None)
     results = list(run_tests(bundle, discover(bundle)))
     assert len(results) == 2
     assert not [result for result in results if not result.passed]
+
+
+def test_the_documented_defaults_of_the_runtime_are_those_of_the_code() -> None:
+    (block,) = [b.split("```")[0] for b in TEXT.split("```yaml\n")[1:] if "PolicyRuntime" in b]
+    documents = decode_documents({"runtime.yaml": block})
+    assert documents.problems == ()
+    assert documents.runtime == PolicyRuntime()
 
 
 @pytest.mark.parametrize("path", sorted(p for p in builtin_files() if "_test" not in p))
