@@ -143,9 +143,6 @@ class _Builder:
         self._workdir = tree
         # As a base image has it, then what a build needs of ours: a proxy, pip's own settings.
         self.environment = {"PATH": f"{tree}/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-        library = sysconfig.get_config_var("INSTSONAME")
-        if library and (tree / "usr/local/lib" / library).exists():
-            self.environment["LD_LIBRARY_PATH"] = f"{tree}/usr/local/lib"
 
     def run(self) -> None:
         for instruction in self._stage.instructions:
@@ -232,6 +229,20 @@ def _make_base(target: Path) -> None:
     folder = sysconfig.get_config_var("LIBDIR")
     if shared and folder and (Path(folder) / shared).is_file():
         shutil.copy2(Path(folder) / shared, lib / shared)
+        _look_for_libraries_beside(bin_folder / version, folder)
+
+
+def _look_for_libraries_beside(program: Path, folder: str) -> None:
+    """Make *program* find its library relative to itself, where it looked in *folder*.
+
+    The folder may be closed to the image's user, and the sandbox of policies starts a Python with
+    an empty environment, so no variable can say where to look.
+    """
+    known, beside = folder.encode(), b"$ORIGIN/../lib"
+    if len(beside) <= len(known):
+        # In place: texts in the program may become shorter, not longer.
+        text = program.read_bytes().replace(known + b"\0", beside.ljust(len(known) + 1, b"\0"))
+        program.write_bytes(text)
 
 
 def _network_settings() -> dict[str, str]:
