@@ -110,6 +110,7 @@ class DevCluster:
             self._listener.close()
             self._listener = None
         if self._http is not None:
+            self._http.pre_shutdown()  # idle connections end now, busy ones after their answer
             await self._http.shutdown(grace)
             self._http = None
 

@@ -1,0 +1,82 @@
+"""The two API servers that every contract test runs against."""
+
+import secrets
+import ssl
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from engine.devcluster import DevCluster
+from tests.contract.harness import Api, Breakable
+from tests.controlplane import ControlPlane
+
+SERVERS = [pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long; left out of the quick run")
+
+
+async def _embedded(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:
+    name = f"test-{secrets.token_hex(4)}"
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    headers = {"Authorization": f"Bearer {cluster.token}"}
+    return Api(cluster.url, name, True, session, headers=headers)
+
+
+def _real(plane: ControlPlane, session: aiohttp.ClientSession) -> Api:
+    name = f"test-{secrets.token_hex(4)}"
+    plane.create_if_missing("/api/v1/namespaces", {"metadata": {"name": name}})
+    headers = {"Authorization": f"Bearer {plane.token}"}
+    tls = ssl.create_default_context(cafile=str(plane.ca_file))
+    return Api(plane.url, name, False, session, tls, headers)
+
+
+@pytest.fixture(params=SERVERS)
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[Api]:
+    """An API server: the embedded one, or the real one that the run shares."""
+    async with aiohttp.ClientSession() as session:
+        if request.param == "real":
+            api = _real(request.getfixturevalue("control_plane"), session)
+            yield api
+            await api.clean()
+            return
+        async with DevCluster(token="secret") as cluster:
+            yield await _embedded(cluster, session)
+            cluster.store.check_invariants()
+
+
+@pytest.fixture(params=SERVERS)
+async def breakable(request: pytest.FixtureRequest) -> AsyncIterator[Breakable]:
+    """Like `api`, but of the test's own."""
+    async with aiohttp.ClientSession() as session:
+        if request.param == "real":
+            yield _breakable_real(request.getfixturevalue("own_control_plane"), session)
+            return
+        async with DevCluster(token="secret") as cluster:
+            yield await _breakable_embedded(cluster, session)
+            cluster.store.check_invariants()
+
+
+async def _breakable_embedded(cluster: DevCluster, session: aiohttp.ClientSession) -> Breakable:
+    async def compact() -> None:
+        cluster.compact()
+
+    async def restart() -> None:
+        await cluster.crash()
+        await cluster.recover()
+
+    return Breakable(await _embedded(cluster, session), compact, restart)
+
+
+def _breakable_real(plane: ControlPlane, session: aiohttp.ClientSession) -> Breakable:
+    async def compact() -> None:
+        # The API server's memory of recent events goes with its process.
+        plane.compact_etcd()
+        plane.restart_apiserver()
+
+    async def restart() -> None:
+        plane.restart_apiserver()
+
+    return Breakable(_real(plane, session), compact, restart)
