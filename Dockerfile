@@ -35,7 +35,9 @@ COPY --from=build /opt/starsched /opt/starsched
 # The root file system may be mounted read-only. The one folder that is written to is the state
 # directory, where the last good policies are kept: mount a volume there.
 RUN install -d -m 0750 -o 65532 -g 65532 /var/lib/starsched
+# HOME, because the user has no entry in the user list, and some libraries ask.
 ENV PATH=/opt/starsched/bin:${PATH} \
+    HOME=/var/lib/starsched \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
