@@ -4,12 +4,9 @@ Owns what a request does to the stored objects. Knows nothing of HTTP: bodies ar
 refusals are `ApiStatus` exceptions. Every verb is synchronous and atomic.
 """
 
-import base64
-import binascii
 import random
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,7 +17,6 @@ from engine.devcluster.errors import (
     already_exists,
     bad_request,
     conflict,
-    expired,
     forbidden,
     invalid,
     invalid_options,
@@ -28,12 +24,11 @@ from engine.devcluster.errors import (
     precondition_failed,
     undecodable,
     unsupported_media_type,
-    version_too_large,
 )
 from engine.devcluster.kinds import BY_MANIFEST, Kind
-from engine.devcluster.selectors import Predicate, selector
+from engine.devcluster.lists import ListOptions, Page, find_page
 from engine.devcluster.shapes import check_shape, without_nulls
-from engine.devcluster.store import CompactedError, Store, Table, Version, View
+from engine.devcluster.store import Store, Version
 from engine.lib.clock import Clock
 
 Json = dict[str, Any]
@@ -56,35 +51,6 @@ _KEPT_METADATA = (
 )
 _SERVER_METADATA = (*_KEPT_METADATA, "selfLink", "managedFields")
 _PERMANENT = ("default", "kube-system", "kube-public")
-_STALE_TOKEN = (
-    "The provided continue parameter is too old to display a consistent list result. You can "
-    "start a new list without the continue parameter, or use the continue token in this response "
-    "to retrieve the remainder of the results. Continuing with the provided token results in an "
-    "inconsistent list - objects that were created, modified, or deleted between the time the "
-    "first chunk was returned and now may show up in the list."
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ListOptions:
-    """The query parameters of a list."""
-
-    label_selector: str = ""
-    field_selector: str = ""
-    limit: int = 0
-    continue_token: str = ""
-    resource_version: str = ""
-    resource_version_match: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a list."""
-
-    versions: list[Version]
-    revision: int
-    continue_token: str = ""
-    remaining: int = 0
 
 
 class Api:
@@ -268,96 +234,8 @@ class Api:
     # --- list ------------------------------------------------------------------------------
 
     def list(self, kind: Kind, namespace: str, options: ListOptions) -> Page:
-        """One page of the objects that match, in key order, as of one revision.
-
-        Raises:
-            ApiStatus: 400 for malformed options, 410 if the revision asked for is compacted,
-                504 if it has not happened yet.
-        """
-        matches = selector(kind, options.label_selector, options.field_selector)
-        table = self.store.table(kind.storage)
-        prefix = f"{namespace}/" if namespace else ""
-        limit, start = options.limit, prefix
-        if options.continue_token:
-            revision, start = self._continued(options, prefix)
-            view = self._view_for_token(table, revision, prefix, start)
-            revision = self.store.revision if revision < 0 else revision
-        else:
-            view, revision = self._view(table, options)
-            if options.resource_version == "0":
-                limit = 0  # served from a cache that has no pages
-        return self._page(view, revision, matches, prefix, start, limit)
-
-    def _page(
-        self,
-        view: View,
-        revision: int,
-        matches: Predicate | None,
-        prefix: str,
-        start: str,
-        limit: int,
-    ) -> Page:
-        found = view.scan(prefix, start)
-        if not limit:
-            if matches is not None:
-                found = [version for version in found if matches(version.manifest)]
-            return Page(found, revision)
-        if matches is None:
-            page, more = found[:limit], len(found) - limit
-        else:
-            page, more = [], 0
-            for index, version in enumerate(found):
-                if matches(version.manifest):
-                    page.append(version)
-                    if len(page) == limit:
-                        more = len(found) - index - 1
-                        break
-        if more <= 0:
-            return Page(page, revision)
-        token = _token(revision, page[-1].key.removeprefix(prefix))
-        # With a selector nobody knows how many of the rest will match.
-        return Page(page, revision, token, more if matches is None else 0)
-
-    def _view(self, table: Table, options: ListOptions) -> tuple[View, int]:
-        current = self.store.revision
-        text, match = options.resource_version, options.resource_version_match
-        if match and not text:
-            raise invalid_options(
-                "ListOptions",
-                validation.denied(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
-                ),
-            )
-        asked = parse_revision(text)
-        if asked > current:
-            raise version_too_large(asked, current)
-        if match != "Exact" or not asked:
-            return table.at(current), current
-        try:
-            return table.at(asked), asked
-        except CompactedError as error:
-            raise expired("The resourceVersion for the provided list is too old.") from error
-
-    def _continued(self, options: ListOptions, prefix: str) -> tuple[int, str]:
-        if options.resource_version:
-            raise bad_request("specifying resource version is not allowed when using continue")
-        try:
-            padded = options.continue_token + "=" * (-len(options.continue_token) % 4)
-            token = msgspec.json.decode(base64.urlsafe_b64decode(padded))
-            return int(token["rv"]), prefix + str(token["start"]).lstrip("/")
-        except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            text = f"invalid continue token: continue key is not valid: {error}"
-            raise bad_request(text) from error
-
-    def _view_for_token(self, table: Table, revision: int, prefix: str, start: str) -> View:
-        if revision < 0:  # a token that gave up consistency
-            return table.at(self.store.revision)
-        try:
-            return table.at(revision)
-        except CompactedError as error:
-            token = _encode_token(-1, start.removeprefix(prefix))
-            raise expired(_STALE_TOKEN, metadata={"continue": token}) from error
+        """One page of the objects that match; see `lists.find_page`."""
+        return find_page(self.store, kind, namespace, options)
 
     # --- update and patch ------------------------------------------------------------------
 
@@ -768,33 +646,12 @@ _PATCHES: dict[str, Callable[[Json, Any], Json]] = {
 }
 
 
-def parse_revision(text: str, *, field: str = "resourceVersion") -> int:
-    """A resourceVersion parameter as a number; 0 for the empty text. Refuses with 400."""
-    if not text:
-        return 0
-    if not text.isdecimal():
-        raise bad_request(
-            f'invalid resource version: {field}: Invalid value: "{text}": '
-            f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
-
-
 def _key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
 def _specification(manifest: Json) -> Json:
     return {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
-
-
-def _token(revision: int, last_key: str) -> str:
-    return _encode_token(revision, f"/{last_key}\0")
-
-
-def _encode_token(revision: int, start: str) -> str:
-    token = {"v": "meta.k8s.io/v1", "rv": revision, "start": start}
-    return base64.urlsafe_b64encode(msgspec.json.encode(token)).rstrip(b"=").decode()
 
 
 def _selects(label_selector: Json | None, manifest: Json) -> bool:

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-_PATTERN = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
-    r"(?:(?P<binary>[KMGTPE]i)|(?P<exponent>[eE][+-]?[0-9]+)|(?P<decimal>[numkMGTPE]?))"
+_SHAPE = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?P<part>(?:\.[0-9]*)?)"
+    r"(?P<suffix>[eEinumkKMGTP]*[+-]?[0-9]*)"
+)
+_SUFFIX = re.compile(
+    r"(?P<binary>[KMGTPE]i)|(?P<exponent>[eE][+-]?[0-9]+)|(?P<decimal>[numkMGTPE]?)"
 )
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
@@ -24,21 +27,24 @@ REFUSAL = (
 class QuantityRefused(ValueError):
     """The text is no quantity."""
 
-    def __init__(self) -> None:
-        super().__init__(REFUSAL)
-
 
 def _parse(text: str) -> tuple[Fraction, str]:
-    match = _PATTERN.fullmatch(text.strip())
+    text = text.strip()
+    shape = _SHAPE.fullmatch(text)
+    if shape is None or not text.isascii() or not text:
+        raise QuantityRefused(REFUSAL)
+    suffix = _SUFFIX.fullmatch(shape["suffix"])
     # An exponent of many digits would make an integer of as many: no amount needs more than three.
-    if match is None or len(match["exponent"] or "") > 5:
-        raise QuantityRefused
-    number = Fraction(match["number"])
-    if match["binary"]:
-        return number * 1024 ** _BINARY.index(match["binary"]), "binary"
-    if match["exponent"]:
-        return number * Fraction(10) ** int(match["exponent"][1:]), "exponent"
-    return number * Fraction(10) ** _POWERS[match["decimal"]], "decimal"
+    if suffix is None or len(suffix["exponent"] or "") > 5:
+        raise QuantityRefused("unable to parse quantity's suffix")
+    # No digits are zero, to the real server as well: `Ki` is an amount.
+    part = shape["part"] or "."
+    number = Fraction(f"{shape['sign']}{shape['whole'] or '0'}{part}0")
+    if suffix["binary"]:
+        return number * 1024 ** _BINARY.index(suffix["binary"]), "binary"
+    if suffix["exponent"]:
+        return number * Fraction(10) ** int(suffix["exponent"][1:]), "exponent"
+    return number * Fraction(10) ** _POWERS[suffix["decimal"]], "decimal"
 
 
 @lru_cache(maxsize=8192)
@@ -90,5 +96,5 @@ def plain(value: object) -> str:
     if value is None:
         return "0"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QuantityRefused
+        raise QuantityRefused(REFUSAL)
     return canonical(repr(value))

@@ -18,7 +18,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from engine.devcluster import discovery, kinds
-from engine.devcluster.api import APPLY_PATCH, Api, ListOptions, Page, parse_revision
+from engine.devcluster.api import APPLY_PATCH, Api
 from engine.devcluster.errors import (
     ApiStatus,
     bad_request,
@@ -32,6 +32,7 @@ from engine.devcluster.errors import (
 )
 from engine.devcluster.faults import Call, Faults
 from engine.devcluster.kinds import BY_PATH, Kind
+from engine.devcluster.lists import ListOptions, Page, parse_revision
 from engine.devcluster.selectors import selector
 from engine.devcluster.store import Version
 from engine.devcluster.tables import as_table

@@ -438,20 +438,22 @@ def micro_time_problem(manifest: Json, *paths: tuple[str, ...]) -> str | None:
     return None
 
 
-def event(manifest: Json, *, strict: bool) -> Iterator[Cause]:
-    """The rules for an event in its core form; *strict* adds those of events.k8s.io."""
-    involved = manifest.get("involvedObject") or {}
-    namespace = involved.get("namespace") or "default"
-    if namespace != manifest["metadata"].get("namespace"):
-        yield wrong(
-            "involvedObject.namespace",
-            involved.get("namespace") or "",
-            "does not match event.namespace",
-        )
-    if not strict:
-        return
+def event(manifest: Json, *, is_new: bool) -> Iterator[Cause]:
+    """The rules for an event in its core form.
+
+    An event with an `eventTime` has to follow the rules of events.k8s.io, through either resource;
+    one without is of the old kind, which is about an object of its own namespace.
+    """
     if not manifest.get("eventTime"):
-        yield required("eventTime")
+        involved = manifest.get("involvedObject") or {}
+        if (involved.get("namespace") or "default") != manifest["metadata"].get("namespace"):
+            yield wrong(
+                "involvedObject.namespace",
+                involved.get("namespace") or "",
+                "does not match event.namespace",
+            )
+        if is_new:
+            yield required("eventTime")
         return
     for field, value in (
         ("reportingController", manifest.get("reportingComponent")),
@@ -494,8 +496,8 @@ RULES: dict[Kind, Callable[[Json], Iterator[Cause]]] = {
     kinds.CONFIG_MAPS: config_map,
     kinds.LEASES: lease,
     kinds.PRIORITY_CLASSES: priority_class,
-    kinds.EVENTS: lambda manifest: event(manifest, strict=False),
-    kinds.NEW_EVENTS: lambda manifest: event(manifest, strict=True),
+    kinds.EVENTS: lambda manifest: event(manifest, is_new=False),
+    kinds.NEW_EVENTS: lambda manifest: event(manifest, is_new=True),
 }
 
 

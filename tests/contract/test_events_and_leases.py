@@ -102,11 +102,7 @@ async def test_events_are_selected_by_their_object(api: Api) -> None:
         pytest.param(
             {"reportingInstance": ""}, "reportingInstance: Required value", id="no instance"
         ),
-        pytest.param(
-            {"regarding": {"kind": "Pod", "name": "a", "namespace": "elsewhere"}},
-            "does not match event.namespace",
-            id="other namespace",
-        ),
+        pytest.param({"type": "Notice"}, "type: Invalid value", id="unknown type"),
     ],
 )
 async def test_an_event_that_breaks_a_rule_is_invalid(
@@ -115,6 +111,15 @@ async def test_an_event_that_breaks_a_rule_is_invalid(
     answer = await api.post(api.path("events", group=NEW), event(api, "a.1", **fields))
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert want in answer.message
+
+
+async def test_an_event_may_be_about_an_object_elsewhere(api: Api) -> None:
+    regarding = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
+    await api.make(api.path("events", group=NEW), event(api, "a.1", regarding=regarding))
+    old = {"metadata": {"name": "a.2"}, "involvedObject": regarding, "reason": "Old"}
+    answer = await api.post(api.path("events"), old)
+    assert (answer.status, answer.reason) == (422, "Invalid")
+    assert "does not match event.namespace" in answer.message
 
 
 async def test_a_note_of_1024_characters_is_accepted(api: Api) -> None:

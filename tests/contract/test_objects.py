@@ -255,6 +255,10 @@ async def test_yaml_bodies_are_understood(api: Api) -> None:
         pytest.param(2, "2", id="a number"),
         pytest.param(0.25, "250m", id="a fractional number"),
         pytest.param("1000", "1k", id="a thousand"),
+        pytest.param("1e10", "10e9", id="exponents in steps of three"),
+        pytest.param(".5", "500m", id="no whole part"),
+        pytest.param(" 1 ", "1", id="spaces around it"),
+        pytest.param("Ki", "0", id="no digits"),
     ],
 )
 async def test_quantities_are_returned_in_canonical_form(
@@ -264,11 +268,18 @@ async def test_quantities_are_returned_in_canonical_form(
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"memory": want}
 
 
-@pytest.mark.parametrize("sent", ["abc", "", "1 Gi", "0x1", "1.2.3", "Ki"])
+@pytest.mark.parametrize("sent", ["abc", "", "1 Gi", "0x1", "1.2.3", "1_000"])
 async def test_malformed_quantities_are_bad_requests(api: Api, sent: str) -> None:
     answer = await api.post(api.pods(), pod("a", spec=requesting(requests={"cpu": sent})))
     assert (answer.status, answer.reason) == (400, "BadRequest")
     assert "quantities must match the regular expression" in answer.message
+
+
+@pytest.mark.parametrize("sent", ["1K", "1ki", "1e", "1mm"])
+async def test_unknown_suffixes_are_bad_requests(api: Api, sent: str) -> None:
+    answer = await api.post(api.pods(), pod("a", spec=requesting(requests={"cpu": sent})))
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+    assert "unable to parse quantity's suffix" in answer.message
 
 
 async def test_health_endpoints_say_ok(api: Api) -> None:
