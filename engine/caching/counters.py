@@ -336,7 +336,7 @@ class CounterColumn:
 
     `here[slot]` is the count of the node's domain, OUTSIDE without a domain. `min`, `max` and
     `domains` are over the domains that have a node that counts; `min` is None without any.
-    `total` is over all domains, `matches` the number of (pod, term) pairs counted.
+    `total` is over all domains. Counts above a part's `up_to` are given as that.
     """
 
     here: NDArray[np.int64]
@@ -344,7 +344,7 @@ class CounterColumn:
     max: int | None
     total: int
     domains: int
-    matches: int
+    is_empty: bool
     domain_ids: NDArray[np.int32] | None
     inside: NDArray[np.bool_]
 
@@ -362,12 +362,14 @@ class _Counter:
         # The topology whose domains `here`, `min` and `domains` speak of; None for a sum over
         # several, where a node outside one topology simply gets nothing from it.
         self.is_single = len(parts) == 1 and first is not None and first["kind"] == "pods"
+        self._up_to: int | None = None if first is None else first.get("up_to")
         self.topology: str | None = first["topology"] if self.is_single and first else None
         self._matched: dict[int, Sequence[Contribution]] = {}
         self._topologies: dict[str | None, _Topology] = {}
         self._position = -1
         self._namespaces = -1
-        self._slots = 0
+        self.slots = 0
+        self._empty: tuple[int, bool] = (-1, True)  # position of the groups, answer
         self._eligible: NDArray[np.bool_] | None = None
         self._eligible_version = 0
 
@@ -381,7 +383,7 @@ class _Counter:
         """Count what changed since the last time."""
         generation = objects.generation("namespaces")
         changes = None
-        if slots == self._slots and generation == self._namespaces and self._position >= 0:
+        if slots == self.slots and generation == self._namespaces and self._position >= 0:
             changes = groups.changes_since(self._position)
         if changes is None:
             self._matched.clear()
@@ -391,7 +393,7 @@ class _Counter:
                 for group, by_slot in groups.slots_of.items()
                 for slot, count in by_slot.items()
             ]
-        self._slots, self._namespaces, self._position = slots, generation, groups.position
+        self.slots, self._namespaces, self._position = slots, generation, groups.position
         for group, slot, difference in changes:
             contributions = self._matched.get(group)
             if contributions is None:
@@ -415,6 +417,17 @@ class _Counter:
                     if domain >= 0:
                         topology.sums[domain] += amount
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is counted in any domain, whichever nodes count."""
+        if not self._topologies:
+            return True
+        versions = sum(t.column.version for t in self._topologies.values())
+        known = (self._position + versions, self._empty[1])
+        if self._empty[0] != known[0]:
+            self._empty = (known[0], self._matches() == 0)
+        return self._empty[1]
+
     def answer(
         self,
         present: NDArray[np.bool_],
@@ -435,7 +448,7 @@ class _Counter:
         if self.is_single:
             column = column_of(self.topology)
             topology = self._topologies.get(self.topology)
-            ids = column.ids[: self._slots]
+            ids = column.ids[: self.slots]
             counting = ids >= 0 if eligible is None else (ids >= 0) & eligible
             registered = np.zeros(max(column.size, 1), np.bool_)
             registered[ids[counting]] = True
@@ -444,8 +457,10 @@ class _Counter:
                 if topology is None
                 else self._sums(topology, eligible)
             )
-            here = np.full(self._slots, OUTSIDE, np.int64)
+            here = np.full(self.slots, OUTSIDE, np.int64)
             labelled = inside & (ids >= 0)
+            if self._up_to is not None:
+                sums = np.minimum(sums, self._up_to)
             here[labelled] = sums[ids[labelled]]
             known = sums[: len(registered)][registered[: len(sums)]]
             return CounterColumn(
@@ -454,16 +469,18 @@ class _Counter:
                 int(known.max()) if len(known) else None,
                 int(known.sum()),
                 len(known),
-                self._matches(),
+                self.is_empty,
                 ids,
                 labelled,
             )
-        here = np.zeros(self._slots, np.int64)
+        here = np.zeros(self.slots, np.int64)
         for topology in self._topologies.values():
             sums = self._sums(topology, eligible)
-            ids = topology.column.ids[: self._slots]
+            ids = topology.column.ids[: self.slots]
             labelled = ids >= 0
             here[labelled] += sums[ids[labelled]]
+        if self._up_to is not None:
+            np.minimum(here, self._up_to, out=here)
         here[~inside] = OUTSIDE
         shown = here[present & inside]
         return CounterColumn(
@@ -472,7 +489,7 @@ class _Counter:
             int(shown.max()) if len(shown) else None,
             sum(int(self._sums(t, eligible).sum()) for t in self._topologies.values()),
             0,
-            self._matches(),
+            self.is_empty,
             None,
             inside,
         )
@@ -480,14 +497,13 @@ class _Counter:
     def _matches(self) -> int:
         """How many (pod, term) pairs are counted in some domain."""
         return sum(
-            int(t.entries[t.column.ids[: self._slots] >= 0].sum())
-            for t in self._topologies.values()
+            int(t.entries[t.column.ids[: self.slots] >= 0].sum()) for t in self._topologies.values()
         )
 
     def _sums(self, topology: _Topology, eligible: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         version = (topology.column.version, self._eligible_version)
         if topology.version != version or len(topology.sums) < topology.column.size:
-            ids = topology.column.ids[: self._slots]
+            ids = topology.column.ids[: self.slots]
             counting = ids >= 0 if eligible is None else (ids >= 0) & eligible
             topology.sums = np.zeros(max(topology.column.size, 1), np.int64)
             np.add.at(topology.sums, ids[counting], topology.by_slot[counting])
@@ -516,6 +532,10 @@ class Counters:
             column.refresh(snapshot)
         self._snapshot = snapshot
 
+    def is_empty(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> bool:
+        """True if the counter of *parts* counts nothing anywhere. Cheaper than `column`."""
+        return self._counter(key, parts).is_empty
+
     def column(
         self,
         key: bytes,
@@ -528,6 +548,19 @@ class Counters:
         *key* identifies the parts and whatever else they depend on. *present* marks the slots with
         a node, *eligible* the nodes whose pods count (None: every node).
         """
+        counter = self._counter(key, parts)
+        slots = counter.slots
+        inside = present[:slots]
+        for label in counter.keys:
+            inside = inside & (self._topology(label).ids[:slots] >= 0)
+        if eligible is not None:
+            eligible = eligible[:slots]
+        if counter.keys:
+            eligible = inside if eligible is None else eligible & inside
+        return counter.answer(present[:slots], eligible, inside, self._topology)
+
+    def _counter(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> _Counter:
+        """The counter of *parts*, counted up to the snapshot."""
         snapshot = self._snapshot
         if snapshot is None:
             raise RuntimeError("counters were asked before their first refresh")
@@ -538,16 +571,8 @@ class Counters:
                 self._counters.popitem(last=False)
         else:
             self._counters.move_to_end(key)
-        slots = len(snapshot.infos)
-        inside = present[:slots].copy()
-        for label in counter.keys:
-            inside &= self._topology(label).ids[:slots] >= 0
-        if eligible is not None:
-            eligible = eligible[:slots]
-        if counter.keys:
-            eligible = inside if eligible is None else eligible & inside
-        counter.refresh(self._groups, snapshot.objects, slots, self._topology)
-        return counter.answer(present[:slots], eligible, inside, self._topology)
+        counter.refresh(self._groups, snapshot.objects, len(snapshot.infos), self._topology)
+        return counter
 
     def _topology(self, key: str | None) -> TopologyColumn:
         column = self._columns.get(key)

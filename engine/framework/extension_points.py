@@ -17,7 +17,7 @@ HOOKS: Final = POD_HOOKS | NODE_HOOKS | OTHER_HOOKS
 HOOK_PARAMETERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "queue_key": (("pod",), 1),
     "pre_enqueue": (("pod",), 1),
-    "pre_filter": (("pod", "cluster"), 1),
+    "pre_filter": (("pod", "cluster", "counts"), 1),
     "counters": (("pod",), 1),
     "filter": (("pod", "node", "state", "counts", "cluster"), 2),
     "pre_score": (("pod", "cluster", "state", "counts"), 1),

@@ -10,8 +10,11 @@ from engine.policy.analysis import loads_of, parse
 from engine.policy.evaluator import Files
 
 
-def attributes_read(files: Files, module: str) -> frozenset[str] | None:
-    """Every attribute name in *module* and the files that it loads; None if one does not parse."""
+def attributes_read(files: Files, module: str, *, but_of: str = "") -> frozenset[str] | None:
+    """Every attribute name in *module* and the files that it loads; None if one does not parse.
+
+    Attributes of a variable called *but_of* are left out: `over.min` is not a counter's `min`.
+    """
     names: set[str] = set()
     seen: set[str] = set()
     todo = [module]
@@ -25,7 +28,8 @@ def attributes_read(files: Files, module: str) -> frozenset[str] | None:
             return None
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute):
-                names.add(node.attr)
+                if not (isinstance(node.value, ast.Name) and node.value.id == but_of):
+                    names.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names.add(node.value)  # getattr(count, "min") and the like
         todo.extend(load.module for load in loads_of(tree))

@@ -81,10 +81,20 @@ class CounterUse:
 
 
 @dataclass(frozen=True, slots=True)
+class Gate:
+    """A `pre_filter` or `pre_score` that is told which counters are empty."""
+
+    hook: str
+    pod: bytes
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class CountedHook:
     """A `filter` or `score` over counters as one pod class asks it.
 
     `fields` are the fields of a counter that the policy reads anywhere: it is given no others.
+    `gate` is asked first, and may skip the hook.
     """
 
     enabled: EnabledPolicy
@@ -96,8 +106,8 @@ class CountedHook:
     fields: frozenset[str]
     position: int = 0
     normalizes: bool = False
-    pre_score_pod: bytes | None = None
-    pre_score_state: bytes | None = None
+    reads_count: bool = True
+    gate: Gate | None = None
 
 
 class CountedHooks:
@@ -124,14 +134,15 @@ class CountedHooks:
             result.append(self.counters.column(counter.key, counter.parts, present, eligible))
         return result
 
-    def is_silent(self, use: CountedHook, columns: Sequence[CounterColumn]) -> bool | PolicyFailure:
-        """True if the policy's pre-score, told which counters are empty, skips the pod."""
-        if use.pre_score_pod is None:
+    def is_skipped(self, use: CountedHook) -> bool | PolicyFailure:
+        """True if the hook's gate, told which counters are empty, skips it for this pod."""
+        if use.gate is None:
             return False
-        counts = [{"is_empty": column.matches == 0} for column in columns]
-        state = use.pre_score_state or b"null"
+        empty = self.counters.is_empty
+        counts = [{"is_empty": empty(counter.key, counter.parts)} for counter in use.counters]
+        state = use.gate.state or b"null"
         extra = b'{"counts":' + _encode(counts) + b',"state":' + state + b"}"
-        verdict = self._memo.single(use.enabled.instance, "pre_score", use.pre_score_pod, extra)
+        verdict = self._memo.single(use.enabled.instance, use.gate.hook, use.gate.pod, extra)
         if isinstance(verdict, PolicyFailure):
             return verdict
         return verdict is not None and verdict[0] == "skip"
@@ -147,12 +158,14 @@ class CountedHooks:
         if not len(slots):
             return np.empty(0, np.int64), {}
         # 1. Each node's input as one number; equal numbers, equal inputs.
-        projected = use.column.ids[slots].astype(np.int64)
-        varying = [projected]
+        if use.column.projector.paths:
+            varying = [use.column.ids[slots].astype(np.int64)]
+        else:
+            varying = [np.zeros(1, np.int64)]  # every node is the same to the hook
         if "here" in use.fields:
             varying += [column.here[slots] for column in columns]
         combined, decode = _combine(varying)
-        distinct, inverse = _distinct(combined)
+        distinct, inverse = _distinct(np.broadcast_to(combined, slots.shape))
         # 2. The distinct inputs as the hook is given them.
         shared = [self._shared(use, column, slots) for column in columns]
         entries = []
@@ -187,7 +200,7 @@ class CountedHooks:
             if name in fields:
                 values[name] = getattr(column, name)
         if "is_empty" in fields:
-            values["is_empty"] = column.matches == 0
+            values["is_empty"] = column.is_empty
         if use.hook == "score" and fields & {
             "feasible_domains",
             "feasible_nodes",

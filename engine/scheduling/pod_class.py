@@ -52,7 +52,8 @@ _FEW: Final = 16
 class HookUse:
     """A per-node hook of an enabled policy as the cycle asks it for one pod class.
 
-    `position` is the filter's place in the profile's order, over all filters.
+    `position` is the filter's place in the profile's order, over all filters. A score that
+    `normalizes` depends on the range of all scores, and on their number if it `reads_count`.
     """
 
     enabled: EnabledPolicy
@@ -62,6 +63,7 @@ class HookUse:
     extra: bytes
     position: int = 0
     normalizes: bool = False
+    reads_count: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,14 @@ class _ScoreVector:
     scores, so a change of the range counts them all anew.
     """
 
-    __slots__ = ("failures", "normal", "raw", "use")
+    __slots__ = ("failures", "is_constant", "normal", "raw", "use")
 
     def __init__(self, use: HookUse, size: int) -> None:
         self.use = use
         self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
         self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
         self.failures: dict[int, PolicyFailure] = {}
+        self.is_constant = False  # one score, and one normalised score, for all feasible nodes
 
 
 @dataclass(slots=True)
@@ -129,6 +132,11 @@ class PodClass:
     def has_score_failures(self) -> bool:
         """True if the totals cannot be used: a score or a normalisation failed somewhere."""
         return self.normalize_failure is not None or any(v.failures for v in self.vectors)
+
+    @property
+    def totals_hold_for_subsets(self) -> bool:
+        """True if leaving out feasible nodes does not change the totals of the others."""
+        return all(v.is_constant or not v.use.normalizes for v in self.vectors)
 
     def update(
         self,
@@ -356,11 +364,14 @@ class PodClass:
     def _normalize(
         self, vector: _ScoreVector, feasible: NDArray[np.int64], normalizer: Normalizer
     ) -> None:
-        answer = normalizer.normalize(vector.use.enabled.instance, vector.raw[feasible])
+        raw = vector.raw[feasible]
+        use = vector.use
+        answer = normalizer.normalize(use.enabled.instance, raw, reads_count=use.reads_count)
         if isinstance(answer, PolicyFailure):
             self.normalize_failure = answer
             return
         vector.normal[feasible] = answer
+        vector.is_constant = bool(len(raw) and not use.reads_count and raw.min() == raw.max())
 
     def _table(self, use: HookUse, memo: VerdictMemo) -> Table:
         return memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)

@@ -19,7 +19,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import Projector
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse
+from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse, Gate
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import HookUse, PodClass, PreFiltered
 
@@ -41,6 +41,7 @@ class PodClassifier:
         self._cluster_readers: dict[str, bool] = {}
         self._positions: dict[str, dict[str, int]] = {}
         self._count_fields: dict[str, frozenset[str]] = {}
+        self._count_readers: dict[str, bool] = {}
         self.score_order: dict[str, int] = {}
         for profile in bundle.profiles:
             for hook in ("filter", "score", "score_all"):
@@ -147,7 +148,7 @@ class PodClassifier:
         self, profile: Profile, pod: Pod, snapshot: Snapshot
     ) -> tuple[PreFiltered, frozenset[str], dict[str, bytes]]:
         """What the pre-filters said, the policies whose filters are skipped, and the states."""
-        enabled = profile.at("pre_filter")
+        enabled = [e for e in profile.at("pre_filter") if not self._is_counted(e, "pre_filter")]
         verdicts = self._memo.singles(
             [self._question(e, "pre_filter", pod, snapshot, None) for e in enabled]
         )
@@ -225,6 +226,7 @@ class PodClassifier:
             self._extra(enabled, hook, snapshot, state),
             position,
             self._normalizes(enabled),
+            self._reads_count(enabled),
         )
 
     # --- counters ---------------------------------------------------------------------------
@@ -250,11 +252,12 @@ class PodClassifier:
             specs = specs.get(hook) or []
         state = states.get(enabled.policy)
         plain = self.use(enabled, hook, pod, snapshot, state, position)
-        pre_score_pod = None
-        if hook == "score" and "pre_score" in self._bundle.policies[enabled.policy].hooks:
-            pre_score = self._reads(enabled, "pre_score")
-            if "counts" in pre_score.params:
-                pre_score_pod = self._projector(enabled, "pre_score", "pod").project(pod, snapshot)
+        gate = None
+        before = "pre_filter" if hook == "filter" else "pre_score"
+        hooks = self._bundle.policies[enabled.policy].hooks
+        if before in hooks and self._is_counted(enabled, before):
+            projected = self._projector(enabled, before, "pod").project(pod, snapshot)
+            gate = Gate(before, projected, state)
         return CountedHook(
             enabled,
             hook,
@@ -265,8 +268,8 @@ class PodClassifier:
             self._fields(enabled),
             position,
             plain.normalizes,
-            pre_score_pod,
-            state,
+            plain.reads_count,
+            gate,
         )
 
     def _counter(
@@ -304,6 +307,15 @@ class PodClassifier:
 
     def _normalizes(self, enabled: EnabledPolicy) -> bool:
         return "normalize" in self._bundle.policies[enabled.policy].hooks
+
+    def _reads_count(self, enabled: EnabledPolicy) -> bool:
+        """True if the policy's `normalize` may look at `over.count`."""
+        known = self._count_readers.get(enabled.policy)
+        if known is None:
+            policy = self._bundle.policies[enabled.policy]
+            read = attributes_read(self._bundle.files, policy.module)
+            known = self._count_readers[enabled.policy] = read is None or "count" in read
+        return known
 
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
         return self._bundle.policies[enabled.policy].hooks[hook]

@@ -188,10 +188,11 @@ class Scheduler:
         # 4. Filters over counters.
         codes = pod_class.codes
         counted_failures: dict[int, PolicyFailure] = {}
-        if pod_class.counted_filters or pod_class.counted_scores:
-            self._counted.counters.refresh(snapshot)
-        if pod_class.counted_filters:
-            codes, counted_failures = self._filter_counted(pod_class, profile)
+        filters, scores, failed_gates = self._counted_hooks(pod_class, snapshot)
+        if failed_gates:
+            return self._failed(snapshot, failed_gates)
+        if filters:
+            codes, counted_failures = self._filter_counted(pod_class, filters, profile)
         failures = self._filter_failures(pod_class, codes, counted_failures, snapshot)
         if failures:
             return self._failed(snapshot, failures)
@@ -199,8 +200,8 @@ class Scheduler:
         # 5. Totals: normalised, weighed and summed scores of the feasible nodes.
         is_plain = not (
             detailed
-            or pod_class.counted_filters
-            or pod_class.counted_scores
+            or filters
+            or scores
             or pod_class.whole_scores
             or pod_class.pre_score_failures
             or pod_class.has_score_failures
@@ -218,7 +219,18 @@ class Scheduler:
         if not len(feasible):
             diagnosis = self._diagnose(codes, snapshot, pod_class)
             return self._unschedulable(diagnosis, pre.subset, rejected)
-        totals, rows, failed, ignored = self._totals(pod_class, feasible, snapshot, detailed)
+        totals, rows, failed, ignored = self._totals(
+            pod_class,
+            scores,
+            feasible,
+            snapshot,
+            detailed=detailed,
+            can_reuse=not (
+                detailed
+                or pod_class.has_score_failures
+                or (filters and not pod_class.totals_hold_for_subsets)
+            ),
+        )
         if failed:
             return self._failed(snapshot, failed)
         # 6. The highest total wins; ties go by the pod's uid and the node's name.
@@ -236,8 +248,28 @@ class Scheduler:
 
     # --- step 4 -----------------------------------------------------------------------------
 
+    def _counted_hooks(
+        self, pod_class: PodClass, snapshot: Snapshot
+    ) -> tuple[list[CountedHook], list[CountedHook], tuple[PolicyFailure, ...]]:
+        """The class's filters and scores over counters that have something to say now."""
+        if not (pod_class.counted_filters or pod_class.counted_scores):
+            return [], [], ()
+        self._counted.counters.refresh(snapshot)
+        failures: list[PolicyFailure] = []
+        speaking: tuple[list[CountedHook], list[CountedHook]] = ([], [])
+        for uses, kept in zip(
+            (pod_class.counted_filters, pod_class.counted_scores), speaking, strict=True
+        ):
+            for use in uses:
+                skipped = self._counted.is_skipped(use)
+                if isinstance(skipped, PolicyFailure):
+                    failures.append(skipped)
+                elif not skipped:
+                    kept.append(use)
+        return *speaking, tuple(failures)
+
     def _filter_counted(
-        self, pod_class: PodClass, profile: Profile
+        self, pod_class: PodClass, filters: Sequence[CountedHook], profile: Profile
     ) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
         """The class's codes with the filters over counters added, each at its place in the order.
 
@@ -246,7 +278,7 @@ class Scheduler:
         """
         codes = pod_class.codes.copy()
         failures: dict[int, PolicyFailure] = {}
-        for use in pod_class.counted_filters:
+        for use in filters:
             open_to = codes == FITS
             later = self._rejected_later(codes, use.position, profile)
             if later is not None:
@@ -340,19 +372,24 @@ class Scheduler:
     def _totals(
         self,
         pod_class: PodClass,
+        counted_scores: Sequence[CountedHook],
         feasible: NDArray[np.int64],
         snapshot: Snapshot,
+        *,
         detailed: bool,
+        can_reuse: bool,
     ) -> tuple[
         NDArray[np.int64],
         list[PolicyScores],
         tuple[PolicyFailure, ...],
         tuple[PolicyFailure, ...],
     ]:
-        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored."""
+        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored.
+
+        The rows are made only if *detailed*. *can_reuse*: the class's totals hold for *feasible*.
+        """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        raws: list[tuple[EnabledPolicy, bool, NDArray[np.int64]]] = []
-        can_reuse = not (detailed or pod_class.counted_filters or pod_class.has_score_failures)
+        raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
         for vector in () if can_reuse else pod_class.vectors:
             if vector.failures:
                 fitting = set(feasible.tolist())
@@ -361,25 +398,28 @@ class Scheduler:
                     failures += self._report(pod_class, here, snapshot)
                     continue
             use = vector.use
-            raws.append((use.enabled, use.normalizes, vector.raw[feasible]))
-        for counted in pod_class.counted_scores:
+            raws.append((use, vector.raw[feasible]))
+        for counted in counted_scores:
             answer = self._score_counted(pod_class, counted, feasible, snapshot)
             if isinstance(answer, PolicyFailure):
                 failures.append(answer)
-            elif answer is not None:
-                raws.append((counted.enabled, counted.normalizes, answer))
+            else:
+                raws.append((counted, answer))
         for whole in pod_class.whole_scores:
             answer = self._score_all(whole, feasible)
             if isinstance(answer, PolicyFailure):
                 failures.append(answer)
             else:
-                raws.append((whole.enabled, whole.normalizes, answer))
+                raws.append((whole, answer))
         totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
         rows: list[PolicyScores] = []
-        for enabled, normalizes, raw in raws:
+        for scored, raw in raws:
+            enabled = scored.enabled
             normal: NDArray[np.int64] | PolicyFailure
-            if normalizes:
-                normal = self._normalizer.normalize(enabled.instance, raw)
+            if scored.normalizes:
+                normal = self._normalizer.normalize(
+                    enabled.instance, raw, reads_count=scored.reads_count
+                )
             else:
                 normal = np.where(raw == SCORE_NONE, 0, raw)
             if isinstance(normal, PolicyFailure):
@@ -403,16 +443,11 @@ class Scheduler:
         use: CountedHook,
         feasible: NDArray[np.int64],
         snapshot: Snapshot,
-    ) -> NDArray[np.int64] | PolicyFailure | None:
-        """Raw scores over counters; None if the policy has no opinion on this pod."""
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """Raw scores over counters."""
         columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
         if isinstance(columns, PolicyFailure):
             return columns
-        silent = self._counted.is_silent(use, columns)
-        if isinstance(silent, PolicyFailure):
-            return silent
-        if silent:
-            return None
         raw, failed = self._counted.verdicts(use, columns, feasible)
         if failed:
             return self._report(pod_class, failed, snapshot)[0]

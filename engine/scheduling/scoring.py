@@ -47,9 +47,12 @@ class Normalizer:
             return np.zeros(len(raw), np.int64)
         low, high = int(values.min()), int(values.max())
         key = (instance, low, high, len(values) if reads_count else 0)
-        over = msgspec.json.encode({"over": {"min": low, "max": high, "count": len(values)}})
+        over = {"min": low, "max": high}
+        if reads_count:
+            over["count"] = len(values)
+        extra = msgspec.json.encode({"over": over})
         if low == high:
-            answer = self._ask(key, over, [low])
+            answer = self._ask(key, extra, [low])
             if isinstance(answer, PolicyFailure):
                 return answer
             normal = np.full(len(values), answer[low], np.int64)
@@ -59,7 +62,7 @@ class Normalizer:
             normal = table[index]
             if normal.min() == _UNKNOWN:
                 missing = np.unique(values[normal == _UNKNOWN]).tolist()
-                answer = self._ask(key, over, missing)
+                answer = self._ask(key, extra, missing)
                 if isinstance(answer, PolicyFailure):
                     return answer
                 for score, value in answer.items():
@@ -67,7 +70,7 @@ class Normalizer:
                 normal = table[index]
         else:
             distinct, inverse = np.unique(values, return_inverse=True)
-            answer = self._ask(key, over, distinct.tolist())
+            answer = self._ask(key, extra, distinct.tolist())
             if isinstance(answer, PolicyFailure):
                 return answer
             normal = np.array([answer[v] for v in distinct.tolist()], np.int64)[inverse]
@@ -88,7 +91,7 @@ class Normalizer:
         return table
 
     def _ask(
-        self, key: tuple[int, int, int, int], over: bytes, scores: Sequence[int]
+        self, key: tuple[int, int, int, int], extra: bytes, scores: Sequence[int]
     ) -> dict[int, int] | PolicyFailure:
         known = self._tables.get(key)
         if known is None:
@@ -100,7 +103,7 @@ class Normalizer:
         missing = [score for score in scores if score not in known]
         if missing:
             nodes = [str(score).encode() for score in missing]
-            call = Call(key[0], "normalize", b"{}", nodes, over)
+            call = Call(key[0], "normalize", b"{}", nodes, extra)
             for score, verdict in zip(missing, self._memo.evaluate([call])[0], strict=True):
                 if isinstance(verdict, PolicyFailure):
                     return verdict
