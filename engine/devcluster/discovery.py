@@ -110,3 +110,36 @@ def _subresource(kind: Kind, name: str) -> Json:
     if group_name:
         described |= {"group": group_name, "version": version}
     return described
+
+
+def openapi_index() -> Json:
+    """The document at `/openapi/v3`."""
+    bases = dict.fromkeys(kind.base_path.strip("/") for kind in KINDS)
+    return {"paths": {base: {"serverRelativeURL": f"/openapi/v3/{base}"} for base in bases}}
+
+
+def openapi(base: str) -> Json | None:
+    """The OpenAPI document of a group version, None if there is none.
+
+    It holds what `kubectl apply` looks for before it leaves validation to the server, and no
+    schemas.
+    """
+    served = [kind for kind in KINDS if kind.base_path.strip("/") == base]
+    if not served:
+        return None
+    paths = {}
+    for kind in served:
+        path = kind.path("{namespace}" if kind.namespaced else "", "{name}")
+        identity = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        paths[path] = {
+            "patch": {
+                "x-kubernetes-action": "patch",
+                "x-kubernetes-group-version-kind": identity,
+                "parameters": [
+                    {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+                ],
+                "responses": {"200": {"description": "OK"}},
+            }
+        }
+    info = {"title": "Kubernetes", "version": str(VERSION["gitVersion"])}
+    return {"openapi": "3.0.0", "info": info, "paths": paths}

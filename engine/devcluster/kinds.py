@@ -368,6 +368,14 @@ RESOURCE_CLAIM_TEMPLATES = _device(
 RESOURCE_SLICES = _device("resourceslices", "ResourceSlice", namespaced=False, generations=True)
 DEVICE_CLASSES = _device("deviceclasses", "DeviceClass", namespaced=False, generations=True)
 
+
+def _kept(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Kind:
+    """A kind that is stored, so that whole sets of manifests can be applied, and has no effect."""
+    return Kind(group, "v1", plural, kind, namespaced=namespaced)
+
+
+RBAC = "rbac.authorization.k8s.io"
+
 KINDS: tuple[Kind, ...] = (
     PODS,
     NODES,
@@ -399,6 +407,11 @@ KINDS: tuple[Kind, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    _kept(RBAC, "roles", "Role"),
+    _kept(RBAC, "rolebindings", "RoleBinding"),
+    _kept(RBAC, "clusterroles", "ClusterRole", namespaced=False),
+    _kept(RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    _kept("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
 )
 BY_PATH: dict[tuple[str, str, str], Kind] = {
     (kind.group, kind.version, kind.plural): kind for kind in KINDS

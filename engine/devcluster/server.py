@@ -441,6 +441,10 @@ def _described(path: str) -> web.Response:
             found = discovery.group(group)
         case ["apis", group, version]:
             found = discovery.resources(group, version)
+        case ["openapi", "v3"]:
+            found = discovery.openapi_index()
+        case ["openapi", "v3", *base]:
+            found = discovery.openapi("/".join(base))
         case ["api", "v1", *_]:
             raise no_such_path()
         case ["apis", group, version, *_] if discovery.resources(group, version):

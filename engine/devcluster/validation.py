@@ -133,6 +133,9 @@ def metadata(kind: Kind, meta: Json) -> Iterator[Cause]:
     elif kind is kinds.NAMESPACES:
         if len(name) > 63 or not _DNS_LABEL.fullmatch(name):
             yield wrong("metadata.name", name, _LABEL_RULE)
+    elif kind.group == kinds.RBAC:  # `system:kube-scheduler` is a name here
+        if "/" in name or "%" in name or name in (".", ".."):
+            yield wrong("metadata.name", name, "may not contain '/' or '%'")
     elif not _SUBDOMAIN.fullmatch(name):
         yield wrong("metadata.name", name, _SUBDOMAIN_RULE)
     yield from _labels("metadata.labels", meta.get("labels") or {})

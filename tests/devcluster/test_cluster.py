@@ -227,3 +227,24 @@ def test_made_pods_are_accepted() -> None:
     assert requests == {"cpu": "2", "memory": "128Mi", "nvidia.com/gpu": "1"}
     assert pod["spec"]["schedulerName"] == "starsched"
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
+
+
+async def test_kubectl_finds_what_it_asks_for_before_an_apply(
+    cluster: DevCluster, api: Api
+) -> None:
+    index = (await api.get("/openapi/v3")).body["paths"]
+    assert index["apis/apps/v1"] == {"serverRelativeURL": "/openapi/v3/apis/apps/v1"}
+    document = (await api.get("/openapi/v3/api/v1")).body
+    patch = document["paths"]["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"]
+    assert patch["x-kubernetes-group-version-kind"]["kind"] == "ConfigMap"
+    assert patch["parameters"][0]["name"] == "fieldValidation"
+    assert (await api.get("/openapi/v3/apis/nothing.example/v1")).status == 404
+
+
+async def test_access_rules_are_kept_under_names_of_their_own(
+    cluster: DevCluster, api: Api
+) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    sent = {"metadata": {"name": "system:kube-scheduler"}, "rules": []}
+    await api.make(path, sent)
+    assert (await api.get(f"{path}/system:kube-scheduler")).body["rules"] == []
