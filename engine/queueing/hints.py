@@ -215,6 +215,9 @@ class Hints:
         if event.is_wildcard:
             # With a pod, it is meant for that pod alone.
             return not isinstance(new, Pod) or new.uid == pod.uid
+        if event.resource == ASSIGNED_POD and (old if new is None else new).uid == pod.uid:
+            # It was assumed, refused and forgotten: room that it gave back itself is no news.
+            return False
         for plugin in rejectors:
             if plugin in self._replaced or plugin not in INTERESTS:
                 if self._user_policy(event, pod, old, new):

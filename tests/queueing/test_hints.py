@@ -288,6 +288,13 @@ def test_a_user_policy_is_not_retried_on_status_or_on_other_pending_pods() -> No
     assert not worth("my_policy", ASSIGNED_POD_UPDATE, make_pod(), pod.with_node("n"), running)
 
 
+def test_a_pod_is_not_retried_because_of_room_that_it_gave_back_itself() -> None:
+    """A pod that waits for leave is assumed; when leave is refused, it is forgotten."""
+    pod = make_pod(cpu="1")
+    for plugin in ("my_policy", "NodeResourcesFit"):
+        assert not worth(plugin, ASSIGNED_POD_DELETE, pod, pod.with_node("n"))
+
+
 def test_a_built_in_that_a_user_replaced_is_a_user_policy() -> None:
     hints = Hints(replaced=["NodeResourcesFit"])
     assert hints.is_interested("NodeResourcesFit", NODE_TAINT)
