@@ -8,8 +8,9 @@ from typing import Any, TypedDict
 
 import msgspec
 
+from engine.devcluster import kinds
 from engine.devcluster.errors import undecodable
-from engine.devcluster.kinds import NODES, PODS, Kind
+from engine.devcluster.kinds import Kind
 
 Json = dict[str, Any]
 Texts = dict[str, str | None] | None
@@ -187,9 +188,158 @@ class _NodeShape(TypedDict, total=False):
 
 class _Shape(TypedDict, total=False):
     metadata: _Meta | None
+    spec: dict[str, Any] | None
+    status: dict[str, Any] | None
 
 
-_SHAPES: dict[Kind, Any] = {PODS: _PodShape, NODES: _NodeShape}
+class _PriorityClass(_Shape, total=False):
+    value: int | None
+    globalDefault: bool | None
+    preemptionPolicy: str | None
+
+
+class _ConfigMap(_Shape, total=False):
+    data: Texts
+    binaryData: Texts
+    immutable: bool | None
+
+
+class _LeaseSpec(TypedDict, total=False):
+    holderIdentity: str | None
+    leaseDurationSeconds: int | None
+    leaseTransitions: int | None
+    acquireTime: str | None
+    renewTime: str | None
+
+
+class _Lease(_Shape, total=False):
+    spec: _LeaseSpec | None  # type: ignore[misc]  # narrower than in the base on purpose
+
+
+class _ServicePort(TypedDict, total=False):
+    port: int | None
+    protocol: str | None
+
+
+class _ServiceSpec(TypedDict, total=False):
+    type: str | None
+    clusterIP: str | None
+    ports: list[_ServicePort] | None
+    selector: Texts
+
+
+class _Service(_Shape, total=False):
+    spec: _ServiceSpec | None  # type: ignore[misc]  # as above
+
+
+class _Budget(_Shape, total=False):
+    spec: "_BudgetSpec | None"  # type: ignore[misc]  # as above
+
+
+class _BudgetSpec(TypedDict, total=False):
+    selector: _LabelSelector | None
+
+
+class _VolumeSpec(TypedDict, total=False):
+    capacity: Amounts
+    nodeAffinity: dict[str, Any] | None
+
+
+class _Volume(_Shape, total=False):
+    spec: _VolumeSpec | None  # type: ignore[misc]  # as above
+
+
+class _ClaimSpec(TypedDict, total=False):
+    resources: _Resources | None
+    storageClassName: str | None
+
+
+class _Claim(_Shape, total=False):
+    spec: _ClaimSpec | None  # type: ignore[misc]  # as above
+
+
+class _StorageCapacity(_Shape, total=False):
+    capacity: str | int | float | None
+    maximumVolumeSize: str | int | float | None
+
+
+class _DeviceRequest(TypedDict, total=False):
+    exactly: dict[str, Any] | None
+
+
+class _Devices(TypedDict, total=False):
+    requests: list[_DeviceRequest] | None
+
+
+class _DeviceSpec(TypedDict, total=False):
+    devices: _Devices | None
+
+
+class _DeviceClaim(_Shape, total=False):
+    spec: _DeviceSpec | None  # type: ignore[misc]  # as above
+
+
+class _DeviceTemplateSpec(TypedDict, total=False):
+    spec: _DeviceSpec | None
+
+
+class _DeviceTemplate(_Shape, total=False):
+    spec: _DeviceTemplateSpec | None  # type: ignore[misc]  # as above
+
+
+class _RuntimeClass(_Shape, total=False):
+    overhead: "_Overhead | None"
+    scheduling: "_Scheduling | None"
+
+
+class _Overhead(TypedDict, total=False):
+    podFixed: Amounts
+
+
+class _Scheduling(TypedDict, total=False):
+    nodeSelector: Texts
+    tolerations: list[_Toleration] | None
+
+
+class _Series(TypedDict, total=False):
+    count: int | None
+    lastObservedTime: str | None
+
+
+class _Event(_Shape, total=False):
+    involvedObject: Texts
+    regarding: Texts
+    reason: str | None
+    action: str | None
+    message: str | None
+    note: str | None
+    type: str | None
+    eventTime: str | None
+    series: _Series | None
+    reportingComponent: str | None
+    reportingController: str | None
+    reportingInstance: str | None
+    source: Texts
+    deprecatedSource: Texts
+
+
+_SHAPES: dict[Kind, Any] = {
+    kinds.PODS: _PodShape,
+    kinds.NODES: _NodeShape,
+    kinds.PRIORITY_CLASSES: _PriorityClass,
+    kinds.CONFIG_MAPS: _ConfigMap,
+    kinds.LEASES: _Lease,
+    kinds.SERVICES: _Service,
+    kinds.POD_DISRUPTION_BUDGETS: _Budget,
+    kinds.PERSISTENT_VOLUMES: _Volume,
+    kinds.PERSISTENT_VOLUME_CLAIMS: _Claim,
+    kinds.CSI_STORAGE_CAPACITIES: _StorageCapacity,
+    kinds.RESOURCE_CLAIMS: _DeviceClaim,
+    kinds.RESOURCE_CLAIM_TEMPLATES: _DeviceTemplate,
+    kinds.RUNTIME_CLASSES: _RuntimeClass,
+    kinds.EVENTS: _Event,
+    kinds.NEW_EVENTS: _Event,
+}
 
 
 def check_shape(kind: Kind, body: Json) -> None:
