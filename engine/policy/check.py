@@ -162,8 +162,7 @@ class _Checker:
         first: dict[str, int] = {}
         for name, node in sorted(self._defined(), key=lambda pair: getattr(pair[1], "lineno", 0)):
             line = getattr(node, "lineno", 0)
-            if name in first and not (self._is_test and name.startswith("test_")):
-                # (A test that is there twice is a failing test, which says it better.)
+            if name in first:
                 self._add(
                     node,
                     f"`{name}` is defined twice, at line {first[name]} before",
