@@ -293,3 +293,15 @@ def pod(name: str) -> Json:
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "main", "image": "i"}]},
     }
+
+
+async def test_a_client_that_does_not_read_is_cut_off(
+    cluster: DevCluster, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.devcluster.watches.MAX_BACKLOG", 10)
+    version = await api.revision()
+    cluster.stall_watches("pods")
+    async with api.watch(api.pods(), resourceVersion=version) as watch:
+        cluster.create(*(pod(f"p{index}") for index in range(11)))
+        with pytest.raises(aiohttp.ClientError):
+            await watch.next()
