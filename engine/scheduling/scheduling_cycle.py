@@ -48,6 +48,7 @@ class Decision:
     node: str | None
     diagnosis: Diagnosis
     revision: str
+    feasible_count: int = 0
     failures: tuple[PolicyFailure, ...] = ()
     ignored: tuple[PolicyFailure, ...] = ()
 
@@ -214,7 +215,8 @@ class Scheduler:
             chosen = self._break_tie(profile, pod, best, snapshot)
             if isinstance(chosen, PolicyFailure):
                 return self._failed(snapshot, (chosen,))
-            return Explanation(self._placed(chosen, snapshot))
+            count = int(np.count_nonzero(pod_class.totals != INFEASIBLE))
+            return Explanation(self._placed(chosen, count, snapshot))
         feasible = np.flatnonzero(codes == FITS)
         if not len(feasible):
             diagnosis = self._diagnose(codes, snapshot, pod_class)
@@ -238,7 +240,7 @@ class Scheduler:
         chosen = self._break_tie(profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        decision = self._placed(chosen, snapshot, ignored)
+        decision = self._placed(chosen, len(feasible), snapshot, ignored)
         if not detailed:
             return Explanation(decision)
         names = tuple(self._name(slot, snapshot) for slot in feasible.tolist())
@@ -493,12 +495,17 @@ class Scheduler:
     # --- outcomes ---------------------------------------------------------------------------
 
     def _placed(
-        self, slot: int, snapshot: Snapshot, ignored: tuple[PolicyFailure, ...] = ()
+        self,
+        slot: int,
+        feasible_count: int,
+        snapshot: Snapshot,
+        ignored: tuple[PolicyFailure, ...] = (),
     ) -> Decision:
         return Decision(
             self._name(slot, snapshot),
             Diagnosis(snapshot.node_count),
             self.bundle.revision,
+            feasible_count,
             ignored=ignored,
         )
 
