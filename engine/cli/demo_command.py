@@ -189,7 +189,7 @@ async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]
 async def _stage() -> AsyncIterator[tuple[DevCluster, App]]:
     """A running cluster with nodes and policies, and a scheduler that leads."""
     async with DevCluster() as cluster:
-        cluster.create(*example_cluster(), _config_map(BEFORE))
+        cluster.create(_namespace(), *example_cluster(), _config_map(BEFORE))
         cluster.start_kubelets()
         async with ApiClient(Endpoint(server=cluster.url)) as client:
             app = App(
@@ -214,6 +214,10 @@ async def _stage() -> AsyncIterator[tuple[DevCluster, App]]:
                 leading.cancel()
                 app.request_stop()
                 await asyncio.gather(running, return_exceptions=True)
+
+
+def _namespace() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
 
 
 def _config_map(files: dict[str, str]) -> dict[str, Any]:

@@ -118,7 +118,8 @@ class Rollout:
         self._last_rejected: dict[str, Any] | None = None
         self._is_source_gone = False
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
-        self._switching = asyncio.Lock()
+        self._saving = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
         self.counts = DecisionCounts()
         #: False on a standby: it keeps up, and leaves telling and saving to the leader.
         self.is_active = True
@@ -175,8 +176,15 @@ class Rollout:
         await asyncio.gather(*tasks, return_exceptions=True)
         for deployment in (self._active, self._previous):
             if deployment is not None:
-                deployment.close()
+                self._dispose(deployment)
         self._active = self._previous = None
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _dispose(self, deployment: Deployment) -> None:
+        """Close what decides no more, in a thread: a sandbox may take its time to end."""
+        task = asyncio.ensure_future(asyncio.to_thread(deployment.close))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def lead(self) -> None:
         """This process leads from now on: save and tell what a standby keeps to itself."""
@@ -219,14 +227,14 @@ class Rollout:
             await self._examiner.try_out(candidate, self._world)
         except Rejected as rejection:
             if candidate is not None:
-                candidate.close()
+                self._dispose(candidate)
             self._reject(rejection, offer)
             return
         except Exception as error:
             # A fault of ours must not end the following of the source.
             log.exception("Unexpected exception while examining policies")
             if candidate is not None:
-                candidate.close()
+                self._dispose(candidate)
             problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
             self._reject(Rejected("internal", [problem]), offer)
             return
@@ -292,7 +300,7 @@ class Rollout:
                 await self._save()
         finally:
             if twin is not None:
-                twin.close()
+                self._dispose(twin)
 
     def _refuse_rolled_back(self, revision: str) -> None:
         if self._last_good is not None and revision in self._last_good.rolled_back:
@@ -319,7 +327,7 @@ class Rollout:
             self._previous = old
             self._probation = asyncio.ensure_future(self._watch(deployment))
         else:
-            old.close()
+            self._dispose(old)
 
     def _accept(self, candidate: Deployment, started: float) -> None:
         self._origin = self._source.name
@@ -401,7 +409,7 @@ class Rollout:
                 return
         self._probation = None
         if self._previous is not None:
-            self._previous.close()
+            self._dispose(self._previous)
             self._previous = None
 
     def _end_probation(self) -> None:
@@ -409,7 +417,7 @@ class Rollout:
             self._probation.cancel()
         self._probation = None
         if self._previous is not None:
-            self._previous.close()
+            self._dispose(self._previous)
             self._previous = None
 
     async def _roll_back(self, bad: Deployment, why: str) -> None:
@@ -419,7 +427,7 @@ class Rollout:
         self._probation = None
         self._put_in_force(previous)
         self._origin = "rolled-back"
-        bad.close()
+        self._dispose(bad)
         self._metrics.policy_reloads.labels("rolled_back").inc()
         self._metrics.last_reload_ok.set(0)
         log.error("Policies rolled back", revision=revision, in_force=back_to, reason=why)
@@ -444,7 +452,7 @@ class Rollout:
     async def _save(self) -> None:
         if self._unsaved is None or not self.is_active:
             return
-        async with self._switching:
+        async with self._saving:
             unsaved = self._unsaved
             if unsaved is None:
                 return

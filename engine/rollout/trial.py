@@ -6,6 +6,7 @@ on a copy of the snapshot, by a sandbox of the candidate's own.
 """
 
 import asyncio
+import contextlib
 import copy
 import hashlib
 import time
@@ -21,7 +22,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
-from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.scheduling_cycle import Decision, Scheduler
 
 log = structlog.get_logger(component="trial")
 
@@ -130,10 +131,16 @@ class Examiner:
 
     async def load(self, bundle: Bundle, files: Mapping[str, str]) -> Deployment:
         """Start a sandbox with the bundle in it. Raises `Rejected`."""
+        making = asyncio.ensure_future(asyncio.to_thread(self._make_evaluator, bundle))
         try:
-            evaluator = await asyncio.to_thread(self._make_evaluator, bundle)
+            evaluator = await asyncio.shield(making)
         except PolicyErrors as errors:
             raise Rejected("load", errors.problems, bundle.revision) from errors
+        except asyncio.CancelledError:
+            # The thread goes on; the sandbox that it starts must not be left behind.
+            with contextlib.suppress(PolicyErrors):
+                await asyncio.to_thread((await making).close)
+            raise
         return Deployment(bundle, files, evaluator, Scheduler(bundle, evaluator))
 
     async def try_out(self, candidate: Deployment, world: World) -> None:
@@ -143,24 +150,55 @@ class Examiner:
         """
         snapshot = frozen_copy(world.snapshot())
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
-        failures = await asyncio.to_thread(_decide_all, candidate.scheduler, pods, snapshot)
+        failures = await asyncio.to_thread(_decide_all, candidate, pods, snapshot)
         if failures:
             problems = [_problem(failure) for failure in failures]
             raise Rejected("trial", problems, candidate.bundle.revision)
 
 
-def _decide_all(scheduler: Scheduler, pods: list[Pod], snapshot: Snapshot) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) over decisions for *pods*."""
+def _decide_all(candidate: Deployment, pods: list[Pod], snapshot: Snapshot) -> list[PolicyFailure]:
+    """The first failure of each (policy, hook) over decisions for *pods*.
+
+    Scores are asked only for pods that fit on several nodes. So each profile also explains one
+    decision, which asks for all scores: that of a pod that was placed, or else of one made up that
+    bears every taint and wants nothing.
+    """
     found: dict[tuple[str, str], PolicyFailure] = {}
+    scheduler = candidate.scheduler
+    placed: dict[str, Pod] = {}
     started = time.monotonic()
-    for i, pod in enumerate(pods):
-        decision = scheduler.schedule(pod, snapshot)
+
+    def note(decision: Decision) -> None:
         for failure in (*decision.failures, *decision.ignored):
             found.setdefault((failure.policy, failure.hook), failure)
+
+    for i, pod in enumerate(pods):
+        decision = scheduler.schedule(pod, snapshot)
+        note(decision)
+        if decision.node is not None:
+            placed.setdefault(pod.scheduler_name, pod)
         if time.monotonic() - started > TRIAL_SECONDS:
             log.warning("Trial ended early", decided=i + 1, pods=len(pods))
-            break
+            return list(found.values())
+    for profile in candidate.bundle.profiles if not found else ():
+        name = profile.scheduler_name
+        pod = placed.get(name) or undemanding_pod(name)
+        note(scheduler.explain(pod, snapshot).decision)
     return list(found.values())
+
+
+def undemanding_pod(scheduler_name: str) -> Pod:
+    """A made-up pod that can go nearly everywhere."""
+    return Pod.from_plain(
+        {
+            "metadata": {"name": "trial", "namespace": "default", "uid": "trial"},
+            "spec": {
+                "schedulerName": scheduler_name,
+                "containers": [{"name": "main", "image": "example.com/trial:1"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+    )
 
 
 def _problem(failure: PolicyFailure) -> Problem:

@@ -19,6 +19,10 @@ NAMESPACE = "starsched"
 NAME = "policies"
 
 
+def namespace() -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+
+
 def config_map(files: Mapping[str, str]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
