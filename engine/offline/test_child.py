@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
+import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no file can be opened
 
 from engine.offline.policy_tests import TestCase, TestResult, discover, run_tests
 from engine.policy.builtin import builtin_files
