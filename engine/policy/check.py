@@ -88,6 +88,11 @@ def _check_file(files: Files, file: str) -> list[Problem]:
 
 
 def _syntax(file: str, text: str) -> list[Problem]:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        return [Problem(file, line, 0, "want text, got half a character (a lone surrogate)")]
     if not is_safe_to_parse(text):
         line, message = 0, "nested too deep, or lines too long, to be parsed safely"
         try:
