@@ -10,13 +10,14 @@ last rejection, the history. A candidate that fails anything changes nothing but
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, Reference
 from engine.lib.clock import Clock
+from engine.policy.bundle import Bundle
 from engine.policy.config import Fallback
 from engine.policy.errors import Problem
 from engine.rollout.last_good import LastGood, Store, StoreError
@@ -143,7 +144,7 @@ class Rollout:
         chosen: Deployment | None = None
         if offer is not None and offer.files is not None:
             try:
-                chosen = await self._prepare(offer.files)
+                chosen = await self._prepare(offer)
                 self._origin = self._source.name
             except Rejected as rejection:
                 self._reject(rejection, offer)
@@ -217,7 +218,7 @@ class Rollout:
         started = self._clock.monotonic()
         candidate: Deployment | None = None
         try:
-            bundle = await self._examiner.build(offer.files)
+            bundle = await self._build(offer)
             if self._active is not None and bundle.revision == self._active.bundle.revision:
                 self._unchanged()
                 return
@@ -243,9 +244,16 @@ class Rollout:
         self._accept(candidate, started)
         await self._save()
 
-    async def _prepare(self, files: Mapping[str, str]) -> Deployment:
+    async def _build(self, offer: Offer) -> Bundle:
+        if offer.problems:
+            raise Rejected("read", offer.problems)
+        assert offer.files is not None
+        return await self._examiner.build(offer.files)
+
+    async def _prepare(self, offer: Offer) -> Deployment:
         """A deployment of *files*, checked, tested and loaded but not tried. Raises `Rejected`."""
-        bundle = await self._examiner.build(files)
+        bundle = await self._build(offer)
+        files = offer.files or {}
         self._refuse_rolled_back(bundle.revision)
         if self._last_good is None or bundle.revision != self._last_good.revision:
             await self._examiner.test(bundle, files)  # the last good ones have passed theirs before
@@ -293,6 +301,9 @@ class Rollout:
             if self._last_good is not None and self._last_good.revision != first.bundle.revision:
                 fallback = await self._prepare_last_good()
             self._switch(fallback or await self._prepare_builtin(), keep_previous=False)
+        except Exception:
+            # A fault of ours in the trial: what was checked, tested and loaded goes on deciding.
+            log.exception("Unexpected exception while trying the first policies")
         else:
             if self._origin == self._source.name:
                 self._told_accepted(first)

@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from engine.binding.event_recorder import Reference
 from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.model.objects import ConfigMap, decode
+from engine.policy.errors import Problem
+from engine.policy.source import DirectorySource, Reading
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -26,11 +29,13 @@ class Offer:
         files: Texts by name; None if the source itself is gone. Empty means: built-ins alone.
         version: The source's own word for this state, for people.
         reference: The object to tell about it, if there is one.
+        problems: What could not be read as text; then the offer is refused as it stands.
     """
 
     files: Mapping[str, str] | None
     version: str = ""
     reference: Reference | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 OnOffer = Callable[[Offer], None]
@@ -61,6 +66,26 @@ class BuiltinSource:
         """Offer no files, once."""
         on_offer(Offer({}))
         await asyncio.Event().wait()
+
+
+class DirectoryPolicies:
+    """A directory of policy files, watched: a mounted ConfigMap, or any local folder."""
+
+    def __init__(self, directory: Path) -> None:
+        self._source = DirectorySource(directory)
+
+    @property
+    def name(self) -> str:
+        """The directory's path."""
+        return str(self._source.directory)
+
+    async def run(self, on_offer: OnOffer) -> None:
+        """Offer the directory's files now and whenever they differ, until cancelled."""
+
+        def offer(reading: Reading) -> None:
+            on_offer(Offer(reading.files, reading.version, problems=reading.problems))
+
+        await self._source.run(offer)
 
 
 class ConfigMapSource:

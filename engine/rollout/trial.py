@@ -39,7 +39,7 @@ class Rejected(Exception):
     """A candidate that must not come into force.
 
     Attributes:
-        stage: `check`, `test`, `load`, `trial` or `rolled_back`: what it failed.
+        stage: `read`, `check`, `test`, `load`, `trial` or `rolled_back`: what it failed.
         problems: Everything found at that stage.
         revision: Its bundle's revision, or "" if there is no bundle.
     """

@@ -275,7 +275,8 @@ def count_terms(kind, weight = 1, up_to = None):
         fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
     if type(weight) != "int":
         fail("count_terms() wants a weight that is an int, got " + repr(weight))
-    return {"kind": "terms", "of": kind, "keys": [], "among": None, "weight": weight, "up_to": up_to}
+    part = {"kind": "terms", "of": kind, "keys": [], "among": None}
+    return part | {"weight": weight, "up_to": up_to}
 
 def _word(value):
     names = {"NoneType": "None", "string": "str"}
