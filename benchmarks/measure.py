@@ -169,10 +169,12 @@ async def _fill_cluster(
 async def _warm_up(
     wire: Wire, watch: BindingWatch, subject: Subject, workload: Workload, settings: Settings
 ) -> float:
+    def tick(_: int) -> None:
+        subject.check_alive()
+
     pods = [workload.make_pod(_WARM_UP_FROM + n) for n in range(max(1, settings.warm_up))]
-    first = await run_load(wire, watch, pods[:1], patience=settings.patience)
-    subject.check_alive()
-    await run_load(wire, watch, pods[1:], patience=settings.patience)
+    first = await run_load(wire, watch, pods[:1], patience=settings.patience, tick=tick)
+    await run_load(wire, watch, pods[1:], patience=settings.patience, tick=tick)
     await create_all(wire, workload.beside(settings.nodes))
     await until_idle(subject)
     return (first.latencies() or [0.0])[0] * 1000
