@@ -564,6 +564,7 @@ class _Walk:
         self._world = world
         self.reads: dict[str, set[str]] = {view: set() for view in VIEWS}
         self.notes: set[Note] = set()
+        self._touched: set[tuple[str, str]] = set()
         self._contexts: dict[tuple[object, ...], _Context] = {}
         self._changed = True
         self._pass = 0
@@ -584,6 +585,10 @@ class _Walk:
             self.notes.clear()
             for node in home.functions[name]:
                 self._escape(self._call_function(home.function(node), [], given, is_open=True))
+        # A dict field that is only named (`x = pod.labels`, never looked at) must be there too.
+        for view, name in self._touched:
+            if not any(path.partition("[")[0] in (name, ALL) for path in self.reads[view]):
+                self.reads[view].add(name)
         return self.reads
 
     # --- effects ---------------------------------------------------------------------------
@@ -961,6 +966,7 @@ class _Walk:
             if known is None:
                 return _OTHER, {atom.view}
             if known.type.startswith("dict[") and name != "manifest":
+                self._touched.add((atom.view, name))
                 return frozenset({_Lazy(atom.view, name)}), set()
             self._read(atom.view, name)
             return _typed(known.type), set()
