@@ -1,0 +1,456 @@
+"""What the analysis finds that hooks read: never too little, and seldom too much."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.policy.analysis import (
+    analyse,
+    examine,
+    hook_signatures,
+    is_safe_to_parse,
+    parse,
+)
+from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.views import NODE_FIELDS, POD_FIELDS
+from tests.policy.programs import per_node, program_of
+
+
+def _reads(text: str, hook: str = "filter", **files: str) -> tuple[set[str], set[str]]:
+    texts = {"x.star": text, **{f"{stem}.star": other for stem, other in files.items()}}
+    reads = analyse(texts, "x.star")[hook]
+    return set(reads.pod), set(reads.node)
+
+
+def _node_reads(body: str, before: str = "") -> set[str]:
+    lines = "".join(f"    {line}\n" for line in body.strip("\n").split("\n"))
+    return _reads(f"{before}\ndef filter(pod, node):\n{lines}")[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param("return node.pod_count", {"pod_count"}, id="a field"),
+        pytest.param("n = node\nreturn n.taints", {"taints"}, id="through a variable"),
+        pytest.param("a, b = node, pod\nreturn a.taints", {"taints"}, id="through an unpacking"),
+        pytest.param("x = (node, 1)\na, b = x\nreturn a.taints", {"taints"}, id="through a tuple"),
+        pytest.param("for n in [node]:\n    y = n.taints", {"taints"}, id="through a loop"),
+        pytest.param("return [n.taints for n in [node]]", {"taints"}, id="through a comprehension"),
+        pytest.param("return (node if pod else None).taints", {"taints"}, id="through a condition"),
+        pytest.param("return (None or node).taints", {"taints"}, id="through an or"),
+        pytest.param("f = lambda n: n.taints\nreturn f(node)", {"taints"}, id="through a lambda"),
+        pytest.param("def f():\n    return node.taints\nreturn f()", {"taints"}, id="a closure"),
+        pytest.param("f = lambda: node.taints\nreturn [f]", {"taints"}, id="an escaped closure"),
+        pytest.param("return getattr(node, 'taints')", {"taints"}, id="getattr"),
+        pytest.param("return getattr(node, 'taints', None)", {"taints"}, id="getattr, default"),
+        pytest.param("return hasattr(node, 'taints')", {"taints"}, id="hasattr"),
+        pytest.param("return getattr(node, pod.name)", {"*"}, id="getattr, computed"),
+        pytest.param("return dir(node)", {"*"}, id="dir"),
+        pytest.param("return str(node)", {"*"}, id="str"),
+        pytest.param("return node", {"*"}, id="returned"),
+        pytest.param("return {'n': node}", {"*"}, id="in a dict"),
+        pytest.param("return '%s' % node", {"*"}, id="formatted"),
+        pytest.param("return f'{node}'", {"*"}, id="in an f-string"),
+        pytest.param("return [node][0].taints", {"taints"}, id="out of a list"),
+        pytest.param("x = []\nx.append(node)", {"*"}, id="appended"),
+        pytest.param("x = [1]\nx[0] = node", {"*"}, id="put into a list"),
+        pytest.param("return node == pod", {"*"}, id="compared"),
+        pytest.param("return node == None", set(), id="compared with None"),
+        pytest.param("return type(node)", set(), id="its type"),
+        pytest.param("if node:\n    pass", set(), id="a struct is always true"),
+        pytest.param("return f(*[node])", {"*"}, id="passed with a star"),
+        pytest.param("return struct(**{'n': node})", {"*"}, id="passed with two stars"),
+        pytest.param("return node.manifest['spec']", {"manifest"}, id="the manifest"),
+        pytest.param("return sorted([node], key = lambda n: n.pod_count)", {"*"}, id="a key, kept"),
+        pytest.param(
+            "return max([node], key = lambda n: n.pod_count).taints",
+            {"pod_count", "taints"},
+            id="a key function",
+        ),
+    ],
+)
+def test_fields_are_found(body: str, want: set[str]) -> None:
+    assert _node_reads(body) == want
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        pytest.param("return node.labels['a']", {"labels[a]"}, id="a constant key"),
+        pytest.param("return node.labels.get('a')", {"labels[a]"}, id="get"),
+        pytest.param("return node.labels.get('a', 'x')", {"labels[a]"}, id="get with a default"),
+        pytest.param("return 'a' in node.labels", {"labels[a]"}, id="in"),
+        pytest.param("return 'a' not in node.labels", {"labels[a]"}, id="not in"),
+        pytest.param("return node.labels[KEY]", {"labels[zone]"}, id="a constant of the file"),
+        pytest.param("return node.labels[PREFIX + 'x']", {"labels[p/x]"}, id="a sum"),
+        pytest.param("return node.labels[LOADED]", {"labels[loaded]"}, id="a loaded constant"),
+        pytest.param(
+            "k = 'a' if pod else 'b'\nreturn node.labels[k]", {"labels[a]", "labels[b]"}, id="two"
+        ),
+        pytest.param("k = 'a'\nk += 'b'\nreturn node.labels[k]", {"labels"}, id="a changed key"),
+        pytest.param("return node.labels[pod.name]", {"labels"}, id="a computed key"),
+        pytest.param("return node.labels", {"labels"}, id="all of it"),
+        pytest.param("return [k for k in node.labels]", {"labels"}, id="looped over"),
+        pytest.param("return node.labels.items()", {"labels"}, id="items"),
+        pytest.param("return len(node.labels)", {"labels"}, id="its length"),
+        pytest.param("return 'x' if node.labels else 'y'", {"labels"}, id="its truth"),
+        pytest.param("return node.labels or {}", {"labels"}, id="an or"),
+        pytest.param("return not node.labels", {"labels"}, id="a not"),
+        pytest.param("return node.labels == {}", {"labels"}, id="compared"),
+        pytest.param("return node.labels | {}", {"labels"}, id="merged"),
+        pytest.param("m = node.labels\nreturn m['a']", {"labels[a]"}, id="through a variable"),
+        pytest.param("return _get(node.labels, 'a')", {"labels[a]"}, id="through a helper"),
+        pytest.param("return _any(node.labels)", {"labels"}, id="a helper that loops"),
+        pytest.param(
+            "return [node.allocatable[k] for k in ('cpu', 'memory')]",
+            {"allocatable[cpu]", "allocatable[memory]"},
+            id="keys of a tuple",
+        ),
+        pytest.param(
+            "return [node.allocatable[k] for k in NAMES]",
+            {"allocatable[cpu]", "allocatable[memory]"},
+            id="keys of a constant list",
+        ),
+        pytest.param(
+            "names = ['cpu']\nnames.append(pod.name)\nreturn [node.allocatable[k] for k in names]",
+            {"allocatable"},
+            id="a list that grew",
+        ),
+        pytest.param(
+            "return [node.allocatable[k] for k in WEIGHTS]",
+            {"allocatable[cpu]"},
+            id="keys of a constant dict",
+        ),
+        pytest.param(
+            "x = [k for k in ('other',)]\nreturn node.labels[k]",
+            {"labels[kay]"},
+            id="a comprehension's variable is its own",
+        ),
+        pytest.param("return node.labels['a'] + node.labels.get(pod.name)", {"labels"}, id="both"),
+        pytest.param("return node.images['a'].size_bytes", {"images[a]"}, id="a record in a dict"),
+    ],
+)
+def test_keys_are_narrowed_only_if_they_are_known(body: str, want: set[str]) -> None:
+    before = """
+load("lib.star", "LOADED")
+KEY = "zone"
+PREFIX = "p/"
+NAMES = ["cpu", "memory"]
+WEIGHTS = {"cpu": 1}
+k = "kay"
+def _get(labels, key): return labels.get(key)
+def _any(labels): return [v for v in labels.values()]
+"""
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    text = f"{before}\ndef filter(pod, node):\n{lines}"
+    assert _reads(text, lib='LOADED = "loaded"\n')[1] == want
+
+
+def test_a_list_of_the_file_that_is_changed_while_it_loads_is_no_constant() -> None:
+    text = """
+NAMES = ["cpu"]
+def _grow(): NAMES.append("memory")
+_grown = _grow()
+def filter(pod, node): return [node.allocatable[n] for n in NAMES]
+"""
+    assert _reads(text)[1] == {"allocatable"}
+
+
+def test_helpers_are_followed_with_what_they_are_given() -> None:
+    text = """
+def filter(pod, node): return _f(node, pod) or _g(n = node)
+def _f(a, b): return a.taints and b.tolerations
+def _g(m = None, n = None): return n.pod_count
+"""
+    assert _reads(text) == ({"tolerations"}, {"taints", "pod_count"})
+
+
+def test_loads_are_followed() -> None:
+    text = 'load("lib.star", look = "f")\ndef filter(pod, node): return look(node)\n'
+    lib = 'load("deep.star", "g")\ndef f(n): return g(n)\n'
+    assert _reads(text, lib=lib, deep="def g(n): return n.pod_count\n")[1] == {"pod_count"}
+
+
+def test_a_load_that_is_not_there_reads_everything() -> None:
+    text = 'load("no.star", "f")\ndef filter(pod, node): return f(node)\n'
+    assert _reads(text) == (set(), {"*"})
+
+
+def test_a_function_that_is_passed_on_may_be_called_with_anything() -> None:
+    text = """
+def filter(pod, node): return _apply(_look, node)
+def _apply(f, x): return f(x)
+def _look(n): return n.taints
+"""
+    assert _reads(text)[1] == {"taints"}
+
+
+def test_default_arguments_are_values_too() -> None:
+    text = """
+def filter(pod, node):
+    def f(n = node): return n.taints
+    return f()
+"""
+    assert _reads(text)[1] == {"taints"}
+
+
+def test_recursion_ends_the_analysis_too() -> None:
+    text = "def filter(pod, node): return _f(node)\ndef _f(n): return _f(n) if n.taints else n\n"
+    assert _reads(text)[1] == {"*"}
+
+
+def test_the_parameters_of_each_hook_are_found() -> None:
+    text = "def filter(node, pod, state): pass\ndef queue_key(pod): pass\ndef other(x): pass\n"
+    reads = analyse({"x.star": text}, "x.star")
+    assert {hook: r.params for hook, r in reads.items()} == {
+        "filter": ("node", "pod", "state"),
+        "queue_key": ("pod",),
+    }
+
+
+def test_nodes_and_victims_are_views_too() -> None:
+    text = """
+def score_all(pod, nodes): return [n.pod_count for n in nodes]
+def candidate_key(node, victims): return [v.priority for v in victims]
+"""
+    assert _reads(text, "score_all") == (set(), {"pod_count"})
+    assert _reads(text, "candidate_key") == ({"priority"}, set())
+
+
+def test_state_and_arguments_are_no_views() -> None:
+    text = """
+args = plugin_args(x = 1)
+def filter(pod, node, state): return state.labels[args.x]
+"""
+    assert _reads(text) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("def filter(pod, node):\n    return 0o8\n", id="not Python"),
+        pytest.param("def filter(pod, node): return " + "(" * 300 + ")" * 300, id="too deep"),
+        pytest.param(
+            "def filter(pod, node): return " + "1 or " * 3000 + "1", id="too long a chain"
+        ),
+        pytest.param("def filter(pod, node):\n  while True: pass\n", id="Python, not Starlark"),
+        pytest.param("def filter(pod, node): return " + "-" * 3000 + "1", id="signs"),
+    ],
+)
+def test_what_is_not_understood_reads_everything(text: str) -> None:
+    assert _reads(text) == ({"*"}, {"*"})
+
+
+def test_text_that_is_no_program_has_no_hooks() -> None:
+    assert analyse({"x.star": "\0"}, "x.star") == {}
+    assert analyse({"x.star": ""}, "x.star") == {}
+    assert analyse({}, "x.star") == {}
+    assert parse("def f(:") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("x = 1", True),
+        ("def f(:", True),  # refused by both parsers, safely
+        ("x = " + "[" * 3000, False),
+        ("x = " + "- " * 30_000 + "1", False),
+        ("x = " + "1 or " * 30_000 + "1", False),
+        ("x = " + "a." * 30_000 + "a", False),
+        ("x = 0o8 + " + "1 +\\\n" * 30_000 + "1", False),
+    ],
+)
+def test_only_text_that_cannot_exhaust_the_parser_is_parsed_here(text: str, want: bool) -> None:
+    assert is_safe_to_parse(text) is want
+
+
+# --- notes -----------------------------------------------------------------------------------
+
+
+def _notes(body: str) -> list[tuple[int, int, str, str, str]]:
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    found = examine({"x.star": f"def filter(pod, node):\n{lines}"}, "x.star").notes
+    return [(n.line, n.column, n.kind, n.owner, n.name) for n in found]
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("return node.lables", [(2, 17, "field", "node", "lables")]),
+        ("return node.lables.get('a')", [(2, 17, "field", "node", "lables")]),
+        ("for t in node.taints:\n    x = t.efect", [(3, 15, "field", "Taint", "efect")]),
+        ("return node.images['a'].size", [(2, 29, "field", "Image", "size")]),
+        ("return pod.owner.nam", [(2, 22, "field", "Owner", "nam")]),
+        ("x = node if 1 else pod\nreturn x.tolerations", []),
+        ("return pod.node_affinity.required[0].expressions[0].key", []),
+        ("pod.labels['a'] = 'b'", [(2, 5, "change", "pod.labels", "")]),
+        ("pod.labels.pop('a')", [(2, 16, "change", "pod.labels", "")]),
+        ("x = dict(pod.labels)\nx['a'] = 'b'", []),
+        ("x = []\nx.append(1)", []),
+    ],
+)
+def test_mistakes_are_noted_where_they_are(body: str, want: list[object]) -> None:
+    assert _notes(body) == want
+
+
+def test_signatures_say_where_the_hook_is() -> None:
+    text = "\n\ndef filter(pod, node): pass\n"
+    signature = hook_signatures(text)["filter"]
+    assert (signature.params, signature.line, signature.column) == (("pod", "node"), 3, 5)
+
+
+# --- soundness -------------------------------------------------------------------------------
+
+
+class _Writer:
+    """Writes random policies that pass views around before they read them."""
+
+    FIELDS = ("labels", "annotations", "taints", "pod_count", "unschedulable", "allocatable")
+    KEYS = ("a", "b", "c")
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._names = 0
+
+    def policy(self) -> str:
+        helpers = [self._helper(f"_h{i}") for i in range(self._random.randint(0, 3))]
+        self.helpers = len(helpers)
+        body = self._block(["node"], ["node.labels"], 1, self._random.randint(2, 6))
+        hook = "def filter(pod, node):\n" + body + "    return None\n"
+        return 'K = "a"\nKS = ["a", "b"]\n' + "".join(helpers) + hook
+
+    def _helper(self, name: str) -> str:
+        self.helpers = int(name[2:])
+        body = self._block(["x"], ["y"], 1, self._random.randint(1, 3))
+        return (
+            f"def {name}(x, y = {{}}):\n{body}    return {self._random.choice(['x', 'y', '1'])}\n"
+        )
+
+    def _block(self, views: list[str], maps: list[str], depth: int, size: int) -> str:
+        return "".join(self._statement(views, maps, depth) for _ in range(size))
+
+    def _fresh(self) -> str:
+        self._names += 1
+        return f"v{self._names}"
+
+    def _statement(self, views: list[str], maps: list[str], depth: int) -> str:
+        pad = "    " * depth
+        choice: Callable[[list[str]], str] = self._random.choice
+        view, fresh = choice(views), self._fresh()
+        map_ = choice(maps)
+        key = choice(['"a"', "K", '"b"', "KS[1]", '"a" + ""', f"{view}.name" if False else '"c"'])
+        kind = self._random.randint(0, 13)
+        if kind == 0:
+            views.append(fresh)
+            return f"{pad}{fresh} = {view}\n"
+        if kind == 1:
+            return f"{pad}{fresh} = {self._field(view)}\n"
+        if kind == 2:
+            return f"{pad}{fresh} = {map_}.get({key})\n"
+        if kind == 3:
+            return f"{pad}{fresh} = {key} in {map_}\n"
+        if kind == 4:
+            maps.append(fresh)
+            return f"{pad}{fresh} = {map_}\n"
+        if kind == 5:
+            views.append(fresh)
+            return f"{pad}{fresh}, _ = {view}, 1\n"
+        if kind == 6:
+            return f"{pad}{fresh} = [{self._field('w')} for w in [{view}]]\n"
+        if kind == 7:
+            return f"{pad}{fresh} = (lambda w: {self._field('w')})({view})\n"
+        if kind == 8 and self.helpers:
+            helper = f"_h{self._random.randrange(self.helpers)}"
+            return f"{pad}{fresh} = {helper}({view}, {map_})\n"
+        if kind == 9 and self.helpers:
+            helper = f"_h{self._random.randrange(self.helpers)}"
+            return f"{pad}{fresh} = {helper}(y = {map_}, x = {view})\n"
+        if kind == 10:
+            inner = self._block(list(views), list(maps), depth + 1, 1) if depth < 3 else ""
+            body = inner or f"{pad}    pass\n"
+            return f"{pad}if {self._random.choice(['True', map_, self._field(view)])}:\n{body}"
+        if kind == 11:
+            return f"{pad}{fresh} = [{map_}.get(k) for k in KS]\n"
+        if kind == 12:
+            return f'{pad}{fresh} = getattr({view}, "{self._random.choice(self.FIELDS)}")\n'
+        return f"{pad}{fresh} = [v for v in {map_}]\n"
+
+    def _field(self, view: str) -> str:
+        return f"{view}.{self._random.choice(self.FIELDS)}"
+
+
+NODE = {
+    "labels": {"a": "1", "b": "2", "c": "3"},
+    "annotations": {"a": "x"},
+    "taints": [{"key": "k", "value": "", "effect": "NoSchedule"}],
+    "pod_count": 3,
+    "unschedulable": False,
+    "allocatable": {"cpu": 4000},
+    "name": "n",
+}
+
+
+def _given(reads: frozenset[str]) -> dict[str, object]:
+    """A node with what is read of it and nothing else."""
+    if "*" in reads:
+        return dict(NODE)
+    view: dict[str, object] = {}
+    for path in reads:
+        name, bracket, key = path.partition("[")
+        value = NODE[name]
+        if bracket:
+            assert isinstance(value, dict)
+            part = view.setdefault(name, {})
+            assert isinstance(part, dict)
+            if key[:-1] in value:
+                part[key[:-1]] = value[key[:-1]]
+        else:
+            view[name] = value
+    return view
+
+
+def _trace(text: str) -> str:
+    """*text* with every result of every line in the reason: narrowed reads cannot hide."""
+    lines, names = [], []
+    in_hook = False
+    for line in text.split("\n"):
+        in_hook = in_hook or line.startswith("def filter")
+        assigned = line.strip().partition(" = ")[0].partition(",")[0]
+        is_top = line.startswith("    ") and not line.startswith("     ")
+        if in_hook and is_top and assigned.startswith("v") and assigned[1:].isdigit():
+            names.append(assigned)
+        if in_hook and line == "    return None":
+            shown = ", ".join(f"_show({name})" for name in names)
+            lines.append(f'    return ", ".join(["x", {shown}])')
+        else:
+            lines.append(line)
+    show = (
+        "def _show(v):\n"
+        '    if type(v) in ("string", "int", "bool", "NoneType"): return str(v)\n'
+        '    if type(v) == "list": return "L" + ",".join(\n'
+        '        [str(x) if type(x) in ("string", "int", "bool") else "?" for x in v])\n'
+        '    return "?"\n'
+    )
+    return show + "\n".join(lines)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(min_value=0, max_value=2**32))
+def test_a_hook_answers_the_same_when_it_is_given_only_what_it_reads(seed: int) -> None:
+    """The one property that everything that is reused rests on."""
+    text = _trace(_Writer(seed).policy())
+    reads = analyse({"x.star": text}, "x.star")["filter"].node
+    evaluator = InProcessEvaluator(program_of(text))
+    whole = dict(NODE)
+    del whole["name"]  # a reason must not hold it
+    ((got, want),) = evaluator.evaluate([per_node("filter", _given(reads), whole)])
+    assert not isinstance(want, PolicyFailure), f"{want}\n{text}"
+    assert got == want, f"{sorted(reads)}\n{text}"
+
+
+def test_the_fields_of_the_property_exist() -> None:
+    assert set(NODE) <= set(NODE_FIELDS)
+    assert "tolerations" in POD_FIELDS
