@@ -7,6 +7,7 @@ so that the parent knows which one ended the child.
 
 import ctypes
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
 
 _PR_SET_NO_NEW_PRIVS: Final = 38
+# The parent kills a test that is late before this is over; it is for a child that has none left.
+_ALARM_SECONDS: Final = 10.0
+_LOAD_SECONDS: Final = 60.0
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -60,6 +64,7 @@ def main() -> None:
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     builtin_files()  # read now: no file can be opened later
     _confine(request.address_space)
+    signal.setitimer(signal.ITIMER_REAL, _LOAD_SECONDS)
     run(request, sys.stdout.buffer)
 
 
@@ -72,15 +77,17 @@ def run(request: Request, sink: BinaryIO) -> None:
         _tell(sink, Refusal(error.problems))
         return
     cases = discover(bundle)[request.skip :]
-    results = run_tests(bundle, _announced(cases, sink), seconds=request.seconds)
+    results = run_tests(bundle, _announced(cases, sink, request.seconds), seconds=request.seconds)
     for result in results:
         _tell(sink, Report(result))
     _tell(sink, Announcement(is_last=True))
 
 
-def _announced(cases: list[TestCase], sink: BinaryIO) -> Iterator[TestCase]:
+def _announced(cases: list[TestCase], sink: BinaryIO, seconds: float) -> Iterator[TestCase]:
     for case in cases:
         _tell(sink, Announcement(case.file, case.name, case.line))
+        # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
+        signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)
         yield case
 
 
@@ -92,8 +99,8 @@ def _tell(sink: BinaryIO, message: msgspec.Struct) -> None:
 def _confine(address_space: int) -> None:
     """Take from this process what tests do not need; there is no way back.
 
-    No privileges by way of other programs, no new descriptors (files, sockets), no core dumps, and
-    *address_space* bytes beside what is in use.
+    No privileges by way of other programs, no children, no new descriptors (files, sockets),
+    nothing written to files, no core dumps, and *address_space* bytes beside what is in use.
     """
     if sys.platform != "linux":
         return  # a workstation; clusters run Linux
@@ -101,6 +108,11 @@ def _confine(address_space: int) -> None:
     most = pages * resource.getpagesize() + address_space
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot give up new privileges")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    for kind in (
+        resource.RLIMIT_CORE,
+        resource.RLIMIT_FSIZE,
+        resource.RLIMIT_NPROC,
+        resource.RLIMIT_NOFILE,
+    ):
+        resource.setrlimit(kind, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -15,9 +15,8 @@ from typing import Final
 
 import msgspec
 
-from engine.offline.policy_tests import TEST_SECONDS, TestResult, failed
+from engine.offline.policy_tests import TEST_SECONDS, TestResult
 from engine.offline.test_child import Announcement, Refusal, Report, Request
-from engine.policy.errors import PolicyErrors, Problem
 
 MIB: Final = 1 << 20
 
@@ -32,6 +31,9 @@ _READ_BYTES: Final = 1 << 16
 _PROGRAM: Final = (
     "import sys; sys.path[:] = {path!r}; from engine.offline.test_child import main; main()"
 )
+
+# The name of the result that says why no test could run.
+LOADING: Final = "loading"
 
 _decoder = msgspec.json.Decoder(Announcement | Report | Refusal)
 
@@ -48,8 +50,8 @@ def run_tests_confined(
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
 
     Blocks until they are done. After *total_seconds* the test that runs then fails and the rest is
-    not run. Raises `PolicyErrors` if the files do not make a bundle, or are not even understood
-    within memory and time.
+    not run. Files that do not make a bundle, or are not understood within memory and time, are
+    failed results of the name `LOADING`, one per problem.
     """
     deadline = monotonic() + total_seconds
     results: list[TestResult] = []
@@ -62,14 +64,6 @@ def run_tests_confined(
             child.kill()
         if is_done or monotonic() > deadline:
             return results
-
-
-def problems_of_tests(user_files: Mapping[str, str], config: str | None = None) -> list[Problem]:
-    """What fails when the tests of *user_files* run confined; empty if all is well."""
-    try:
-        return failed(run_tests_confined(user_files, config))
-    except PolicyErrors as errors:
-        return errors.problems
 
 
 class _Child:
@@ -91,7 +85,7 @@ class _Child:
         )
 
     def collect(self, results: list[TestResult]) -> bool:
-        """Append the results as they come; False if the child ended before its tests did."""
+        """Append the results as they come; False if a test ended the child before the others."""
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(msgspec.json.encode(self._request))
@@ -103,11 +97,12 @@ class _Child:
             patience = _START_SECONDS if running is None else self._request.seconds + _GRACE_SECONDS
             line = self._read_line(min(self._deadline, self._monotonic() + patience))
             if line is None or not line:
-                self._blame(running, results, is_late=line is None)
-                return False
+                results.append(self._blame(running, is_late=line is None))
+                return running is None
             message = _decoder.decode(line)
             if isinstance(message, Refusal):
-                raise PolicyErrors(message.problems)
+                results += [_unloaded(p.file, p.line, p.message) for p in message.problems]
+                return True
             if isinstance(message, Announcement):
                 if message.is_last:
                     return True
@@ -123,19 +118,17 @@ class _Child:
             if stream is not None:
                 stream.close()
 
-    def _blame(
-        self, running: Announcement | None, results: list[TestResult], *, is_late: bool
-    ) -> None:
-        """Say what ended the child: the test that ran, or the files themselves."""
+    def _blame(self, running: Announcement | None, *, is_late: bool) -> TestResult:
+        """What ended the child: the test that ran, or the files themselves."""
         if running is None:
             what = "took too long" if is_late else "took more memory than there is"
-            raise PolicyErrors([Problem("", 0, 0, f"loading the files {what}")])
+            return _unloaded("", 0, f"the files {what}")
         if is_late:
             seconds = self._request.seconds
             message = f"took longer than {seconds:g} s, in a call that cannot be interrupted"
         else:
             message = "ended the sandbox: it took more memory than there is"
-        results.append(TestResult(running.file, running.name, running.line, False, 0.0, message))
+        return TestResult(running.file, running.name, running.line, False, 0.0, message)
 
     def _read_line(self, until: float) -> bytes | None:
         """The next line; empty at the end of the child, None when it is *until*."""
@@ -153,3 +146,7 @@ class _Child:
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
+
+
+def _unloaded(file: str, line: int, message: str) -> TestResult:
+    return TestResult(file, LOADING, line, False, 0.0, message)

@@ -1,9 +1,9 @@
 """The tests of a candidate run confined: whatever they do, the parent goes on."""
 
-import pytest
+from pathlib import Path
 
-from engine.offline.test_process import MIB, problems_of_tests, run_tests_confined
-from engine.policy.errors import PolicyErrors
+from engine.offline.policy_tests import describe
+from engine.offline.test_process import LOADING, MIB, run_tests_confined
 
 LOADS = 'load("@std/testing.star", "asserts", "cluster", "make_node", "make_pod")\n'
 GOOD = 'def test_good():\n    asserts.scores(cluster(make_node("a")), make_pod(), {"a": 1})\n'
@@ -37,17 +37,14 @@ def test_a_test_that_takes_all_memory_fails_and_the_others_run() -> None:
     assert [(r.name, r.passed) for r in results] == [("test_a_greedy", False), ("test_good", True)]
 
 
-def test_files_that_do_not_make_a_bundle_are_refused() -> None:
-    with pytest.raises(PolicyErrors, match=r"x\.star:1"):
-        run_tests_confined({"x.star": "def score(pod, node:\n"})
-    (problem,) = problems_of_tests({"x.star": "def score(pod, node:\n"})
-    assert problem.file == "x.star"
+def test_files_that_do_not_make_a_bundle_fail_at_their_place() -> None:
+    (result,) = run_tests_confined({"x.star": "def score(pod, node:\n"})
+    assert (result.file, result.line, result.name, result.passed) == ("x.star", 1, LOADING, False)
 
 
-def test_files_that_take_all_memory_while_they_load_are_refused() -> None:
+def test_files_that_take_all_memory_while_they_load_fail() -> None:
     files = {"x.star": POLICY + 'X = "a" * 2000000000\n', "x_test.star": LOADS + GOOD}
-    problems = problems_of_tests(files)
-    assert problems
+    assert [result.passed for result in run_tests_confined(files)] == [False]
 
 
 def test_the_whole_run_has_a_deadline() -> None:
@@ -63,3 +60,18 @@ def test_the_whole_run_has_a_deadline() -> None:
     )
     assert len(results) == 1
     assert not results[0].passed
+
+
+def test_all_tests_of_the_shipped_policies_pass_behind_the_walls() -> None:
+    """Whatever the engine loads late must be there before files are closed to it."""
+    policies = Path(__file__).parents[2] / "policies" / "kubernetes"
+    files = {path.name: path.read_text() for path in policies.glob("*.star")}
+    whole = (
+        "def test_whole():\n"
+        '    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}\n'
+        '    pod = make_pod(spec = {"topologySpreadConstraints": [spread]})\n'
+        '    asserts.fits(cluster(make_node()), pod, profile = "default-scheduler")\n'
+    )
+    results = run_tests_confined(files | {"whole_test.star": LOADS + whole})
+    assert len(results) > 100
+    assert [describe(result) for result in results if not result.passed] == []
