@@ -57,13 +57,9 @@ def render(folder: str) -> list[Manifest]:
     return list(yaml.safe_load_all(_rendered(folder)))
 
 
-def pick(objects: list[Manifest], kind: str, namespace: str | None = None) -> Manifest:
-    """The one object of *kind* (in *namespace*, if given)."""
-    found = [
-        o
-        for o in objects
-        if o["kind"] == kind and namespace in (None, o["metadata"].get("namespace"))
-    ]
+def pick(objects: list[Manifest], kind: str, name: str | None = None) -> Manifest:
+    """The one object of *kind* (of *name*, if given)."""
+    found = [o for o in objects if o["kind"] == kind and name in (None, o["metadata"]["name"])]
     assert len(found) == 1, f"want one {kind}, got {[o['metadata']['name'] for o in found]}"
     return found[0]
 
@@ -73,6 +69,11 @@ def object_path(manifest: Manifest) -> str:
     metadata = manifest["metadata"]
     collection = _PATHS[manifest["kind"]].format(namespace=metadata.get("namespace"))
     return f"{collection}/{metadata['name']}"
+
+
+def policies(objects: list[Manifest]) -> Manifest:
+    """The ConfigMap that policies are edited in."""
+    return pick(objects, "ConfigMap", "starsched-policies")
 
 
 def container(objects: list[Manifest]) -> Manifest:

@@ -52,6 +52,11 @@ class SchedulerProcess:
         # A folder that the image's user can read; the token in it is of a throw-away cluster.
         self._folder = Path(tempfile.mkdtemp(prefix="starsched-account-"))
         self._folder.chmod(0o755)
+        # What the Deployment mounts an empty volume for.
+        state = self._folder / "state"
+        state.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(state, image.user, image.group)
         token = plane.service_account_token("starsched", "starsched")
         kubeconfig = plane.kubeconfig(self._folder / "kubeconfig", token)
         kubeconfig.chmod(0o644)
@@ -64,7 +69,7 @@ class SchedulerProcess:
             *arguments,
             f"--kubeconfig={kubeconfig}",
             f"--metrics-address=127.0.0.1:{self.port}",
-            f"--state-dir={image.tree}/var/lib/starsched",
+            f"--state-dir={state}",
         )
         self._log = self._folder / "log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -21,7 +21,7 @@ from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import ControlPlane
 from tests.deploy.image import Image
-from tests.deploy.rendering import Manifest, pick, render
+from tests.deploy.rendering import Manifest, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
 
 _ACCOUNT = "system:serviceaccount:starsched:starsched"
@@ -62,7 +62,7 @@ class Cluster:
 
     @property
     def scheduler_name(self) -> str:
-        profile: str = pick(self.objects, "ConfigMap")["data"]["profile.yaml"]
+        profile: str = policies(self.objects)["data"]["profile.yaml"]
         return profile.partition("schedulerName:")[2].split()[0]
 
     @property
@@ -163,29 +163,28 @@ def uses(request: Right, right: Right) -> bool:
 async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: Image) -> None:
     plane, scheduler = cluster.plane, cluster.scheduler_name
     pods = "/api/v1/namespaces/default/pods"
-    policies = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
+    edited = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
     with SchedulerProcess(plane, image, cluster.objects) as process:
         wait_for(lambda: process.get("/readyz")[0] == 200, "readiness")
-        # A pod that fits, one that does not, and one that is somebody else's.
+        # Pods that fit, one that does not, and one that is somebody else's.
         plane.request("POST", pods, pod("fits", scheduler, cpu="2"))
+        plane.request("POST", pods, pod("goes", scheduler))
         plane.request("POST", pods, pod("too-big", scheduler, cpu="64"))
         plane.request("POST", pods, pod("other", "other-scheduler"))
         wait_for(lambda: cluster.node_of("fits") == "large", "the pod to be bound")
+        wait_for(lambda: cluster.node_of("goes"), "the pod that goes to be bound")
         wait_for(lambda: cluster.events("FailedScheduling"), "the event of the pod that is too big")
 
-        # The same refusal again: its event is counted up, which is a patch.
-        def grow(found: dict[str, Any]) -> None:
-            found["status"]["allocatable"]["cpu"] = "2"
-
-        cluster.edit("/api/v1/nodes/small/status", grow)
+        # The same refusal again, after room was made that is too small: its event is counted up.
+        plane.request("DELETE", f"{pods}/goes", {"kind": "DeleteOptions", "gracePeriodSeconds": 0})
         wait_for(
             lambda: any("series" in event for event in cluster.events("FailedScheduling")),
             "the event to be counted",
         )
         # An edit that is accepted, and so saved; one that is not.
-        cluster.edit(policies, lambda found: found["data"].update({"note_test.star": '"""x"""\n'}))
+        cluster.edit(edited, lambda found: found["data"].update({"note_test.star": '"""x"""\n'}))
         wait_for(lambda: len(cluster.events("PolicyAccepted")) >= 2, "the edit to be accepted")
-        cluster.edit(policies, lambda found: found["data"].update({"bad.star": "def filter(:\n"}))
+        cluster.edit(edited, lambda found: found["data"].update({"bad.star": "def filter(:\n"}))
         wait_for(lambda: cluster.events("PolicyRejected"), "the edit to be rejected")
         assert process.is_running()
     assert process.status == 0

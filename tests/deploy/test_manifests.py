@@ -9,7 +9,16 @@ import pytest
 import yaml
 
 from engine.kube.client import APPLY_PATCH, ApiClient
-from tests.deploy.rendering import DEPLOY, ROOT, Manifest, container, object_path, pick, render
+from tests.deploy.rendering import (
+    DEPLOY,
+    ROOT,
+    Manifest,
+    container,
+    object_path,
+    pick,
+    policies,
+    render,
+)
 
 OVERLAYS = ("overlays/beside", "overlays/replace")
 FOLDERS = ("base", *OVERLAYS)
@@ -118,15 +127,21 @@ def flag(args: list[str], name: str) -> str:
 def test_the_scheduler_watches_the_config_map_that_is_made(folder: str) -> None:
     """kustomize adds a hash to generated names by default; then nothing would ever be reloaded."""
     objects = render(folder)
-    config_map = pick(objects, "ConfigMap")
+    config_map = policies(objects)
     watched = flag(container(objects)["args"], "--policies")
     metadata = config_map["metadata"]
     assert watched == f"configmap:{metadata['namespace']}/{metadata['name']}"
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+def test_the_last_good_policies_have_a_place_whose_content_nobody_applies(folder: str) -> None:
+    last_good = pick(render(folder), "ConfigMap", "starsched-policies-last-good")
+    assert "data" not in last_good
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_the_config_map_holds_the_example_policies_and_their_tests(folder: str) -> None:
-    data = pick(render(folder), "ConfigMap")["data"]
+    data = policies(render(folder))["data"]
     examples = ROOT / "policies" / "examples"
     want = {path.name: path.read_text() for path in examples.glob("*.star")}
     got = {name: text for name, text in data.items() if name.endswith(".star")}
@@ -146,7 +161,7 @@ def test_only_the_replacement_takes_pods_that_name_no_scheduler(
     assert want["profiles"][0]["schedulerName"] == "default-scheduler"
     if scheduler is not None:
         want["profiles"][0]["schedulerName"] = scheduler
-    got = yaml.safe_load(pick(render(folder), "ConfigMap")["data"]["profile.yaml"])
+    got = yaml.safe_load(policies(render(folder))["data"]["profile.yaml"])
     assert got == want
 
 
