@@ -41,9 +41,11 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str) -> 
     policies = 0
     for files in read_paths(paths):
         bundle, found = build(files, config)
-        problems += found
         if bundle is not None:
-            problems += load_problems(bundle, files)
+            found += load_problems(bundle, files)
+        # Files beside the ones asked about are there to be loaded; they are not what is checked.
+        beside = {files.shown(name) for name in files.texts if name not in files.selected}
+        problems += [problem for problem in found if problem.file not in beside]
         policies += sum(name.endswith(".star") for name in files.selected)
     errors = sum(problem.severity == "error" for problem in problems)
     if output == "json":

@@ -81,6 +81,26 @@ def test_check_looks_into_directories_below(tmp_path: Path) -> None:
     assert ".hidden" not in result.output
 
 
+def test_check_of_a_file_is_about_that_file(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY, y=BROKEN)
+    assert _check(f"{path}/x.star").exit_code == 0
+    assert _check(f"{path}/y.star").exit_code == 1
+
+
+def test_check_runs_the_top_level_of_the_files(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x="LIMIT = [1, 2][3]\n" + POLICY)
+    result = _check(path)
+    assert result.exit_code == 1
+    assert f"{path}/x.star:1:" in result.output
+
+
+def test_warnings_are_no_errors(tmp_path: Path) -> None:
+    result = _check(_write(tmp_path / "p", x=POLICY, idle="X = 1\n"))
+    assert result.exit_code == 0
+    assert "idle.star: warning: defines no hook" in result.output
+    assert result.output.endswith("2 policy file(s) checked: no problems, 1 warning(s)\n")
+
+
 def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
     path = _write(tmp_path / "p", x=POLICY)
     config = tmp_path / "profile.yaml"

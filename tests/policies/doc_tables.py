@@ -12,6 +12,7 @@ from engine.framework.extension_points import HOOK_PARAMETERS
 from engine.policy.analysis import analyse
 from engine.policy.builtin import builtin_files
 from engine.policy.bundle import build_bundle
+from engine.policy.sandbox.builtins import TEXT
 from engine.policy.views import RECORDS, VIEWS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
@@ -27,13 +28,13 @@ HOOK_TEXTS = {
         "before a pod may be tried",
         "`None`, or a reason: the pod is gated until it changes",
     ),
-    "pre_filter": (
-        "once per pod",
-        "`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or `state(...)`",
-    ),
     "counters": (
         "once per pod",
         "list of counters (below), or a dict of such lists for `filter` and `score`",
+    ),
+    "pre_filter": (
+        "once per pod",
+        "`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or `state(...)`",
     ),
     "filter": (
         "per node",
@@ -59,12 +60,27 @@ HOOK_TEXTS = {
 }
 
 
+COUNTER_TEXTS = {
+    "count_pods": (
+        "placed pods that all of `selectors` (made by `pods_in`) mean, or those with `labels` in "
+        "`namespaces`, for each value of the node label `topology` (None: each node)"
+    ),
+    "count_terms": (
+        "the placed pods' own affinity terms that mean this pod; `kind` is `required_affinity`, "
+        "`required_anti_affinity`, `preferred_affinity` or `preferred_anti_affinity`, the latter "
+        "two weighed"
+    ),
+    "pods_in": "for `selectors`: the pods of these namespaces that `selector` matches",
+}
+
+
 def tables() -> dict[str, str]:
     """Every table by its name in the document."""
     return {
         "hooks": _hooks(),
         **{view: _view(view) for view in VIEWS},
         "records": _records(),
+        "counters": _counters(),
         "std": _std(),
         "asserts": _asserts(),
         "shipped": _shipped(),
@@ -105,6 +121,15 @@ def _records() -> str:
         for i, (name, (type_text, doc)) in enumerate(fields.items())
     ]
     return _table(["record", "field", "type", "what it is"], rows)
+
+
+def _counters() -> str:
+    functions = {f.name: f for f in ast.parse(TEXT).body if isinstance(f, ast.FunctionDef)}
+    rows = [
+        [f"`{name}({ast.unparse(functions[name].args)})`", text]
+        for name, text in COUNTER_TEXTS.items()
+    ]
+    return _table(["built-in", "counts"], rows)
 
 
 def _std() -> str:
