@@ -1,0 +1,190 @@
+"""The names that every policy can use."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.policy.check import KNOWN_NAMES
+from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.sandbox.builtins import (
+    LIBRARIES,
+    NAMES,
+    beta_cdf,
+    parse_float,
+    parse_int,
+    round_half_away,
+)
+from tests.policy.programs import per_node, per_pod, program_of
+
+
+def _value(expression: str, pod: dict[str, Any] | None = None) -> Any:
+    text = f"def queue_key(pod): return repr({expression})"
+    ((verdict,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("queue_key", pod)])
+    assert not isinstance(verdict, PolicyFailure), verdict
+    return verdict[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("42", 42),
+        ("-7", -7),
+        ("+7", 7),
+        ("007", 7),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", None),
+        ("-9223372036854775808", -(2**63)),
+        ("", None),
+        (" 1", None),
+        ("1 ", None),
+        ("1_000", None),
+        ("0x10", None),
+        ("1.0", None),
+        ("٣", None),
+        ("9" * 10_000, None),
+    ],
+)
+def test_parse_int_reads_what_go_reads(text: str, want: int | None) -> None:
+    assert parse_int(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0), ("nan", None), ("inf", None), ("1e999", None)],
+)
+def test_parse_float_gives_finite_numbers_only(text: str, want: float | None) -> None:
+    assert parse_float(text) == want
+
+
+@pytest.mark.parametrize(
+    ("expression", "want"),
+    [
+        ('parse_int("12", 0)', "12"),
+        ('parse_int("x", 7)', "7"),
+        ('parse_int("x")', "None"),
+        ('parse_float("x", 1.5)', "1.5"),
+        ("math.sqrt(16)", "4.0"),
+        ("math.floor(-1.5)", "-2"),
+        ("math.ceil(1.2)", "2"),
+        ("math.round(2.5)", "3"),
+        ("math.round(-2.5)", "-3"),
+        ("math.pow(2, 10)", "1024.0"),
+        ("math.clamp(140, 0, 100)", "100"),
+        ("math.log(math.exp(3.0))", "3.0"),
+        ("math.beta_cdf(0.5, 2.0, 2.0)", "0.5"),
+        ('json.decode(json.encode({"a": [1, None]}))', '{"a": [1, None]}'),
+    ],
+)
+def test_functions_in_starlark(expression: str, want: str) -> None:
+    assert _value(expression) == want
+
+
+@pytest.mark.parametrize(
+    "body", ["math.sqrt(-1.0)", "math.log(0)", "math.beta_cdf(0.5, 0, 1)", 'math.exp("a")']
+)
+def test_a_number_without_an_answer_is_the_policys_failure(body: str) -> None:
+    text = f"def queue_key(pod):\n    return {body}\n"
+    ((failure,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("queue_key")])
+    assert isinstance(failure, PolicyFailure)
+    assert failure.line == 2
+
+
+@given(st.floats(min_value=-1e15, max_value=1e15))
+def test_round_goes_to_the_nearest_and_halves_away_from_zero(x: float) -> None:
+    got = round_half_away(x)
+    assert abs(got - x) <= 0.5
+    if abs(x - math.trunc(x)) == 0.5:
+        assert abs(got) > abs(x)
+
+
+@given(
+    st.floats(min_value=0.01, max_value=0.99),
+    st.floats(min_value=0.05, max_value=200.0),
+    st.floats(min_value=0.05, max_value=200.0),
+)
+def test_beta_cdf_is_a_distribution(x: float, a: float, b: float) -> None:
+    value = beta_cdf(x, a, b)
+    assert -1e-9 <= value <= 1 + 1e-9
+    assert value + beta_cdf(1 - x, b, a) == pytest.approx(1.0, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("x", "a", "b", "want"),
+    [
+        (0.3, 1.0, 1.0, 0.3),
+        (0.3, 2.0, 1.0, 0.09),
+        (0.3, 1.0, 3.0, 1 - 0.7**3),
+        (0.2, 3.0, 4.0, 0.09888),
+        (0.0, 0.5, 0.5, 0.0),
+        (1.0, 0.5, 0.5, 1.0),
+        (0.5, 0.5, 0.5, 0.5),
+    ],
+)
+def test_beta_cdf_at_known_points(x: float, a: float, b: float, want: float) -> None:
+    assert beta_cdf(x, a, b) == pytest.approx(want, rel=1e-10)
+
+
+def _requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("selector", "want"),
+    [
+        pytest.param(None, False, id="no selector matches nothing"),
+        pytest.param({"labels": {}, "expressions": []}, True, id="an empty one matches everything"),
+        pytest.param({"labels": {"app": "web"}, "expressions": []}, True, id="equal"),
+        pytest.param({"labels": {"app": "db"}, "expressions": []}, False, id="different"),
+        pytest.param({"labels": {"no": "x"}, "expressions": []}, False, id="missing"),
+        *(
+            pytest.param({"labels": {}, "expressions": [_requirement(*r)]}, want, id=" ".join(r))
+            for r, want in [
+                (("app", "In", "web", "db"), True),
+                (("app", "In", "db"), False),
+                (("no", "In", "web"), False),
+                (("app", "NotIn", "db"), True),
+                (("no", "NotIn", "db"), True),
+                (("app", "Exists"), True),
+                (("no", "Exists"), False),
+                (("no", "DoesNotExist"), True),
+                (("app", "Like", "web"), False),
+            ]
+        ),
+    ],
+)
+def test_matches(selector: dict[str, Any] | None, want: bool) -> None:
+    text = (
+        "def filter(pod, node):\n"
+        "    selector = pod.topology_spread_constraints[0].selector\n"
+        '    return None if matches(selector, {"app": "web"}) else "no"\n'
+    )
+    constraint = {
+        "max_skew": 1,
+        "topology_key": "z",
+        "when_unsatisfiable": "DoNotSchedule",
+        "selector": selector,
+        "min_domains": None,
+        "node_affinity_policy": None,
+        "node_taints_policy": None,
+        "match_label_keys": [],
+    }
+    pod = {"topology_spread_constraints": [constraint]}
+    ((verdict,),) = InProcessEvaluator(program_of(text)).evaluate([per_node("filter", {}, pod=pod)])
+    assert (verdict is None) is want, verdict
+
+
+def test_matches_takes_a_dict_of_labels_too() -> None:
+    assert _value('matches({"a": "b"}, {"a": "b", "c": "d"})') == "True"
+    assert _value('matches({"a": "b"}, {"a": "c"})') == "False"
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_NAMES))
+def test_every_name_that_check_knows_is_there(name: str) -> None:
+    assert _value(f"type({name})")
+
+
+def test_the_documented_names_are_known() -> None:
+    assert set(NAMES) | set(LIBRARIES) <= KNOWN_NAMES

@@ -1,0 +1,247 @@
+"""What is wrong with policy files, found without running them."""
+
+import pytest
+
+from engine.policy.check import MAX_BYTES, MAX_FILES, check_files
+
+
+def _found(text: str, **others: str) -> list[str]:
+    files = {"x.star": text, **{f"{stem}.star": other for stem, other in others.items()}}
+    return [str(problem) for problem in check_files(files)]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("def f(:\n", "x.star:1:7: Parse error: unexpected symbol ':'", id="syntax"),
+        pytest.param("for x in [1]: pass\n", "x.star:1:1: ", id="a loop at top level"),
+        pytest.param("class A: pass\n", "x.star:1:1: ", id="Python"),
+        pytest.param("x = " + "(" * 300 + ")" * 300, "x.star:1: too many nested", id="too deep"),
+        pytest.param("x = '\udcff'\n", "x.star:1: want text", id="half a character"),
+        pytest.param("x = 1\0", "x.star:1:6: ", id="a null"),
+    ],
+)
+def test_text_that_does_not_parse(text: str, want: str) -> None:
+    (problem,) = _found(text)
+    assert problem.startswith(want)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            "def filter(pod, nod): pass",
+            [
+                "x.star:1:1: filter() lacks the parameter `node`, want `def filter(pod, node)`",
+                "x.star:1:17: filter() has no parameter `nod`, want `pod`, `node`, `state`, "
+                "`counts` or `cluster`\nhint: did you mean `node`?",
+            ],
+            id="a misspelt parameter",
+        ),
+        pytest.param("def filter(node, pod): pass", [], id="the order is free"),
+        pytest.param("def filter(pod, node, state, cluster): pass", [], id="with more"),
+        pytest.param(
+            "def score(pod, node, *rest): pass",
+            ["x.star:1:23: score() cannot take `*` or `**` parameters"],
+            id="rest parameters",
+        ),
+        pytest.param(
+            "def score(pod, node, state = None): pass",
+            ["x.star:1:30: parameters of score() cannot have defaults"],
+            id="defaults",
+        ),
+        pytest.param(
+            "def fliter(pod, node): pass",
+            ["x.star:1:1: `fliter` is no hook, and nothing calls it\nhint: did you mean `filter`?"],
+            id="a misspelt hook",
+        ),
+        pytest.param("def fliter(x): return x\ny = fliter(1)", [], id="a helper of such a name"),
+        pytest.param("def _filter(pod): pass", [], id="a private function"),
+        pytest.param(
+            "def score(pod, node): pass\ndef score(pod, node): pass",
+            [
+                "x.star:2:1: `score` is defined twice, at line 1 before\n"
+                "hint: the interpreter would keep the last one in silence"
+            ],
+            id="a hook twice",
+        ),
+        pytest.param(
+            "A = 1\nA = 2",
+            [
+                "x.star:2:1: `A` is defined twice, at line 1 before\n"
+                "hint: the interpreter would keep the last one in silence"
+            ],
+            id="a constant twice",
+        ),
+        pytest.param(
+            "filter = 3",
+            [
+                "x.star:1:1: `filter` is the name of a hook, "
+                "want a function: `def filter(pod, node)`"
+            ],
+            id="a hook that is none",
+        ),
+    ],
+)
+def test_hooks_and_names(text: str, want: list[str]) -> None:
+    assert _found(text + "\n") == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            "def score(pod, node): return node.alocatable",
+            "x.star:1:35: `node` has no field `alocatable`\nhint: did you mean `allocatable`?",
+            id="a field of a view",
+        ),
+        pytest.param(
+            "def score(pod, node): return [t.efect for t in node.taints]",
+            "x.star:1:33: `Taint` has no field `efect`\nhint: did you mean `effect`?",
+            id="a field of a record",
+        ),
+        pytest.param(
+            "def score(pod, node): return _f(node)\ndef _f(n): return n.lables",
+            "x.star:2:21: `node` has no field `lables`\nhint: did you mean `labels`?",
+            id="in a helper",
+        ),
+        pytest.param(
+            'def score(pod, node):\n    e = "é"; pod.labels["ü"] = e\n',
+            "x.star:2:14: pod.labels is changed: what a hook is given cannot be changed\n"
+            "hint: copy it first: `dict(...)` or `list(...)`",
+            id="a change, with columns in characters",
+        ),
+        pytest.param(
+            "def score(pod, node): return scor(node)",
+            "x.star:1:30: no `scor` is defined\nhint: did you mean `score`?",
+            id="an undefined name",
+        ),
+        pytest.param(
+            'def score(pod, node): print("x")',
+            "x.star:1:23: policies cannot print\n"
+            "hint: in a test, a failing assertion shows both sides; or use fail()",
+            id="print",
+        ),
+        pytest.param(
+            "def score(pod, node): return score(pod, node)",
+            "x.star:1:1: score() calls itself\nhint: write a loop: recursion is not allowed",
+            id="direct recursion",
+        ),
+        pytest.param(
+            "def _a(): return _b()\ndef _b(): return _a()",
+            "x.star:1:1: _a() calls itself by way of `_b`\n"
+            "hint: write a loop: recursion is not allowed",
+            id="mutual recursion",
+        ),
+        pytest.param(
+            "def score(pod, node):\n    def f(): return f()\n    return f()",
+            "x.star:2:5: f() calls itself\nhint: write a loop: recursion is not allowed",
+            id="recursion inside",
+        ),
+        pytest.param(
+            "def score(pod, node): return plugin_args(x = 1).x",
+            "x.star:1:30: plugin_args() must be assigned at top level: `args = plugin_args(...)`",
+            id="arguments declared too late",
+        ),
+        pytest.param(
+            "a = plugin_args(x = 1)\nb = plugin_args(y = 1)",
+            "x.star:2:5: plugin_args() may be called once: it declares all arguments",
+            id="arguments declared twice",
+        ),
+        pytest.param(
+            "a = plugin_args(1)",
+            "x.star:1:5: plugin_args() takes `name = default` pairs only",
+            id="arguments without a name",
+        ),
+    ],
+)
+def test_one_mistake(text: str, want: str) -> None:
+    assert _found(text + "\n") == [want]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def score(pod, node): return [x for x in range(3)][0]\n",
+        "def score(pod, node):\n    f = lambda a, *b, **c: a\n    return f(1)\n",
+        "def score(pod: typing.Any, node: typing.Any) -> int: return 1\n",
+        "def score(pod, node):\n    for a, (b, c) in []: pass\n    return {k: 1 for k in {}}\n",
+        'load("@std/taints.star", t = "tolerates")\ndef filter(pod, node): return str(t)\n',
+        "def score(pod, node):\n    score = 3\n    return score\n",
+        "",
+        '"""Only a docstring."""\n',
+    ],
+)
+def test_good_files_have_no_problems(text: str) -> None:
+    assert _found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        (
+            'load("@std/taint.star", "tolerates")',
+            "x.star:1:6: no file `@std/taint.star` to load: want a file of the same folder "
+            "(`x.star`), `@std/x.star` or `@kubernetes/x.star`\n"
+            "hint: did you mean `@std/taints.star`?",
+        ),
+        (
+            'load("@std/taints.star", "tolerate")',
+            "x.star:1:26: `@std/taints.star` has no `tolerate` to load\n"
+            "hint: did you mean `tolerates`?",
+        ),
+        ('load("lib.star", "_f")', "x.star:1:18: `_f` is private to `lib.star`"),
+        (
+            'load("@std/testing.star", "asserts")',
+            "x.star:1:6: only tests can load `@std/testing.star`\n"
+            "hint: tests are in files that end in `_test.star`",
+        ),
+        (
+            'load("lib.star", "filter")',
+            "x.star:1:18: `filter` is the name of a hook, want a function: "
+            "`def filter(pod, node)`\n"
+            'hint: load it under another name: `load("...", my_filter = "filter")`',
+        ),
+    ],
+)
+def test_loads(text: str, want: str) -> None:
+    lib = "def _f(): pass\ndef filter(pod, node): pass\n"
+    assert _found(text + "\n", lib=lib) == [want]
+
+
+def test_files_that_load_each_other_in_a_circle_are_named_once() -> None:
+    a, b = 'load("b.star", "y")\nx = 1\n', 'load("x.star", "x")\ny = 1\n'
+    got = _found(a, b=b)
+    assert got == ["b.star:1:6: files load each other in a circle: b.star -> x.star -> b.star"]
+
+
+def test_all_problems_come_at_once_in_the_order_of_the_files() -> None:
+    got = _found("def filter(pod): print(1)\n", a="def score(pod, nod): return nod.x\n", b="x = (")
+    assert [problem.partition(": ")[0] for problem in got] == [
+        "a.star:1:1",
+        "a.star:1:16",
+        "b.star:1:6",
+        "x.star:1:1",
+        "x.star:1:18",
+    ]
+
+
+def test_a_test_file_may_have_functions_of_any_name() -> None:
+    text = (
+        'load("@std/testing.star", "asserts")\ndef score(x): pass\ndef test_it(): asserts.true(1)\n'
+    )
+    assert check_files({"x_test.star": text}) == []
+
+
+def test_a_bundle_that_is_too_large_says_how_large() -> None:
+    (problem,) = check_files({"x.star": "#" * MAX_BYTES, "y.star": "#"})
+    assert str(problem) == (
+        "want at most 1,048,576 bytes of policies, got 1,048,577\n"
+        "hint: the largest file is `x.star`: 1,048,576"
+    )
+    assert check_files({"x.star": "#" * MAX_BYTES}) == []
+
+
+def test_a_bundle_of_too_many_files_says_how_many() -> None:
+    (problem,) = check_files({f"x{n}.star": "" for n in range(MAX_FILES + 1)})
+    assert "want at most 500 files, got 501" in str(problem)

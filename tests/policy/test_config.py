@@ -1,0 +1,307 @@
+"""The configuration documents: what is accepted, what is refused, and with which words."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.framework.extension_points import PLUGIN_SETS
+from engine.policy.config import (
+    KubeSchedulerConfiguration,
+    PolicyRuntime,
+    decode_configuration,
+    decode_documents,
+)
+from engine.policy.errors import PolicyErrors
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+RUNTIME = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
+
+
+def _problems(text: str) -> list[str]:
+    """Messages without the file's name."""
+    documents = decode_documents({"c.yaml": text})
+    return [str(problem).removeprefix("c.yaml:") for problem in documents.problems]
+
+
+def _runtime(text: str) -> PolicyRuntime:
+    documents = decode_documents({"r.yaml": RUNTIME + text})
+    assert not documents.problems, documents.problems
+    return documents.runtime
+
+
+def test_the_defaults_are_kube_schedulers() -> None:
+    config = decode_configuration(HEAD)
+    assert (config.parallelism, config.percentage_of_nodes_to_score) == (16, 0)
+    assert (config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds) == (1, 10)
+    assert config.leader_election == KubeSchedulerConfiguration().leader_election
+    assert config.leader_election.lease_duration == timedelta(seconds=15)
+    assert (config.client_connection.qps, config.client_connection.burst) == (50.0, 100)
+    assert config.profiles == ()
+
+
+def test_every_field_of_kube_scheduler_is_known() -> None:
+    document: dict[str, Any] = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "parallelism": 4,
+        "leaderElection": {
+            "leaderElect": False,
+            "leaseDuration": "1m30s",
+            "renewDeadline": "500ms",
+            "retryPeriod": "100ms",
+            "resourceLock": "leases",
+            "resourceName": "n",
+            "resourceNamespace": "ns",
+        },
+        "clientConnection": {
+            "kubeconfig": "/k",
+            "acceptContentTypes": "",
+            "contentType": "application/json",
+            "qps": 5000,
+            "burst": 5000,
+        },
+        "enableProfiling": False,
+        "enableContentionProfiling": False,
+        "percentageOfNodesToScore": 50,
+        "podInitialBackoffSeconds": 2,
+        "podMaxBackoffSeconds": 20,
+        "delayCacheUntilActive": True,
+        "extenders": [
+            {
+                "urlPrefix": "http://x",
+                "filterVerb": "filter",
+                "prioritizeVerb": "score",
+                "weight": 2,
+                "httpTimeout": "2s",
+                "managedResources": [{"name": "x/y", "ignoredByScheduler": True}],
+            }
+        ],
+        "profiles": [
+            {
+                "schedulerName": "a",
+                "percentageOfNodesToScore": 10,
+                "plugins": {
+                    point: {"enabled": [{"name": "X", "weight": 1}], "disabled": [{"name": "*"}]}
+                    for point in (*PLUGIN_SETS, "multiPoint", "placementGenerate", "placementScore")
+                },
+                "pluginConfig": [{"name": "X", "args": {"a": 1}}],
+            }
+        ],
+    }
+    documents = decode_documents({"c.yaml": yaml.safe_dump(document)})
+    (warning,) = documents.problems
+    assert warning.severity == "warning"
+    assert "extenders are not called" in warning.message
+    config = documents.configuration
+    assert config is not None
+    assert config.leader_election.lease_duration == timedelta(seconds=90)
+    assert config.client_connection.qps == 5000.0
+    assert config.profiles[0].percentage_of_nodes_to_score == 10
+    assert config.delay_cache_until_active
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("parallelism: 0", "3:14: parallelism: should be an integer value greater than zero"),
+        ("parallelism: many", '3:14: parallelism: want an int, got "many"'),
+        ("parallelism: true", "3:14: parallelism: want an int, got true"),
+        ("parallelism: 1.5", "3:14: parallelism: want an int, got 1.5"),
+        (
+            "percentageOfNodesToScore: 101",
+            "3:27: percentageOfNodesToScore: not in valid range [0-100]",
+        ),
+        ("podInitialBackoffSeconds: 0", "3:27: podInitialBackoffSeconds: must be greater than 0"),
+        (
+            "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 4",
+            "4:23: podMaxBackoffSeconds: must be greater than or equal to PodInitialBackoffSeconds",
+        ),
+        (
+            "leaderElection: {resourceLock: endpoints}",
+            '3:32: leaderElection.resourceLock: resourceLock value must be "leases"',
+        ),
+        (
+            "leaderElection: {leaseDuration: 5s}",
+            "3:33: leaderElection.leaseDuration: LeaseDuration must be greater than RenewDeadline",
+        ),
+        (
+            "leaderElection: {leaseDuration: soon}",
+            '3:33: leaderElection.leaseDuration: want a duration such as `15s`, got "soon"',
+        ),
+        ("leaderElection: 3", "3:17: leaderElection: want an object, got 3"),
+        ("profiles: {}", "3:11: profiles: want a list, got an object"),
+        ("paralelism: 3", "3:13: paralelism: unknown field\nhint: did you mean `parallelism`?"),
+        ("Parallelism: 3", "3:14: Parallelism: unknown field\nhint: did you mean `parallelism`?"),
+        ("parallelism: 3\nparallelism: 4", "4:1: parallelism: duplicate field"),
+        (
+            "profiles: [{schedulerName: a}, {schedulerName: a}]",
+            '3:48: profiles[1].schedulerName: duplicate value "a", given before at '
+            "profiles[0].schedulerName",
+        ),
+        ("profiles: [{schedulerName: a}, {}]", "3:32: profiles[1]: schedulerName: required value"),
+        (
+            "profiles: [{percentageOfNodesToScore: -1}]",
+            "3:39: profiles[0].percentageOfNodesToScore: not in valid range [0-100]",
+        ),
+        (
+            'profiles: [{plugins: {score: {enabled: [{name: a}, {name: b, weight: "high"}]}}}]',
+            "3:70: profiles[0].plugins.score.enabled[1].weight: want an int of at least 1, "
+            'got "high"',
+        ),
+        (
+            "profiles: [{plugins: {score: {enabled: [{name: a, weight: -2}]}}}]",
+            "3:59: profiles[0].plugins.score.enabled[0].weight: want an int of at least 1, got -2",
+        ),
+        (
+            "profiles: [{plugins: {scores: {}}}]",
+            "3:31: profiles[0].plugins.scores: unknown field\nhint: did you mean `score`?",
+        ),
+        (
+            "profiles: [{plugins: {filter: {enabled: [{name: EBSLimits}]}}}]",
+            '3:49: profiles[0].plugins.filter.enabled[0].name: "EBSLimits" was invalid in version '
+            '"kubescheduler.config.k8s.io/v1" (KubeSchedulerConfiguration is version '
+            '"kubescheduler.config.k8s.io/v1")',
+        ),
+        (
+            "profiles: [{pluginConfig: [{name: a}, {name: a, args: {}}, {name: a, args: {}}]}]",
+            "3:67: profiles[0].pluginConfig[2].name: repeated config for plugin a",
+        ),
+        (
+            "extenders: [{filterVerb: f}]",
+            "3:13: extenders[0]: urlPrefix: required value",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_path_and_place(text: str, want: str) -> None:
+    assert want in _problems(HEAD + text)
+
+
+def test_zero_weight_counts_as_none() -> None:
+    config = decode_configuration(
+        HEAD + "profiles: [{plugins: {score: {enabled: [{name: a, weight: 0}]}}}]"
+    )
+    assert config.profiles[0].plugins["score"].enabled[0].weight == 0
+
+
+def test_all_problems_come_at_once() -> None:
+    text = HEAD + "a: 1\nb: 2\nparallelism: 0\nleaderElection: {c: 3}\n"
+    assert len(_problems(text)) == 4
+    with pytest.raises(PolicyErrors) as caught:
+        decode_configuration(text, "c.yaml")
+    assert len(caught.value.problems) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("a: [", "not YAML", id="cut off"),
+        pytest.param("\t- a", "not YAML", id="tabs"),
+        pytest.param("a: &x [*x]", "not YAML: nested too deep", id="a list in itself"),
+        pytest.param("a: " + "[" * 5000 + "]" * 5000, "not YAML", id="too deep"),
+        pytest.param("3", "want an object, got 3", id="a number"),
+        pytest.param(
+            "a: 1",
+            "want kind `KubeSchedulerConfiguration` or `PolicyRuntime`, got none",
+            id="no kind",
+        ),
+        pytest.param(
+            "kind: KubeSchedulerConfig", "did you mean `KubeSchedulerConfiguration`?", id="nearly"
+        ),
+        pytest.param("? [1]\n: 2", "want a name, got a list or an object", id="a list as key"),
+        pytest.param("x" * 300_000, "want at most 262,144 characters", id="too long"),
+        pytest.param(
+            "\n".join(
+                ["a: &a [x, x, x, x, x, x, x, x, x]"]
+                + [
+                    f"{n}: &{n} [{', '.join([f'*{p}'] * 9)}]"
+                    for p, n in zip("abcdef", "bcdefg", strict=True)
+                ]
+            ),
+            "its aliases repeat too much",
+            id="a bomb of aliases",
+        ),
+    ],
+)
+def test_text_that_is_no_document(text: str, want: str) -> None:
+    assert any(want in problem for problem in _problems(text))
+
+
+def test_the_api_version_must_be_right() -> None:
+    (problem,) = _problems(HEAD.replace("/v1", "/v1beta3"))
+    assert problem == (
+        "1:13: apiVersion: want apiVersion `kubescheduler.config.k8s.io/v1`, "
+        'got "kubescheduler.config.k8s.io/v1beta3"'
+    )
+
+
+def test_a_second_document_of_a_kind_is_refused() -> None:
+    documents = decode_documents({"a.yaml": HEAD, "b.yaml": RUNTIME + "---\n" + HEAD})
+    (problem,) = documents.problems
+    assert str(problem) == "b.yaml:4:1: a second document of this kind; the first is a.yaml:1"
+
+
+def test_json_and_empty_documents_are_read() -> None:
+    documents = decode_documents(
+        {
+            "c.yaml": '{"apiVersion": "starsched.dev/v1", "kind": "PolicyRuntime"}',
+            "e.yaml": "# no\n",
+        }
+    )
+    assert not documents.problems
+    assert documents.runtime == PolicyRuntime()
+
+
+def test_dates_are_text_as_for_kubernetes() -> None:
+    text = HEAD + "leaderElection: {resourceName: 2024-01-01}\n"
+    config = decode_configuration(text)
+    assert config.leader_election.resource_name == "2024-01-01"
+
+
+# --- PolicyRuntime ---------------------------------------------------------------------------
+
+
+def test_a_runtime_sets_limits_and_failure_policy() -> None:
+    runtime = _runtime(
+        "limits: {steps: 10000, callDepth: 20, deadline: 500ms, memory: 256Mi}\n"
+        "failurePolicy: {score: Ignore}\n"
+        "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5}\n"
+    )
+    assert runtime.limits.steps == 10_000
+    assert runtime.limits.call_depth == 20
+    assert runtime.limits.deadline == 0.5
+    assert runtime.limits.address_space == 256 << 20
+    assert runtime.score_failure_policy == "Ignore"
+    assert runtime.fallback.error_rate == 0.5
+    assert runtime.fallback.latency == timedelta(milliseconds=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("limits: {steps: 1}", "limits.steps: want an int in 1000..10000000000, got 1"),
+        (
+            "limits: {memory: 1Mi}",
+            'limits.memory: want an amount of memory in 128Mi..64Gi, got "1Mi"',
+        ),
+        (
+            "limits: {memory: lots}",
+            'limits.memory: want an amount of memory in 128Mi..64Gi, got "lots"',
+        ),
+        ("limits: {deadline: 1h}", "limits.deadline: want a duration in 10ms..60s"),
+        ("limits: {depth: 3}", "limits.depth: unknown field"),
+        (
+            "failurePolicy: {score: ignore}",
+            'failurePolicy.score: want one of `Fail`, `Ignore`, got "ignore"\n'
+            "hint: did you mean `Ignore`?",
+        ),
+        ("fallback: {errorRate: 2}", "fallback.errorRate: want a number above 0 and at most 1"),
+        ("fallback: {errorRate: .nan}", "fallback.errorRate: want a number, got .nan"),
+        ("fallback: {window: -1s}", "fallback.window: want a duration above 0"),
+        ("failurePolicy: {filter: Ignore}", "failurePolicy.filter: unknown field"),
+    ],
+)
+def test_what_is_wrong_in_a_runtime(text: str, want: str) -> None:
+    (problem,) = _problems(RUNTIME + text)
+    assert want in problem
