@@ -10,7 +10,8 @@ _SLOW_FIXTURES = frozenset({"control_plane", "own_control_plane", "kustomize", "
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept, left_out = [], []
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         fixtures = _SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
         slow = fixtures or item.get_closest_marker("slow") is not None
