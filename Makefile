@@ -1,5 +1,6 @@
 # Every target sets itself up: a bare machine needs Python 3.11 or newer and make, nothing else.
 # Go is used to build the real control plane; where it is missing, it is installed with pip.
+# Benchmarks take further arguments in ARGS: `make bench ARGS="--output json"`.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-openb controlplane lock image clean
+.PHONY: help setup demo check test lint bench bench-core bench-openb bench-reload controlplane lock image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -46,6 +47,9 @@ bench: setup controlplane ## the same load on the real control plane, ours and k
 
 bench-openb: setup controlplane ## the openb GPU trace, placed on the real control plane
 	$(BIN)/python -m benchmarks.bench_openb $(ARGS)
+
+bench-reload: setup controlplane ## a thousand edits of the policies under load, no pod lost or bound twice
+	$(BIN)/python -m benchmarks.bench_reload $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)

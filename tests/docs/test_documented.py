@@ -12,6 +12,7 @@ import pytest
 
 from engine.cli.main import COMMANDS
 from engine.framework.extension_points import HOOKS
+from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.views import RECORDS, VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +125,15 @@ def test_every_event_reason_is_documented(reason: str) -> None:
 @pytest.mark.parametrize("path", endpoints())
 def test_every_endpoint_is_documented(path: str) -> None:
     assert f"| `{path}` |" in OPERATIONS
+
+
+def test_the_runtime_document_that_is_shown_holds_the_defaults() -> None:
+    text = OPERATIONS.partition("apiVersion: starsched.dev/v1")[2].partition("```")[0]
+    got = decode_documents({"runtime.yaml": f"apiVersion: starsched.dev/v1{text}"})
+    assert got.problems == ()
+    assert got.runtime == PolicyRuntime()
+    for name in ("deadline", "errorRate", "latency", "window", "minDecisions", "callDepth"):
+        assert f"{name}:" in text
 
 
 @pytest.mark.parametrize("hook", sorted(HOOKS))
