@@ -275,10 +275,14 @@ async def run(
     nodes: int,
     rate: float,
     bad_every: int,
+    dwell: float = 0.1,
     in_flight: int = 8,
     progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> Outcome:
-    """Edit policies *reloads* times under load. *source* is `configmap` or `directory`."""
+    """Edit policies *reloads* times under load, leaving each edit in force for *dwell* seconds.
+
+    *source* is `configmap` or `directory`.
+    """
     with (
         ControlPlane() as plane,
         tempfile.TemporaryDirectory(prefix="starsched-bench-") as scratch,
@@ -299,7 +303,7 @@ async def run(
                 await subject.start(plane, Path(scratch))
                 await until_idle(subject)
                 return await _edit_under_load(
-                    wire, plane, subject, editor, reloads, rate, bad_every, progress
+                    wire, plane, subject, editor, reloads, rate, bad_every, dwell, progress
                 )
             finally:
                 subject.stop()
@@ -313,6 +317,7 @@ async def _edit_under_load(
     reloads: int,
     rate: float,
     bad_every: int,
+    dwell: float,
     progress: Callable[[str, int, int], None],
 ) -> Outcome:
     started = time.monotonic()
@@ -326,6 +331,7 @@ async def _edit_under_load(
     try:
         for number in range(1, reloads + 1):
             edits.append(await _edit(subject, editor, number, bad_every))
+            await asyncio.sleep(dwell)
             subject.check_alive()
             for task in (watching, feeding):
                 if task.done():
@@ -498,7 +504,8 @@ def print_outcome(document: Mapping[str, Any]) -> None:
 @click.command(help=__doc__)
 @click.option("--reloads", default=1000, show_default=True, help="Edits.")
 @click.option("--nodes", default=400, show_default=True)
-@click.option("--rate", default=40.0, show_default=True, help="Pods created per second.")
+@click.option("--rate", default=50.0, show_default=True, help="Pods created per second.")
+@click.option("--dwell", default=0.1, show_default=True, help="Seconds between two edits.")
 @click.option("--bad-every", default=10, show_default=True, help="Each so many-th is broken.")
 @click.option(
     "--source",
@@ -517,6 +524,7 @@ def main(
     reloads: int,
     nodes: int,
     rate: float,
+    dwell: float,
     bad_every: int,
     source: str,
     output: tuple[str, str] | None,
@@ -525,7 +533,13 @@ def main(
     facts = {
         "machine": describe_machine(),
         "versions": {"starsched": source_revision()},
-        "settings": {"source": source, "nodes": nodes, "rate": rate, "bad_every": bad_every},
+        "settings": {
+            "source": source,
+            "nodes": nodes,
+            "rate": rate,
+            "dwell": dwell,
+            "bad_every": bad_every,
+        },
     }
     reporter = report.Reporter()
     with reporter.part(f"{reloads} reloads, {source}"):
@@ -536,6 +550,7 @@ def main(
                 nodes=nodes,
                 rate=rate,
                 bad_every=bad_every,
+                dwell=dwell,
                 progress=reporter.step,
             )
         )

@@ -36,6 +36,7 @@ _WARM_UP_FROM: Final = 900_000
 _IDLE_SHARE: Final = 0.15
 _IDLE_WINDOW: Final = 0.4
 _IDLE_PATIENCE: Final = 30.0
+_EVENTS_PATIENCE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,10 @@ class Settings:
 class Measurement:
     """Figures of one run. Times in milliseconds unless named otherwise; CPU is per bound pod.
 
-    `scheduler_cpu_ms` covers the parent and its children until they are idle again, so work put
-    off until after the last binding (events) counts. `peak_mib` is the sum of their VmHWM.
+    `pods_per_second` is over the time from the first creation to the last binding,
+    `pods_per_second_written` to the last event: a scheduler may write events beside its bindings
+    or after them. `scheduler_cpu_ms` covers the parent and its children until all is written and
+    they are idle again. `peak_mib` is the sum of their VmHWM.
     `first_pod_ms` is the first pod that the scheduler ever saw, not part of the other figures.
     `others_share` is the share of the machine (0..1) that processes outside of the benchmark took
     during the run: with more than a few hundredths, the figures are noisy.
@@ -85,6 +88,7 @@ class Measurement:
     first_pod_ms: float
     created_seconds: float
     events: int
+    pods_per_second_written: float
     others_share: float
 
     def as_dict(self) -> dict[str, Any]:
@@ -204,6 +208,7 @@ async def _measured_run(
     load = await run_load(
         wire, watch, pods, rate=settings.rate, patience=settings.patience, tick=tick
     )
+    written_at = await _until_written(wire, events_before + len(load.bound_at))
     ours = sum(usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)) - sum(before)
     others = machine.others_share(ours + load.generator_cpu_seconds)
     await until_idle(subject)
@@ -220,6 +225,7 @@ async def _measured_run(
         ready_seconds=ready_seconds,
         first_pod_ms=first_pod_ms,
         events=await _count_events(wire) - events_before,
+        written_seconds=max(0.0, written_at - min(load.created_at.values())),
         others_share=others,
     )
 
@@ -248,6 +254,7 @@ def _figures(
     ready_seconds: float,
     first_pod_ms: float,
     events: int,
+    written_seconds: float,
     others_share: float,
 ) -> Measurement:
     assert set(load.created_at) == {key_of(pod) for pod in pods}
@@ -270,8 +277,22 @@ def _figures(
         first_pod_ms=first_pod_ms,
         created_seconds=load.created_seconds,
         events=events,
+        pods_per_second_written=len(latencies) / max(load.seconds, written_seconds, 1e-9),
         others_share=others_share,
     )
+
+
+async def _until_written(wire: Wire, want: int) -> float:
+    """When the number of events reached *want*, or last grew; seen to a fifth of a second."""
+    most, grew_at = -1, time.monotonic()
+    while True:
+        count = await _count_events(wire)
+        now = time.monotonic()
+        if count > most:
+            most, grew_at = count, now
+        if count >= want or now - grew_at > _EVENTS_PATIENCE:
+            return grew_at
+        await asyncio.sleep(0.2)
 
 
 async def _count_events(wire: Wire) -> int:

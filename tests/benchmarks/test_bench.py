@@ -17,6 +17,7 @@ def row(name: str, pods_per_second: float, *, bound: int = 10) -> dict[str, obje
         "bound": bound,
         "pods": 10,
         "pods_per_second": pods_per_second,
+        "pods_per_second_written": pods_per_second,
         "p50_ms": 1.0,
         "p99_ms": 2.0,
         "scheduler_cpu_ms": 1.0,
