@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.model import objects as api
-from engine.policy.analysis import parse
+from engine.policy.analysis import parse, walk
 from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import Field, Object, did_you_mean
@@ -36,18 +36,19 @@ class Declaration:
 
 def plugin_args_calls(tree: ast.Module) -> list[ast.Call]:
     """Every call of `plugin_args` in a file, in order."""
-    return [
+    calls = [
         node
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "plugin_args"
     ]
+    return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
 def declaration(text: str) -> Declaration:
     """What the file *text* declares; nothing if it has no `plugin_args`."""
-    tree = parse(text)
+    tree = parse(text) if "plugin_args" in text else None
     calls = [] if tree is None else plugin_args_calls(tree)
     if tree is None or not calls:
         return Declaration({})

@@ -83,6 +83,15 @@ def build_bundle(
     problems = check_sizes(user_files)
     if problems:
         raise PolicyErrors(problems)
+    try:
+        return _build(user_files, config)
+    finally:
+        # Syntax trees are a hundred times their text, and the next bundle has other texts.
+        parse.cache_clear()
+
+
+def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | None) -> Bundle:
+    problems: list[Problem] = []
     # 1. What the texts say, each file by itself and with what it loads.
     documents = decode_documents(
         {f: t for f, t in user_files.items() if f.endswith(DOCUMENT_SUFFIXES)}

@@ -15,11 +15,13 @@ from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
 from engine.policy.analysis import (
     AMONG_PREFIX,
     Note,
+    children,
     examine,
     is_hook,
     is_safe_to_parse,
     loads_of,
     parse,
+    walk,
 )
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
@@ -159,7 +161,7 @@ class _Checker:
                     statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 )
                 for target in targets:
-                    for part in ast.walk(target):
+                    for part in walk(target):
                         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                             yield part.id, part
 
@@ -254,13 +256,16 @@ class _Checker:
 
     def _misspelt_hooks(self) -> None:
         """A function that nobody calls and whose name is nearly a hook's is probably one."""
-        own = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
+        own: set[str] = set()
         for function in self._functions():
             name = function.name
-            if is_hook(name) or name.startswith("_") or name in own:
+            if is_hook(name) or name.startswith("_"):
                 continue
-            hint = did_you_mean(name, list(HOOKS))
-            if hint and not self._is_loaded(name):
+            hint = did_you_mean(name, HOOKS)
+            if not hint:
+                continue
+            own = own or {node.id for node in walk(self._tree) if isinstance(node, ast.Name)}
+            if name not in own and not self._is_loaded(name):
                 self._add(function, f"`{name}` is no hook, and nothing calls it", hint)
 
     def _is_loaded(self, name: str) -> bool:
@@ -274,6 +279,8 @@ class _Checker:
     # --- arguments ---------------------------------------------------------------------------
 
     def _arguments(self) -> None:
+        if "plugin_args" not in self._files[self._file]:
+            return
         calls = plugin_args_calls(self._tree)
         top_level = {
             id(statement.value)
@@ -325,7 +332,7 @@ class _Checker:
             self._add(function, f"{name}() {how}", "write a loop: recursion is not allowed")
         inner = [
             node
-            for node in ast.walk(self._tree)
+            for node in walk(self._tree)
             if isinstance(node, ast.FunctionDef) and functions.get(node.name) is not node
         ]
         for function in inner:
@@ -369,7 +376,7 @@ def _exports(text: str) -> set[str] | None:
         if isinstance(statement, ast.FunctionDef):
             names.add(statement.name)
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            for node in ast.walk(statement):
+            for node in walk(statement):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     names.add(node.id)
     return {name for name in names if not name.startswith("_")}
@@ -398,7 +405,7 @@ def _free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:
             inner = bound | {
                 part.id
                 for generator in node.generators
-                for part in ast.walk(generator.target)
+                for part in walk(generator.target)
                 if isinstance(part, ast.Name)
             }
             stack.append((node.generators[0].iter, bound))
@@ -409,7 +416,7 @@ def _free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:
             results = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
             stack.extend((result, inner) for result in results)
             continue
-        stack.extend((child, bound) for child in ast.iter_child_nodes(node))
+        stack.extend((child, bound) for child in children(node))
 
 
 def _annotations(node: ast.FunctionDef | ast.Lambda) -> list[ast.AST]:
@@ -439,7 +446,7 @@ def _bound_in(function: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
         elif not isinstance(node, ast.Lambda | ast.ListComp | ast.DictComp):
-            stack.extend(ast.iter_child_nodes(node))
+            stack.extend(children(node))
 
 
 def _way_back(start: str, calls: Mapping[str, set[str]]) -> list[str] | None:
