@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -333,13 +334,16 @@ async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCl
                 cluster.create(make_pod(f"web-{i}", cpu="10m", memory="1Mi"))
                 await asyncio.sleep(0.004)
 
+        def in_force_is_not(revision: str) -> bool:
+            return app.rollout.active.bundle.revision != revision
+
         creating = asyncio.ensure_future(create())
         reloads = 0
         while not creating.done():
             revision = app.rollout.active.bundle.revision
             reloads += 1
             edit(cluster, files(prefer(f"more-{reloads % 4}") + f"# {reloads}\n"))
-            await eventually(lambda r=revision: app.rollout.active.bundle.revision != r)
+            await eventually(partial(in_force_is_not, revision))
         await eventually(lambda: len(placements(cluster)) == pods)
         assert reloads > 3
         assert cluster.requests["create", "pods/binding"] == pods

@@ -155,9 +155,8 @@ class CountersBesideARecount(RuleBasedStateMachine):
     # --- the recount ---------------------------------------------------------------------------
 
     def _weight(self, part: dict[str, Any], pod: Pod) -> list[tuple[str | None, int]]:
-        teams = {
-            n: self.cache.objects.get("namespaces", n).metadata.labels["team"] for n in NAMESPACES
-        }
+        namespaces = {name: self.cache.objects.get("namespaces", name) for name in NAMESPACES}
+        teams = {name: n.metadata.labels["team"] for name, n in namespaces.items() if n}
         if part["kind"] == "pods":
             (term,) = part["terms"]
             wanted = term["namespace_selector"]
@@ -195,7 +194,9 @@ class CountersBesideARecount(RuleBasedStateMachine):
     def _compare(self, part: dict[str, Any], mask: Any, got: Any, snapshot: Any) -> None:
         def domain(slot: int, topology: str | None) -> str | None:
             info = snapshot.infos[slot]
-            return info.name if topology is None else info.node.labels.get(topology)
+            name: str | None
+            name = info.name if topology is None else info.node.labels.get(topology)
+            return name
 
         sums: Counter[tuple[str | None, str]] = Counter()
         registered: set[str] = set()
