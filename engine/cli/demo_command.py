@@ -112,7 +112,9 @@ def demo_command(keep: bool, output: str) -> None:
       starsched demo
       starsched demo --keep      # then: kubectl --kubeconfig ... get pods -o wide
     """
-    console = Console(file=sys.stderr if output == "json" else sys.stdout, highlight=False)
+    console = Console(
+        file=sys.stderr if output == "json" else sys.stdout, highlight=False, soft_wrap=True
+    )
     # The log would talk over the story; it is one file away.
     with tempfile.TemporaryDirectory(prefix="starsched-demo-") as directory:
         log_file = Path(directory) / "scheduler.log"

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.app import App
+from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.kube.client import ApiClient
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore
 from tests.app.harness import (
     NAME,
@@ -163,10 +166,7 @@ async def test_a_bad_edit_changes_nothing_and_says_why(
         await eventually(lambda: app.rollout.describe()["last_rejected"] is None)
 
 
-def offer_of(texts: dict[str, str]):  # type: ignore[no-untyped-def]
-    from engine.binding.event_recorder import Reference
-    from engine.rollout.sources import Offer
-
+def offer_of(texts: dict[str, str]) -> Offer:
     return Offer(texts, "", Reference("v1", "ConfigMap", NAMESPACE, NAME, "uid"))
 
 
@@ -205,7 +205,7 @@ async def test_without_a_configmap_the_builtin_policies_run(cluster: DevCluster)
 async def test_the_last_good_policies_survive_a_restart(
     cluster: DevCluster, tmp_path: Path, kind: str
 ) -> None:
-    def store(client):  # type: ignore[no-untyped-def]
+    def store(client: ApiClient) -> Store:
         if kind == "directory":
             return DirectoryStore(tmp_path)
         return ConfigMapStore(client, NAMESPACE, NAME + SUFFIX)
@@ -237,7 +237,7 @@ async def test_a_bad_start_without_last_good_runs_the_builtin_policies(
 async def test_a_start_that_fails_its_trial_goes_back_to_the_last_good(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
-    def store(_client):  # type: ignore[no-untyped-def]
+    def store(_client: ApiClient) -> Store:
         return DirectoryStore(tmp_path)
 
     edit(cluster, files(prefer("node-1")))
@@ -266,7 +266,7 @@ _RUNTIME = (
 async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
-    def store(_client):  # type: ignore[no-untyped-def]
+    def store(_client: ApiClient) -> Store:
         return DirectoryStore(tmp_path)
 
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
@@ -320,6 +320,10 @@ async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluste
             },
         )
         await eventually(lambda: node_of(cluster, "packed"))
+
+
+async def in_force_after(app: App, revision: str) -> None:
+    await eventually(lambda: app.rollout.active.bundle.revision != revision)
 
 
 async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCluster) -> None:
