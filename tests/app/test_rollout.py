@@ -11,7 +11,8 @@ from engine.app import App
 from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
-from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore
+from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, Store
+from engine.rollout.sources import Offer
 from tests.app.harness import (
     NAME,
     NAMESPACE,
