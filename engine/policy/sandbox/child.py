@@ -15,6 +15,8 @@ import resource
 import signal
 import socket
 import sys
+import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +28,7 @@ from engine.policy.sandbox.protocol import (
     ChannelClosedError,
     Greeting,
     ProgramImage,
+    Progress,
     RawAnswer,
     Request,
 )
@@ -38,17 +41,22 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 # times the deadline, whatever the interpreter is busy with.
 _ALARM_FACTOR: Final = 3
 _ALARM_SECONDS: Final = 5.0
+# Answers wait for each other no longer than this.
+_FLUSH_SECONDS: Final = 0.005
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument until the parent closes it."""
-    descriptor = int(sys.argv[1])
-    follows_parent = sys.argv[2] == "1"
+    """Serve the socket that the first argument numbers until the parent closes it.
+
+    The second numbers the shared memory of `Progress`; the third is 1 to die with the parent.
+    """
+    descriptor, follows_parent = int(sys.argv[1]), sys.argv[3] == "1"
+    progress = Progress(int(sys.argv[2]))
     _drop_descriptors(descriptor)
     _restrict_process(follows_parent)
     channel = Channel(socket.socket(fileno=descriptor))
     with contextlib.suppress(ChannelClosedError):  # the parent is done, or gone
-        _serve(channel)
+        _serve(channel, progress)
     os._exit(0)
 
 
@@ -80,14 +88,14 @@ def _restrict_resources(address_space: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
-def _serve(channel: Channel) -> None:
+def _serve(channel: Channel, progress: Progress) -> None:
     # Making decoders imports modules, so all are made while files can still be opened.
     receive = channel.receiver(Request)
-    image = channel.receive(ProgramImage)
+    image: ProgramImage = channel.receiver(ProgramImage)()
     _restrict_resources(image.limits.address_space)
     alarm = image.limits.deadline * _ALARM_FACTOR + _ALARM_SECONDS
     try:
-        signal.setitimer(signal.ITIMER_REAL, alarm + len(image.instances))
+        signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(image.instances)))
         worker = PolicyWorker(image, on_load=lambda index: channel.send(Greeting(loading=index)))
     except PolicyErrors as errors:
         channel.send(Greeting(problems=[_plain(problem) for problem in errors.problems]))
@@ -95,20 +103,31 @@ def _serve(channel: Channel) -> None:
     channel.send(Greeting(ready=True))
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        request = receive()
-        for call in request.calls:
-            signal.setitimer(signal.ITIMER_REAL, alarm)
-            _answer(channel, worker, call, request.one_by_one)
+        request: Request = receive()
+        signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(request.calls)))
+        if request.one_by_one:
+            for call in request.calls:
+                for answer in worker.evaluate_each(call):
+                    channel.send([answer])
+        else:
+            _answer(channel, progress, worker, request.calls)
 
 
-def _answer(channel: Channel, worker: PolicyWorker, call: Call, one_by_one: bool) -> None:
-    # Sent as soon as it is known: what is answered when the process dies need not be asked again.
-    if not one_by_one:
-        channel.send(worker.evaluate(call))
-        return
-    answer: RawAnswer
-    for answer in worker.evaluate_each(call):
-        channel.send(answer)
+def _answer(
+    channel: Channel, progress: Progress, worker: PolicyWorker, calls: Sequence[Call]
+) -> None:
+    """Answer *calls*, in as few frames as go without keeping the parent from long work done."""
+    answers: list[RawAnswer] = []
+    sent_at = time.monotonic()
+    for index, call in enumerate(calls):
+        progress.position = index
+        answers.append(worker.evaluate(call))
+        now = time.monotonic()
+        if now - sent_at > _FLUSH_SECONDS:
+            channel.send(answers)
+            answers, sent_at = [], now
+    if answers:
+        channel.send(answers)
 
 
 def _plain(problem: Problem) -> dict[str, Any]:

@@ -13,11 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -30,6 +31,7 @@ from engine.policy.sandbox.protocol import (
     Greeting,
     InstanceImage,
     ProgramImage,
+    Progress,
     RawAnswer,
     Request,
     decode_answer,
@@ -52,10 +54,11 @@ _PROGRAM: Final = (
 class _DiedError(Exception):
     """The child gave no answer. `kind` is deadline, memory or killed; the text says how."""
 
-    def __init__(self, kind: str, how: str) -> None:
+    def __init__(self, kind: str, how: str, position: int = 0) -> None:
         super().__init__(how)
         self.kind = kind
         self.how = how
+        self.position = position  # the call of the request that it was at
 
 
 class SandboxEvaluator:
@@ -130,26 +133,33 @@ class _Session:
         self._owner = owner
         self._calls = calls
         self._image = owner._image
-        self._answers: list[list[Verdict | PolicyFailure]] = []
+        self._answers: dict[int, list[Verdict | PolicyFailure]] = {}
         self._restarts_before = owner.restarts
 
     def run(self) -> list[list[Verdict | PolicyFailure]]:
         """Answer all calls, whatever becomes of the children."""
         while len(self._answers) < len(self._calls):
-            rest = self._calls[len(self._answers) :]
+            rest = [i for i in range(len(self._calls)) if i not in self._answers]
             try:
                 self._ask_all(rest)
             except _DiedError as death:
-                call = self._calls[len(self._answers)]
-                self._answers.append(self._answer_culprit(call, death))
-        return self._answers
+                answered = sum(index in self._answers for index in rest)
+                # What it says it was at, as far as that can be.
+                culprit = rest[max(answered, min(death.position, len(rest) - 1))]
+                call = self._calls[culprit]
+                self._answers[culprit] = self._answer_culprit(call, death)
+        return [self._answers[index] for index in range(len(self._calls))]
 
-    def _ask_all(self, calls: Sequence[Call]) -> None:
+    def _ask_all(self, indices: Sequence[int]) -> None:
         child = self._child()
         try:
-            child.send(calls, one_by_one=False)
-            for _ in calls:
-                self._answers.append(decode_answer(child.receive()))
+            child.send([self._calls[index] for index in indices], one_by_one=False)
+            waiting = iter(indices)
+            for _ in indices:
+                for answer in child.receive():
+                    self._answers[next(waiting)] = decode_answer(answer)
+                if len(self._answers) == len(self._calls):
+                    return
         except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
             raise self._death(error) from error
 
@@ -171,7 +181,8 @@ class _Session:
                 child = self._child()
                 child.send([rest], one_by_one=True)
                 while len(entries) < _entry_count(call):
-                    entries += decode_answer(child.receive())
+                    for answer in child.receive():
+                        entries += decode_answer(answer)
             except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
                 death = self._death(error)
             except _DiedError as error:
@@ -215,10 +226,11 @@ class _Child:
     def __init__(self, image: ProgramImage) -> None:
         self._image = image
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = _start(theirs)
+        with theirs, _shared_memory() as memory:
+            self._progress = Progress(memory.fileno())
+            self._process = _start(theirs, memory)
         self._channel = Channel(ours)
-        self.receive_answer = self._channel.receiver(RawAnswer)
+        self._receive = self._channel.receiver(list[RawAnswer])
         try:
             self._load()
         except BaseException:
@@ -232,16 +244,20 @@ class _Child:
 
     def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
         """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
-        self._channel.send(Request(list(calls), one_by_one), self._image.limits.deadline)
+        self._progress.position = 0
+        self._channel.send(Request(list(calls), one_by_one))
 
-    def receive(self) -> RawAnswer:
-        """The next answer. Raises `ChannelClosedError` or `TimeoutError`."""
-        return self.receive_answer(self._image.limits.deadline)
+    def receive(self) -> list[RawAnswer]:
+        """The next answers. Raises `ChannelClosedError` or `TimeoutError`."""
+        answers: list[RawAnswer] = self._receive()
+        return answers
 
     def bury(self, kind: str) -> _DiedError:
         """Kill what is left of the process. What it died of: *kind*, or as its remains say."""
+        self._position = self._progress.position
         stderr = self._kill() if kind else self._wait()
-        return _DiedError(*_cause(kind, self._process.returncode, stderr, self._image))
+        cause = _cause(kind, self._process.returncode, stderr, self._image)
+        return _DiedError(*cause, self._position)
 
     def stop(self) -> None:
         """Let the process end, or make it."""
@@ -251,23 +267,27 @@ class _Child:
         self._kill()
 
     def _load(self) -> None:
-        self._channel.send(self._image, _START_SECONDS)
+        self._channel.wait_at_most(_START_SECONDS)
         receive = self._channel.receiver(Greeting)
         loading: InstanceImage | None = None
-        timeout = _START_SECONDS
+        is_sent = False
         while True:
             try:
-                greeting = receive(timeout)
+                if not is_sent:
+                    self._channel.send(self._image)
+                    is_sent = True
+                greeting: Greeting = receive()
             except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
                 death = self.bury("deadline" if isinstance(error, TimeoutError) else "")
                 file = "" if loading is None else loading.module
                 raise PolicyErrors([Problem(file, 0, 0, f"loading {death.how}")]) from error
             if greeting.ready:
+                self._channel.wait_at_most(self._image.limits.deadline)
                 return
             if greeting.problems:
                 raise PolicyErrors(Problem(**problem) for problem in greeting.problems)
             loading = self._image.instances[greeting.loading]
-            timeout = max(self._image.limits.deadline, 1.0)
+            self._channel.wait_at_most(max(self._image.limits.deadline, 1.0))
 
     def _wait(self) -> bytes:
         """The process has closed its side; give it a moment to end by itself."""
@@ -281,6 +301,7 @@ class _Child:
             self._process.kill()
             self._process.wait()
         self._channel.close()
+        self._progress.close()
         pipe = self._process.stderr
         if pipe is None or pipe.closed:
             return b""
@@ -288,7 +309,17 @@ class _Child:
             return pipe.read(_STDERR_BYTES) or b""
 
 
-def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
+def _shared_memory() -> IO[bytes]:
+    """A file that is only memory, of the size of `Progress`."""
+    if hasattr(os, "memfd_create"):
+        memory: IO[bytes] = os.fdopen(os.memfd_create("progress"), "w+b")
+    else:
+        memory = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    memory.truncate(Progress.SIZE)
+    return memory
+
+
+def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]":
     root = str(Path(__file__).parents[3])
     path = [
         root,
@@ -308,12 +339,13 @@ def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
                 "-c",
                 _PROGRAM.format(path=path),
                 str(theirs.fileno()),
+                str(memory.fileno()),
                 "1" if follows else "0",
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=writing,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(theirs.fileno(), memory.fileno()),
             cwd="/",
             env={},
         )

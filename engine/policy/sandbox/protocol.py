@@ -4,11 +4,11 @@ Owns plain data only and imports nothing of the trusted side, so that the child 
 fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
 """
 
+import mmap
 import socket
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -150,8 +150,8 @@ def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:
 class Request(msgspec.Struct, frozen=True, array_like=True):
     """Calls to answer in order.
 
-    The answers are one `RawAnswer` frame per call, or with `one_by_one` one per entry: slower, and
-    then it is known exactly what the process dies of.
+    The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one
+    for each entry, each in a frame of its own: slower, and what the process dies of is exact.
     """
 
     calls: list[Call]
@@ -174,8 +174,6 @@ class ChannelClosedError(Exception):
     """The other side is gone."""
 
 
-Message = TypeVar("Message")
-
 _HEADER: Final = 4
 _CHUNK: Final = 1 << 18
 
@@ -187,11 +185,18 @@ class Channel:
         self._socket = sock
         self._buffer = bytearray()
         self._encode = msgspec.msgpack.Encoder().encode
+        self._timeout: float | None = None
+        sock.settimeout(None)
 
-    def send(self, message: Any, timeout: float | None = None) -> None:
+    def wait_at_most(self, seconds: float | None) -> None:
+        """From now on, give up when the other side does nothing for *seconds*; None: wait."""
+        if seconds != self._timeout:
+            self._timeout = seconds
+            self._socket.settimeout(seconds)
+
+    def send(self, message: Any) -> None:
         """Send one frame. Raises `ChannelClosedError`, or `TimeoutError` if it is not taken."""
         data = self._encode(message)
-        self._socket.settimeout(timeout)
         try:
             self._socket.sendall(len(data).to_bytes(_HEADER, "big") + data)
         except TimeoutError:
@@ -199,20 +204,16 @@ class Channel:
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
 
-    def receive(self, kind: type[Message], timeout: float | None = None) -> Message:
-        """The next frame, decoded. Raises as `receiver`'s function does."""
-        return self.receiver(kind)(timeout)
-
-    def receiver(self, kind: type[Message]) -> Callable[..., Message]:
+    def receiver(self, kind: Any) -> Callable[[], Any]:
         """A function that gives the next frame, decoded as *kind*.
 
-        It takes a time-out in seconds, and raises `TimeoutError` after it, `ChannelClosedError`
-        when the other side is gone, and `msgspec.DecodeError` for a frame that is not a *kind*.
+        It raises `TimeoutError`, `ChannelClosedError` when the other side is gone, and
+        `msgspec.DecodeError` for a frame that is not a *kind*.
         """
         decode = msgspec.msgpack.Decoder(kind).decode
 
-        def receive(timeout: float | None = None) -> Message:
-            return decode(self._frame(timeout))
+        def receive() -> Any:
+            return decode(self._frame())
 
         return receive
 
@@ -220,8 +221,7 @@ class Channel:
         """Close the socket; the other side sees the end."""
         self._socket.close()
 
-    def _frame(self, timeout: float | None) -> bytes:
-        ends_at = None if timeout is None else time.monotonic() + timeout
+    def _frame(self) -> bytes:
         buffer = self._buffer
         needed = _HEADER
         while True:
@@ -231,9 +231,6 @@ class Channel:
                     frame = bytes(buffer[_HEADER:needed])
                     del buffer[:needed]
                     return frame
-            if ends_at is not None:
-                timeout = max(ends_at - time.monotonic(), 0.000_001)
-            self._socket.settimeout(timeout)
             try:
                 chunk = self._socket.recv(max(_CHUNK, needed - len(buffer)))
             except TimeoutError:
@@ -243,3 +240,28 @@ class Channel:
             if not chunk:
                 raise ChannelClosedError("the other side closed")
             buffer += chunk
+
+
+class Progress:
+    """Which call of a request a child is at: a number in memory that both processes see.
+
+    It costs no message, and it is still there when the child is not.
+    """
+
+    SIZE: Final = 4
+
+    def __init__(self, descriptor: int) -> None:
+        self._memory = mmap.mmap(descriptor, self.SIZE)
+
+    @property
+    def position(self) -> int:
+        """The index of the call. Written by a process that is not trusted."""
+        return int.from_bytes(self._memory[: self.SIZE], "big")
+
+    @position.setter
+    def position(self, index: int) -> None:
+        self._memory[: self.SIZE] = index.to_bytes(self.SIZE, "big")
+
+    def close(self) -> None:
+        """Let go of the memory."""
+        self._memory.close()
