@@ -1,0 +1,70 @@
+"""Schedulers as processes of their own, to be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+STARSCHED = (sys.executable, "-m", "engine.cli.main", "run")
+
+
+class Replica:
+    """One `starsched run`. `with` starts it; leaving it kills it if it still runs."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+        self._command = (
+            *STARSCHED,
+            f"--kubeconfig={kubeconfig}",
+            "--metrics-address=none",
+            "--log-format=text",
+            *(arguments or ("--no-leader-elect",)),
+        )
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> "Replica":
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, start_new_session=True
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def kill(self) -> None:
+        """SIGKILL, as the kernel does when memory runs out."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def terminate(self, *, seconds: float = 30) -> int:
+        """SIGTERM, as the kubelet does; the exit status."""
+        self.process.terminate()
+        return self.process.wait(seconds)
+
+    def told(self, text: str) -> bool:
+        """True if the log has *text*."""
+        return text in self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def kill_all(pids: Sequence[int]) -> None:
+    """SIGKILL to processes that may be gone already."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

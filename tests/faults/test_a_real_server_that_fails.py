@@ -1,0 +1,93 @@
+"""The real API server killed, frozen and made to forget, while pods are being scheduled."""
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from engine.kube.client import ApiClient
+from engine.kube.resources import NODES, PODS
+from tests.builders import node_manifest, pod_manifest
+from tests.controlplane import ControlPlane
+from tests.faults.processes import Replica
+
+NAMESPACE = "default"
+NODE_COUNT = 8
+BATCH = 80
+
+
+async def _create_nodes(client: ApiClient) -> None:
+    for i in range(NODE_COUNT):
+        manifest = node_manifest(f"node-{i}", cpu="64", memory="256Gi", zone=f"z{i % 2}")
+        manifest["metadata"].pop("uid")
+        status = manifest.pop("status")
+        created = json.loads(await client.create(NODES, json.dumps(manifest).encode()))
+        created["status"] = status
+        await client.update(NODES, f"node-{i}", json.dumps(created).encode(), subresource="status")
+
+
+async def _create_pods(client: ApiClient, prefix: str) -> None:
+    async def create(i: int) -> None:
+        manifest = pod_manifest(f"{prefix}-{i}", NAMESPACE, cpu="100m", memory="64Mi")
+        manifest["metadata"].pop("uid")
+        manifest["spec"]["containers"][0]["image"] = "registry.example/app:1"
+        manifest.pop("status")
+        await client.create(PODS, json.dumps(manifest).encode(), NAMESPACE)
+
+    await asyncio.gather(*(create(i) for i in range(BATCH)))
+
+
+async def _nodes_of(client: ApiClient) -> dict[str, str]:
+    """Where each pod is; "" while it is pending."""
+    found: dict[str, str] = {}
+    async for page in client.list_pages(PODS, namespace=NAMESPACE):
+        for raw in page.items:
+            pod: Any = json.loads(bytes(raw))
+            found[pod["metadata"]["name"]] = pod["spec"].get("nodeName", "")
+    return found
+
+
+async def _all_placed(client: ApiClient, count: int, *, seconds: float = 60) -> dict[str, str]:
+    found: dict[str, str] = {}
+    async with asyncio.timeout(seconds):
+        while len(found) < count or not all(found.values()):
+            await asyncio.sleep(0.2)
+            found = await _nodes_of(client)
+    assert len(found) == count
+    most = max(Counter(found.values()).values())
+    assert most <= count, found
+    return found
+
+
+async def test_the_scheduler_outlives_a_server_that_does_not(
+    own_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Killed under load, restarted, frozen, and with its history compacted away."""
+    plane = own_control_plane
+    kubeconfig = plane.kubeconfig(tmp_path / "kubeconfig")
+    async with plane.client() as client:
+        await _create_nodes(client)
+        with Replica(kubeconfig, tmp_path / "log") as replica:
+            # 1. Killed while bindings are under way.
+            await _create_pods(client, "killed")
+            await asyncio.to_thread(plane.kill_apiserver)
+            await asyncio.to_thread(plane.restart_apiserver)
+            placed = await _all_placed(client, BATCH)
+            # 2. Away, and all history gone when it is back: every watch must list again.
+            await asyncio.to_thread(plane.kill_apiserver)
+            await asyncio.to_thread(plane.compact_etcd)
+            await asyncio.to_thread(plane.restart_apiserver)
+            await _create_pods(client, "compacted")
+            still = await _all_placed(client, 2 * BATCH)
+            assert placed.items() <= still.items(), "a bound pod moved"
+            # 3. Frozen in the middle: it neither answers nor closes.
+            await _create_pods(client, "frozen")
+            await asyncio.to_thread(plane.pause_apiserver)
+            await asyncio.sleep(3)
+            await asyncio.to_thread(plane.resume_apiserver)
+            await _create_pods(client, "after")
+            last = await _all_placed(client, 4 * BATCH)
+            assert still.items() <= last.items(), "a bound pod moved"
+            assert replica.process.poll() is None, "the scheduler ended"
+            assert await asyncio.to_thread(replica.terminate) == 0

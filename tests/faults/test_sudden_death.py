@@ -1,0 +1,134 @@
+"""A scheduler, or its sandbox, that is killed at a bad moment. No pod is lost or bound twice."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.devcluster import DevCluster, make_node, make_pod
+from tests.app.harness import eventually, node_of, placements, scheduler
+from tests.faults.processes import Replica, kill_all
+
+PODS = 60
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        cluster.create(*(make_node(f"node-{i}", cpu="8", memory="32Gi") for i in range(6)))
+        yield cluster
+
+
+def _write(cluster: DevCluster, folder: Path) -> Path:
+    path = folder / "kubeconfig"
+    cluster.write_kubeconfig(path)
+    return path
+
+
+def _fits(cluster: DevCluster, cpu_millis: int, each: int) -> bool:
+    """True if no node holds more pods of *each* millicores than it has room for."""
+    counts = Counter(placements(cluster).values())
+    return all(count * each <= cpu_millis for count in counts.values())
+
+
+@pytest.mark.parametrize(
+    "applied",
+    [
+        pytest.param(False, id="before the server has the binding"),
+        pytest.param(True, id="when the server has it and the answer is on its way"),
+    ],
+)
+async def test_killed_between_assume_and_bind(
+    cluster: DevCluster, tmp_path: Path, applied: bool
+) -> None:
+    kubeconfig = _write(cluster, tmp_path)
+    # One pod fills a node, so a pod that is counted wrongly shows.
+    cluster.create(*(make_pod(f"p{i}", cpu="5", memory="1Gi") for i in range(6)))
+    hung = cluster.faults.hang(verb="create", resource="pods/binding", applied=applied, times=None)
+    with Replica(kubeconfig, tmp_path / "first.log") as first:
+        await asyncio.wait_for(hung.wait_hit(), 30)
+        first.kill()
+    cluster.faults.clear()
+    found = placements(cluster)
+    assert bool(found) is applied
+    with Replica(kubeconfig, tmp_path / "second.log") as second:
+        await eventually(lambda: len(placements(cluster)) == 6, what="six pods to be placed")
+        assert await asyncio.to_thread(second.terminate) == 0
+    assert len(set(placements(cluster).values())) == 6, "two pods on one node"
+    assert found.items() <= placements(cluster).items(), "a bound pod moved"
+
+
+async def test_killed_again_and_again_under_load(cluster: DevCluster, tmp_path: Path) -> None:
+    kubeconfig = _write(cluster, tmp_path)
+    bound: list[str] = []
+    for life in range(3):
+        names = [f"p{life}-{i}" for i in range(PODS // 3)]
+        cluster.create(*(make_pod(name, cpu="700m", memory="1Gi") for name in names))
+        with Replica(kubeconfig, tmp_path / f"{life}.log") as replica:
+            await eventually(lambda n=life: len(placements(cluster)) > n * (PODS // 3))
+            replica.kill()
+        bound.append(str(len(placements(cluster))))
+    with Replica(kubeconfig, tmp_path / "last.log"):
+        await eventually(lambda: len(placements(cluster)) == PODS, what=f"all pods after {bound}")
+    assert _fits(cluster, 8000, 700)
+    # One binding each: a second one would have been answered with a conflict.
+    assert cluster.requests["create", "pods/binding"] >= PODS
+
+
+async def test_the_sandbox_is_killed_while_it_decides(cluster: DevCluster) -> None:
+    """Each death costs at most the attempt under way; the pod is tried again at once."""
+    async with scheduler(cluster) as app:
+        killed: set[int] = set()
+
+        async def kill_sandboxes() -> None:
+            while True:
+                evaluator: Any = app.rollout.active.evaluator
+                killed.add(evaluator.pid)
+                kill_all([evaluator.pid])
+                await asyncio.sleep(0.05)
+
+        killing = asyncio.ensure_future(kill_sandboxes())
+        try:
+            for i in range(PODS):
+                # Every pod is of a class of its own, so that the sandbox is asked about each.
+                cluster.create(make_pod(f"p{i}", cpu=f"{100 + i}m", memory="64Mi"))
+                await asyncio.sleep(0.02)
+        finally:
+            killing.cancel()
+            await asyncio.gather(killing, return_exceptions=True)
+        await eventually(lambda: len(placements(cluster)) == PODS, what="every pod to be placed")
+        assert len(killed) > 5, "the sandbox was hardly killed"
+
+
+async def test_a_standby_takes_over_from_a_leader_that_dies(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    kubeconfig = _write(cluster, tmp_path)
+    lease = (
+        "--leader-elect",
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    )
+    with (
+        Replica(kubeconfig, tmp_path / "one.log", *lease) as one,
+        Replica(kubeconfig, tmp_path / "two.log", *lease) as two,
+    ):
+        cluster.create(make_pod("first", cpu="1"))
+        await eventually(lambda: node_of(cluster, "first"), what="the first pod")
+        holder = cluster.list("leases")[0]["spec"]["holderIdentity"]
+        leader, standby = (one, two) if f"pid={one.process.pid}" in holder else (one, two)
+        if not leader.told("default/first"):
+            leader, standby = standby, leader
+        assert leader.told("default/first")
+        assert not standby.told("default/first"), "both scheduled"
+        leader.kill()
+        cluster.create(make_pod("second", cpu="1"))
+        await eventually(lambda: node_of(cluster, "second"), what="the standby to take over")
+        assert standby.told("default/second")
+        # Asked to stop, it gives the lease back and ends well.
+        assert await asyncio.to_thread(standby.terminate) == 0
+        assert not cluster.list("leases")[0]["spec"].get("holderIdentity")
