@@ -97,7 +97,7 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
         {f: t for f, t in user_files.items() if f.endswith(DOCUMENT_SUFFIXES)}
     )
     problems += documents.problems
-    problems += _unknown_files(user_files)
+    problems += _file_names(user_files)
     problems += check_files(user_files)
     configuration = documents.configuration
     if configuration is not None and config is not None:
@@ -132,13 +132,24 @@ def _files(user_files: Mapping[str, str]) -> dict[str, str]:
     return files
 
 
-def _unknown_files(user_files: Mapping[str, str]) -> list[Problem]:
+def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
+    """Names that mean nothing, or that mean the same policy twice."""
     want = f"want `*{STARLARK_SUFFIX}` or one of {', '.join(f'`*{s}`' for s in DOCUMENT_SUFFIXES)}"
-    return [
-        Problem(file, 0, 0, f"not a policy file: {want}", severity="warning")
-        for file in user_files
-        if not file.endswith((STARLARK_SUFFIX, *DOCUMENT_SUFFIXES))
-    ]
+    problems: list[Problem] = []
+    first: dict[str, str] = {}
+    for file in sorted(user_files):
+        if file.startswith("@") or "/" in file:
+            problems.append(Problem(file, 0, 0, "want a plain file name, without `/` or `@`"))
+        elif file.endswith(STARLARK_SUFFIX) and not file.endswith(TEST_SUFFIX):
+            name = _policy_name(file)
+            if name in first:
+                message = f"a second file for the policy `{name}`; the first is `{first[name]}`"
+                problems.append(Problem(file, 0, 0, message))
+            first.setdefault(name, file)
+        elif not file.endswith((STARLARK_SUFFIX, *DOCUMENT_SUFFIXES)):
+            message = f"not a policy file: {want}"
+            problems.append(Problem(file, 0, 0, message, severity="warning"))
+    return problems
 
 
 # --- policies --------------------------------------------------------------------------------
@@ -146,22 +157,28 @@ def _unknown_files(user_files: Mapping[str, str]) -> list[Problem]:
 
 def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
     """Every policy by name; a user's file takes the place of the shipped one of its name."""
-    by_stem = {file_stem(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
     found: dict[str, Policy] = {}
     for module in files:
         if module.startswith(KUBERNETES):
-            stem = module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX)
-            name = by_stem.get(stem) or plugin_name(stem)
+            name = plugin_name(module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX))
             found[name] = _builtin_policy(name, module)
     for module in sorted(user_files):
         if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
             continue
-        stem = module.removesuffix(STARLARK_SUFFIX)
-        name = by_stem.get(stem, stem)
+        name = _policy_name(module)
         found[name] = _policy(name, module, files, is_builtin=False)
     order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
     ordered = sorted(found, key=lambda name: (order.get(name, len(order)), name))
     return {name: found[name] for name in ordered}
+
+
+_PLUGIN_OF_STEM: Final = {file_stem(name): name for name in (*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS)}
+
+
+def _policy_name(file: str) -> str:
+    """The policy that a file of the user is: the plugin of that name, or the stem."""
+    stem = file.removesuffix(STARLARK_SUFFIX)
+    return _PLUGIN_OF_STEM.get(stem, stem)
 
 
 @functools.cache

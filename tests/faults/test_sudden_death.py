@@ -1,6 +1,7 @@
 """A scheduler, or its sandbox, that is killed at a bad moment. No pod is lost or bound twice."""
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,6 +33,10 @@ def _fits(cluster: DevCluster, cpu_millis: int, each: int) -> bool:
     """True if no node holds more pods of *each* millicores than it has room for."""
     counts = Counter(placements(cluster).values())
     return all(count * each <= cpu_millis for count in counts.values())
+
+
+def _more_than(cluster: DevCluster, count: int) -> bool:
+    return len(placements(cluster)) > count
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ async def test_killed_again_and_again_under_load(cluster: DevCluster, tmp_path: 
         names = [f"p{life}-{i}" for i in range(PODS // 3)]
         cluster.create(*(make_pod(name, cpu="700m", memory="1Gi") for name in names))
         with Replica(kubeconfig, tmp_path / f"{life}.log") as replica:
-            await eventually(lambda n=life: len(placements(cluster)) > n * (PODS // 3))
+            await eventually(functools.partial(_more_than, cluster, life * (PODS // 3)))
             replica.kill()
         bound.append(str(len(placements(cluster))))
     with Replica(kubeconfig, tmp_path / "last.log"):

@@ -40,6 +40,23 @@ def test_files_that_are_nothing_are_warned_of() -> None:
     assert "README.md: not a policy file" in str(warning)
 
 
+@pytest.mark.parametrize(
+    ("files", "want"),
+    [
+        ({"@std/taints.star": ""}, "@std/taints.star: want a plain file name"),
+        ({"a/b.star": ""}, "a/b.star: want a plain file name"),
+        (
+            {"NodeName.star": FILTER, "node_name.star": FILTER},
+            "node_name.star: a second file for the policy `NodeName`; the first is `NodeName.star`",
+        ),
+    ],
+)
+def test_a_file_name_that_cannot_be(files: dict[str, str], want: str) -> None:
+    with pytest.raises(PolicyErrors) as caught:
+        build_bundle(files)
+    assert want in str(caught.value)
+
+
 def test_a_policy_says_what_it_is() -> None:
     text = '"""Keeps pods off."""\nargs = plugin_args(n = 3)\n' + FILTER
     policy = build_bundle({"mine.star": text}).policies["mine"]

@@ -276,6 +276,13 @@ def test_no_verdict_is_ever_wrong_while_children_are_killed_at_random() -> None:
         assert evaluator.evaluate([per_node("score", {"pod_count": 7})]) == [[7]]
 
 
+def test_a_child_does_not_mind_control_c(bombs: SandboxEvaluator) -> None:
+    assert bombs.pid is not None
+    os.kill(bombs.pid, signal.SIGINT)
+    assert bombs.evaluate([per_node("score", {})]) == [[1]]
+    assert bombs.restarts == 0
+
+
 @pytest.mark.skipif(not LINUX, reason="stops a process")
 def test_a_child_that_is_stopped_is_replaced_at_the_deadline() -> None:
     with SandboxEvaluator(program_of(BOMBS, limits=Limits(deadline=0.8))) as evaluator:

@@ -69,6 +69,8 @@ def _drop_descriptors(kept: int) -> None:
 
 def _restrict_process(follows_parent: bool) -> None:
     """Give up rights. Limits that the platform does not have are skipped, the others are not."""
+    # Control-C at a terminal reaches the whole group; when to end is for the parent to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NPROC"):
         kind = getattr(resource, name, None)
         if kind is not None:
