@@ -6,6 +6,7 @@ are a direction, not a measurement.
 """
 
 import cProfile
+import functools
 import pstats
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 _ROOT: Final = Path(__file__).parents[1]
 _OUTSIDE: Final = "(outside engine)"
+_ROUNDS: Final = 40
 
 #: Engine modules by stage, the longest prefix wins.
 _STAGES: Final[Mapping[str, str]] = {
@@ -39,6 +41,8 @@ _STAGES: Final[Mapping[str, str]] = {
     "engine.rollout": "policy roll-out",
     "engine.telemetry": "metrics and logs",
     "engine.lib": "clock and heap",
+    "engine.app": "application",
+    "engine.cli": "event loop: waiting, sockets, TLS",
 }
 
 _Function = tuple[str, int, str]
@@ -46,40 +50,29 @@ _Function = tuple[str, int, str]
 
 def seconds_by_module(profile: cProfile.Profile | Path) -> dict[str, float]:
     """Seconds by engine module, most first; what engine never called is `(outside engine)`."""
-    source: Any = str(profile) if isinstance(profile, Path) else profile
-    stats: Any = pstats.Stats(source)
-    functions: dict[_Function, Any] = stats.stats
-    shares: dict[_Function, dict[str, float]] = {}
-
-    def owners(function: _Function, trail: frozenset[_Function]) -> dict[str, float]:
-        """Shares of *function*'s own time by engine module; they sum to 1."""
-        module = _engine_module(function[0])
-        if module is not None:
-            return {module: 1.0}
-        if function in shares:
-            return shares[function]
-        callers = functions[function][4]
-        weights = {
-            caller: entry[2] if isinstance(entry, tuple) else float(entry)
-            for caller, entry in callers.items()
-            if caller not in trail and caller in functions
-        }
-        total = sum(weights.values())
-        result: dict[str, float] = defaultdict(float)
-        if total <= 0:
-            result[_OUTSIDE] = 1.0
-        else:
-            for caller, weight in weights.items():
-                for name, share in owners(caller, trail | {function}).items():
-                    result[name] += share * weight / total
-        if not trail:
-            shares[function] = result
-        return result
-
+    functions = _functions(profile)
+    modules = {function: _engine_module(function[0]) for function in functions}
     seconds: dict[str, float] = defaultdict(float)
-    for function, (_, _, own, _, _) in functions.items():
-        for module, share in owners(function, frozenset()).items():
-            seconds[module] += own * share
+    # Time that is on its way up the callers until it meets a module of the engine. A function of
+    # a library hands on its own time by the time it spent for each caller. Library functions may
+    # call each other in circles; what has not arrived after some rounds never will.
+    pending = {function: entry[2] for function, entry in functions.items()}
+    for _ in range(_ROUNDS):
+        moving: dict[_Function, float] = defaultdict(float)
+        for function, own in pending.items():
+            module = modules[function]
+            if module is not None:
+                seconds[module] += own
+                continue
+            callers = {c: e[3] for c, e in functions[function][4].items() if c in functions}
+            total = sum(callers.values())
+            if total <= 0:
+                seconds[_OUTSIDE] += own
+                continue
+            for caller, spent in callers.items():
+                moving[caller] += own * spent / total
+        pending = moving
+    seconds[_OUTSIDE] += sum(pending.values())
     return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
@@ -97,13 +90,18 @@ def seconds_by_stage(by_module: Mapping[str, float]) -> dict[str, float]:
 
 def slowest_functions(profile: cProfile.Profile | Path, count: int = 25) -> list[str]:
     """Lines with the functions that took the most time themselves."""
-    source: Any = str(profile) if isinstance(profile, Path) else profile
-    stats: Any = pstats.Stats(source)
-    rows = sorted(stats.stats.items(), key=lambda item: -item[1][2])[:count]
+    rows = sorted(_functions(profile).items(), key=lambda item: -item[1][2])[:count]
     return [
         f"{own:8.3f} s own {total:8.3f} s with calls {calls:9d} calls  {_place(function)}"
         for function, (_, calls, own, total, _) in rows
     ]
+
+
+def _functions(profile: cProfile.Profile | Path) -> dict[_Function, Any]:
+    """(calls, calls, own seconds, seconds with callees, callers) by function."""
+    stats: Any = pstats.Stats(str(profile) if isinstance(profile, Path) else profile)
+    found: dict[_Function, Any] = stats.stats
+    return found
 
 
 def _place(function: _Function) -> str:
@@ -114,6 +112,7 @@ def _place(function: _Function) -> str:
     return name if file == "~" else f"{Path(file).name}:{line} {name}"
 
 
+@functools.cache
 def _engine_module(file: str) -> str | None:
     try:
         relative = Path(file).resolve().relative_to(_ROOT)

@@ -89,13 +89,14 @@ def print_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1
 ) -> None:
     """A table: the first *texts* columns are text, the others figures."""
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place < texts else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     if not OUT.is_terminal:
         OUT.width = 200
+    OUT.print(f"\n[bold]{title}[/bold]", highlight=False, soft_wrap=True)
     OUT.print(table)
 
 
