@@ -6,6 +6,7 @@ Configuration is `config`'s, argument values are `arguments`'.
 """
 
 import ast
+import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -38,6 +39,11 @@ MAX_FILES: Final = 500
 
 STARLARK_SUFFIX: Final = ".star"
 _TESTING: Final = "@std/testing.star"
+# What the test runner adds to that file.
+_TESTING_NAMES: Final = frozenset({"testing_engine", "testing_report"})
+
+# How alike (0..1) a function's name and a hook's are when one is taken for the other.
+_MISSPELT: Final = 0.8
 
 # What Starlark itself defines in a policy file.
 _UNIVERSE: Final = frozenset(
@@ -261,12 +267,13 @@ class _Checker:
             name = function.name
             if is_hook(name) or name.startswith("_"):
                 continue
-            hint = did_you_mean(name, HOOKS)
-            if not hint:
+            close = difflib.get_close_matches(name, HOOKS, 1, _MISSPELT)
+            if not close:
                 continue
             own = own or {node.id for node in walk(self._tree) if isinstance(node, ast.Name)}
             if name not in own and not self._is_loaded(name):
-                self._add(function, f"`{name}` is no hook, and nothing calls it", hint)
+                message = f"`{name}` is no hook, and nothing calls it"
+                self._add(function, message, f"did you mean `{close[0]}`?")
 
     def _is_loaded(self, name: str) -> bool:
         return any(
@@ -304,6 +311,8 @@ class _Checker:
 
     def _names(self) -> None:
         known = KNOWN_NAMES | {name for name, _ in self._defined()} | {"load"}
+        if self._file == _TESTING.rpartition("/")[2]:
+            known |= _TESTING_NAMES
         for name, node in _free_names(self._tree):
             if name in known:
                 continue

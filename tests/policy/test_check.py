@@ -57,6 +57,7 @@ def test_text_that_does_not_parse(text: str, want: str) -> None:
         ),
         pytest.param("def fliter(x): return x\ny = fliter(1)", [], id="a helper of such a name"),
         pytest.param("def _filter(pod): pass", [], id="a private function"),
+        pytest.param("def default_normalize(x): pass", [], id="a name that is only akin"),
         pytest.param(
             "def score(pod, node): pass\ndef score(pod, node): pass",
             [
