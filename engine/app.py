@@ -21,7 +21,7 @@ from engine.binding.event_recorder import NORMAL, EventRecorder, Reference
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
 from engine.caching.cache import Cache
-from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
+from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler, SampledHandler
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -182,6 +182,8 @@ class App:
             limit=self.settings.bindings,
         )
         # 4. The policies.
+        examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
+        self._evaluations = examiner.evaluations
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
@@ -372,7 +374,13 @@ class App:
         return key
 
     def _gate_of(self, pod: Pod) -> tuple[str, str] | None:
-        return self.rollout.active.scheduler.pre_enqueue(pod, self.cache.snapshot())
+        started = self._clock.monotonic()
+        gate = self.rollout.active.scheduler.pre_enqueue(pod, self.cache.snapshot())
+        status = "Success" if gate is None else "Unschedulable"
+        self.metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
+            self._clock.monotonic() - started
+        )
+        return gate
 
     def snapshot(self) -> Any:
         """The live snapshot, for the trial of new policies."""
@@ -442,7 +450,10 @@ class App:
         optional: bool = False,
     ) -> Informer[Any]:
         options = WatchOptions(field_selector=selector, optional=optional)
-        return Informer(self._client, resource, decode, handler, options=options, clock=self._clock)
+        timed = SampledHandler(
+            handler, resource.kind, self.metrics.event_handling_seconds, self._clock
+        )
+        return Informer(self._client, resource, decode, timed, options=options, clock=self._clock)
 
     # --- showing ---------------------------------------------------------------------------
 
@@ -520,6 +531,19 @@ class App:
             "Verdicts of the policies in force, by whether they were evaluated or reused.",
             ("source",),
             self._read_verdicts,
+        )
+        metrics.pull_counter(
+            "scheduler_plugin_evaluation_total",
+            "Evaluations of a policy's hook, one per node where it is asked per node; what was "
+            "answered from memory is not among them.",
+            ("plugin", "extension_point", "profile"),
+            lambda: [(key, number) for key, number in self._evaluations.counts.items()],
+        )
+        metrics.pull_labelled_gauges(
+            "scheduler_unschedulable_pods",
+            "Pods set aside, by the plugin that rejected them; one with several counts for each.",
+            ("plugin", "profile"),
+            lambda: [(key, number) for key, number in queue.rejections().items()],
         )
         metrics.pull_counter(
             "starsched_watch_total",

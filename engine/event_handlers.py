@@ -5,10 +5,14 @@ Owns the meeting of watching, caching and queueing: which change goes where, and
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from prometheus_client import Histogram
 
 from engine.binding.pod_status import PodStatusUpdater
 from engine.caching.cache import Cache
 from engine.caching.objects import ApiObject, object_key
+from engine.lib.clock import Clock
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.queueing.events import (
@@ -24,6 +28,9 @@ from engine.queueing.events import (
     pod_update_events,
 )
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.watching.informer import Handler
+
+_SAMPLE_MASK: Final = 15
 
 
 class PodHandler:
@@ -179,3 +186,52 @@ class ObjectHandler:
         """An object is gone."""
         self._objects.delete(self._kind, object_key(obj))
         self._queue.move(self._deleted, obj, None)
+
+
+class SampledHandler:
+    """Passes changes on to *handler* and times one in sixteen, by kind of change.
+
+    Args:
+        handler: What handles them.
+        kind: kube's word for the object: `Pod`, `Node`.
+        seconds: Takes the durations, labelled `PodAdd`, `PodUpdate`, `PodDelete`.
+        clock: Time.
+    """
+
+    def __init__(self, handler: Handler[Any], kind: str, seconds: Histogram, clock: Clock) -> None:
+        self._handler = handler
+        self._clock = clock
+        self._seen = 0
+        self._added = seconds.labels(f"{kind}{ADD}")
+        self._updated = seconds.labels(f"{kind}{UPDATE}")
+        self._deleted = seconds.labels(f"{kind}{DELETE}")
+
+    def on_add(self, obj: Any) -> None:
+        """An object appeared."""
+        self._seen += 1
+        if self._seen & _SAMPLE_MASK:
+            self._handler.on_add(obj)
+            return
+        started = self._clock.monotonic()
+        self._handler.on_add(obj)
+        self._added.observe(self._clock.monotonic() - started)
+
+    def on_update(self, old: Any, new: Any) -> None:
+        """An object changed."""
+        self._seen += 1
+        if self._seen & _SAMPLE_MASK:
+            self._handler.on_update(old, new)
+            return
+        started = self._clock.monotonic()
+        self._handler.on_update(old, new)
+        self._updated.observe(self._clock.monotonic() - started)
+
+    def on_delete(self, obj: Any) -> None:
+        """An object is gone."""
+        self._seen += 1
+        if self._seen & _SAMPLE_MASK:
+            self._handler.on_delete(obj)
+            return
+        started = self._clock.monotonic()
+        self._handler.on_delete(obj)
+        self._deleted.observe(self._clock.monotonic() - started)

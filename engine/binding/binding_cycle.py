@@ -94,6 +94,7 @@ class BindingCycle:
         self._queue = queue
         self._binder = binder
         self._outcomes = outcomes
+        self._metrics = metrics
         self._clock = clock
         self._reservers = tuple(reservers)
         self._permits = tuple(permits)
@@ -180,8 +181,8 @@ class BindingCycle:
                     undo.push_async_callback(reserver.unreserve, placement)
                     await reserver.reserve(placement)
                 # 3. Wait for leave.
-                for permit in self._permits:
-                    await permit.wait(placement)
+                if self._permits:
+                    await self._wait_for_leave(placement)
             except NotPermitted as refusal:
                 message = f"0/1 nodes are available: 1 {refusal}."
                 return Rejection(message, is_error=False, rejectors=frozenset({refusal.policy}))
@@ -192,10 +193,29 @@ class BindingCycle:
             try:
                 await self._binder.bind(pod, node)
             except BindingError as error:
+                self._observe("Bind", "Error", placement, sent_at)
                 self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
                 is_reported = not isinstance(error, PodIsGone)
                 message = f"binding rejected: {error}"
                 return Rejection(message, is_error=True, is_reported=is_reported)
-            self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
             undo.pop_all()  # bound: nothing left to undo
+            self._observe("Bind", "Success", placement, sent_at)
+            self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
         return None
+
+    async def _wait_for_leave(self, placement: Placement) -> None:
+        """Return when every permit gives leave. Raises `NotPermitted` if one does not."""
+        started_at = self._clock.monotonic()
+        status = "Unschedulable"
+        try:
+            for permit in self._permits:
+                await permit.wait(placement)
+            status = "Success"
+        finally:
+            waited = self._clock.monotonic() - started_at
+            self._metrics.permit_wait_seconds.labels(status).observe(waited)
+            self._observe("Permit", status, placement, started_at)
+
+    def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
+        child = self._metrics.extension_point(point, status, placement.profile)
+        child.observe(self._clock.monotonic() - since)

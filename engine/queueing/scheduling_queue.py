@@ -5,6 +5,7 @@ nothing of policies but what it is given: a key, a gate and hints. Pure: time co
 events from the caller.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -472,6 +473,17 @@ class SchedulingQueue:
             "gated": gated,
             "in_flight": len(self._in_flight),
         }
+
+    def rejections(self) -> Counter[tuple[str, str]]:
+        """How many set-aside pods each plugin stands in the way of, by (plugin, scheduler name).
+
+        Costs a look at every set-aside pod: for whoever looks now and then.
+        """
+        return Counter(
+            (plugin, queued.pod.scheduler_name)
+            for queued in self._unschedulable
+            for plugin in UnschedulablePods.obstacles(queued)
+        )
 
     @property
     def in_flight_event_count(self) -> int:

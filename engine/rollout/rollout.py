@@ -9,6 +9,7 @@ last rejection, the history. A candidate that fails anything changes nothing but
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -34,6 +35,7 @@ ROLLED_BACK_REASON: Final = "PolicyRolledBack"
 SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
+_LAST_SAVE_SECONDS: Final = 2.0
 _PROBATION_TICK: Final = 0.5
 
 
@@ -175,6 +177,10 @@ class Rollout:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # What was accepted a moment ago must be found again after a restart.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SAVE_SECONDS):
+                await self._save()
         for deployment in (self._active, self._previous):
             if deployment is not None:
                 self._dispose(deployment)

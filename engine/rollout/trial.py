@@ -22,6 +22,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
+from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.scheduling.scheduling_cycle import Decision, Scheduler
 
 log = structlog.get_logger(component="trial")
@@ -112,6 +113,7 @@ class Examiner:
     ) -> None:
         self._build = build
         self._make_evaluator = make_evaluator
+        self.evaluations = Evaluations()
         self._run_tests = run_tests
 
     async def build(self, files: Mapping[str, str]) -> Bundle:
@@ -141,7 +143,8 @@ class Examiner:
             with contextlib.suppress(PolicyErrors):
                 await asyncio.to_thread((await making).close)
             raise
-        return Deployment(bundle, files, evaluator, Scheduler(bundle, evaluator))
+        metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)
+        return Deployment(bundle, files, evaluator, Scheduler(bundle, metered))
 
     async def try_out(self, candidate: Deployment, world: World) -> None:
         """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on any failure.

@@ -67,6 +67,10 @@ async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
         assert event["type"] == "Warning"
         labels = {"queue": "unschedulable"}
         assert metric(app, "scheduler_pending_pods", **labels) == 1
+        rejector = {"plugin": "NodeResourcesFit", "profile": "default-scheduler"}
+        assert metric(app, "scheduler_unschedulable_pods", **rejector) == 1
+        asked = {"extension_point": "Filter", **rejector}
+        assert metric(app, "scheduler_plugin_evaluation_total", **asked) >= 1
         patches = cluster.requests["patch", "pods/status"]
         cluster.create(make_node("big-enough", cpu="8"))
         await eventually(lambda: node_of(cluster, "big") == "big-enough")

@@ -1,0 +1,96 @@
+"""An evaluator that keeps count: which policies were asked, where, how often and how long.
+
+Owns the counts only; they outlive the evaluators, so that counters never go back.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from engine.framework.profile import Profile
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
+
+# Hook -> kube-scheduler's name of the extension point.
+EXTENSION_POINTS: Final[Mapping[str, str]] = {
+    "queue_key": "QueueSort",
+    "pre_enqueue": "PreEnqueue",
+    "pre_filter": "PreFilter",
+    "counters": "PreFilter",
+    "filter": "Filter",
+    "victim_key": "PostFilter",
+    "candidate_key": "PostFilter",
+    "pre_score": "PreScore",
+    "score": "Score",
+    "score_all": "Score",
+    "tie_key": "Score",
+    "normalize": "ScoreExtensionNormalize",
+    "permit": "Permit",
+}
+
+
+class Stopwatch(Protocol):
+    """What takes the duration of each round trip: a histogram."""
+
+    def observe(self, amount: float, /) -> None:
+        """Take *amount* seconds."""
+        ...
+
+
+class Evaluations:
+    """Evaluations by (plugin, extension point, profile), and their durations."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        self.stopwatch: Stopwatch | None = None
+
+
+class MeteredEvaluator:
+    """Passes calls on to *evaluator* and counts their entries in *evaluations*.
+
+    A policy that several profiles share is counted for the first of them: one evaluation serves
+    them all.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        bundle: Bundle,
+        evaluations: Evaluations,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._evaluator = evaluator
+        self._evaluations = evaluations
+        self._monotonic = monotonic
+        profile_of = _profile_by_instance(bundle.profiles)
+        default = bundle.profiles[0].scheduler_name if bundle.profiles else ""
+        self._keys = {
+            (index, hook): (instance.policy, point, profile_of.get(index, default))
+            for index, instance in enumerate(bundle.program.instances)
+            for hook, point in EXTENSION_POINTS.items()
+        }
+
+    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+        """One list of verdicts per call, in the order of *calls*."""
+        started = self._monotonic()
+        answers = self._evaluator.evaluate(calls)
+        stopwatch = self._evaluations.stopwatch
+        if stopwatch is not None:
+            stopwatch.observe(self._monotonic() - started)
+        counts, keys = self._evaluations.counts, self._keys
+        for call in calls:
+            counts[keys[call.instance, call.hook]] += 1 if call.nodes is None else len(call.nodes)
+        return answers
+
+    def close(self) -> None:
+        """Close the evaluator behind it."""
+        self._evaluator.close()
+
+
+def _profile_by_instance(profiles: Sequence[Profile]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for profile in profiles:
+        for enabled in profile.points.values():
+            for policy in enabled:
+                found.setdefault(policy.instance, profile.scheduler_name)
+    return found
