@@ -1,12 +1,14 @@
 """`make bench` at a small size, on the real control plane."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import bench
+from benchmarks.subjects import Starsched
 from benchmarks.workloads import WORKLOADS
 
 SMALL = ["--nodes", "20", "--pods", "10", "--warm-up", "2"]
@@ -98,3 +100,29 @@ def test_a_small_run_measures_kube_scheduler_and_writes_everything(tmp_path: Pat
     assert run["peak_mib"] > 10
     assert run["events"] == 10
     assert "<svg" in chart.read_text()
+
+
+@pytest.mark.timeout(180)
+def test_a_small_run_measures_ours_beside_the_ceiling(tmp_path: Path) -> None:
+    output = tmp_path / "bench.json"
+    result = CliRunner().invoke(
+        bench.main,
+        [*SMALL, "--workloads", "zone-spread", "--schedulers", "ceiling,starsched",
+         "--output", "json", str(output), "--profile", str(tmp_path / "profile")],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "Stages of zone-spread" in result.output
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["scheduler"] for row in rows] == ["ceiling", "starsched"]
+    ours = rows[1]["runs"][0]
+    assert (ours["bound"], ours["events"]) == (10, 10)
+    assert ours["processes"] >= 2, "the sandbox counts with its parent"
+
+
+@pytest.mark.timeout(180)
+def test_a_scheduler_that_does_not_start_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Starsched, "_command", lambda *_: [sys.executable, "-c", "exit('broken')"])
+    result = CliRunner().invoke(bench.main, [*SMALL, "--schedulers", "starsched"])
+    assert result.exit_code == 1
+    assert "starsched ended with code 1" in result.output
+    assert "broken" in result.output

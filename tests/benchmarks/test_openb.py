@@ -1,3 +1,12 @@
+"""The openb trace, and `make bench-openb` at a small size on the real control plane."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import bench_openb
 from benchmarks.bench_openb import count_reasons
 from benchmarks.openb import GPU, GPU_MODEL, node_from_row, pod_from_row, read_trace
 
@@ -64,3 +73,28 @@ def test_pending_pods_are_counted_by_their_reasons_without_node_counts() -> None
         "Insufficient cpu; Insufficient memory": 2,
         "node(s) had untolerated taint(s)": 1,
     }
+
+
+@pytest.mark.timeout(180)
+def test_a_small_part_of_the_trace_is_placed_and_checked(tmp_path: Path) -> None:
+    output = tmp_path / "openb.json"
+    result = CliRunner().invoke(
+        bench_openb.main, ["--nodes", "10", "--pods", "80", "--output", "json", str(output)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "every pod is accounted for exactly once" in result.output
+    document = json.loads(output.read_text())
+    assert document["violations"] == []
+    assert document["placed"] + document["pending"] == 80
+    assert document["pending"] > 0, "ten nodes have no room for eighty pods"
+    assert f"Insufficient {GPU}" in " ".join(document["pending_reasons"])
+
+
+@pytest.mark.timeout(180)
+def test_nodes_that_hold_too_much_fail_the_run() -> None:
+    """A scheduler that looks at nothing over-commits, and the command says so."""
+    result = CliRunner().invoke(
+        bench_openb.main, ["--scheduler", "ceiling", "--nodes", "4", "--pods", "80"]
+    )
+    assert result.exit_code == 1
+    assert f"of {GPU}, want at most 2000" in result.output

@@ -1,5 +1,13 @@
+"""What the reload run checks, and `make bench-reload` at a small size."""
+
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import bench_reload
 from benchmarks.bench_reload import (
     Edit,
     Sightings,
@@ -83,3 +91,20 @@ def test_every_tenth_edit_is_broken_and_the_others_differ() -> None:
     assert policy_text(10, 10)[1] is None
     texts = {policy_text(n, 10)[0] for n in range(31)}
     assert len(texts) == 31
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("source", ["configmap", "directory"])
+def test_reloads_under_load_lose_nothing(source: str, tmp_path: Path) -> None:
+    output = tmp_path / "reload.json"
+    result = CliRunner().invoke(
+        bench_reload.main,
+        ["--reloads", "8", "--bad-every", "4", "--nodes", "40", "--rate", "30",
+         "--source", source, "--output", "json", str(output)],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    document = json.loads(output.read_text())
+    assert (document["reloads"], document["rejected"]) == (6, 2)
+    assert document["bound"] == document["pods"] > 0
+    assert document["binding_answers"] == {"201": document["pods"]}
+    assert document["reload_p50_ms"] > 0

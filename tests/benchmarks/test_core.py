@@ -1,0 +1,58 @@
+"""`make bench-core` at a small size: no API server, the sandbox included."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import bench_core
+from benchmarks.core import of_adversary, of_workload, run_scenario
+from benchmarks.workloads import WORKLOADS
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_every_group_is_measured_and_written(tmp_path: Path) -> None:
+    output, chart = tmp_path / "core.json", tmp_path / "core.png"
+    result = CliRunner().invoke(
+        bench_core.main,
+        ["--groups", "workloads,sizes,adversarial", "--nodes", "30", "--pods", "20",
+         "--sizes", "10,40", "--adversarial-pods", "3", "--workloads", "plain,zone-spread",
+         "--output", "json", str(output), "--chart", str(chart),
+         "--profile", str(tmp_path / "profile")],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    rows = json.loads(output.read_text())["rows"]
+    assert [(row["scenario"], row["nodes"]) for row in rows] == [
+        ("plain", 30), ("zone-spread", 30), ("plain", 10), ("plain", 40), ("adversarial", 30),
+    ]  # fmt: skip
+    assert all(row["placed"] == row["pods"] for row in rows)
+    assert "Stages of zone-spread, 30 nodes" in result.output
+    assert chart.stat().st_size > 0
+    assert (tmp_path / "profile" / "plain-30.txt").read_text().count("engine.") > 5
+
+
+def test_what_repeats_is_not_evaluated_again() -> None:
+    got = run_scenario(of_workload(WORKLOADS["plain"], 50, 20), in_process=True)
+    assert (got.placed, got.classes) == (20, 1)
+    assert got.reuse > 0.9
+    assert got.evaluations < 10
+
+
+def test_the_adversary_repeats_nothing() -> None:
+    scenario = of_adversary(20, 4)
+    got = run_scenario(scenario, in_process=True)
+    assert (got.placed, got.failed, got.classes) == (4, 0, 4)
+    assert got.evaluations > 20 * 4
+
+
+@pytest.mark.parametrize("name", list(WORKLOADS))
+def test_every_supported_workload_is_placed(name: str) -> None:
+    result = CliRunner().invoke(
+        bench_core.main,
+        ["--groups", "workloads", "--workloads", name, "--nodes", "20", "--pods", "5",
+         "--in-process"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert WORKLOADS[name].title in result.output
