@@ -1,0 +1,252 @@
+"""The cycle: order of the steps, what failures cost, and what is asked how often."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from engine.caching.cache import Cache
+from engine.framework.status import Code
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.scheduling_cycle import Decision, Scheduler, sort_key
+from tests.builders import ZONE, make_node, make_pod
+
+PROFILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint:
+      disabled: [{{name: "*"}}]
+      enabled: [{enabled}]
+"""
+IGNORE = """
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+failurePolicy: {score: Ignore}
+"""
+
+
+def only(*names: str) -> str:
+    """A profile of these policies alone, beside what every profile needs."""
+    enabled = ", ".join(f"{{name: {name}}}" for name in ("PrioritySort", "DefaultBinder", *names))
+    return PROFILE.format(enabled=enabled)
+
+
+def make_scheduler(files: Mapping[str, str]) -> Scheduler:
+    bundle = build_bundle(files)
+    return Scheduler(bundle, InProcessEvaluator(bundle.program))
+
+
+@pytest.fixture
+def cache() -> Cache:
+    cache = Cache()
+    for i in range(6):
+        cache.add_node(make_node(f"n{i}", zone=f"z{i % 2}", labels={"i": str(i)}))
+    return cache
+
+
+def decide(files: Mapping[str, str], cache: Cache, **words: object) -> Decision:
+    return make_scheduler(files).schedule(make_pod(**words), cache.snapshot())
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+RAISES = """
+def filter(pod, node):
+    if node.labels["i"] == "3":
+        fail("broken")
+"""
+
+
+def test_a_failing_filter_costs_the_attempt_and_names_the_place_and_the_node(cache: Cache) -> None:
+    decision = decide({"raises.star": RAISES, "p.yaml": only("raises")}, cache)
+    assert decision.node is None
+    assert decision.is_error
+    (failure,) = decision.failures
+    assert (failure.policy, failure.hook, failure.line) == ("raises", "filter", 4)
+    assert "node `n3`" in decision.message()
+
+
+def test_a_filter_is_not_asked_about_a_node_that_was_rejected_before(cache: Cache) -> None:
+    first = 'def filter(pod, node):\n    return "no" if node.labels["i"] == "3" else None\n'
+    files = {"first.star": first, "raises.star": RAISES, "p.yaml": only("first", "raises")}
+    assert decide(files, cache).node is not None
+    files["p.yaml"] = only("raises", "first")
+    assert decide(files, cache).is_error
+
+
+COUNTED = """
+_ZONE = "topology.kubernetes.io/zone"
+
+def counters(pod):
+    return [count_pods(_ZONE, labels = {"app": "web"}, namespaces = ["default"])]
+
+def filter(pod, node, counts):
+    return "crowded" if counts[0].here else None
+"""
+
+
+@pytest.mark.parametrize("order", [("counted", "raises"), ("raises", "counted")])
+def test_a_filter_over_counters_keeps_its_place_in_the_order(
+    cache: Cache, order: tuple[str, str]
+) -> None:
+    """Node n3 is in zone z1, which is crowded: whether its failure counts depends on the order."""
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n1"))
+    files = {"raises.star": RAISES, "counted.star": COUNTED, "p.yaml": only(*order)}
+    assert decide(files, cache).is_error is (order == ("raises", "counted"))
+
+
+SCORE_RAISES = """
+def score(pod, node):
+    return 1 // 0
+"""
+
+
+def test_a_failing_score_costs_the_attempt_unless_the_runtime_is_told_to_go_on(
+    cache: Cache,
+) -> None:
+    files = {"bad.star": SCORE_RAISES, "p.yaml": only("bad", "NodeResourcesFit")}
+    decision = decide(files, cache)
+    assert decision.node is None
+    assert decision.failures
+    decision = decide({**files, "r.yaml": IGNORE}, cache)
+    assert decision.node is not None
+    assert [failure.policy for failure in decision.ignored] == ["bad"]
+
+
+def test_a_pod_whose_amounts_cannot_be_read_is_rejected_with_the_path(cache: Cache) -> None:
+    decision = decide({}, cache, cpu="lots")
+    assert not decision.is_error
+    assert "requests" in decision.message()
+    assert "`lots`" in decision.message()
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+def test_nodes_outside_a_pre_filters_choice_are_counted_for_it(cache: Cache) -> None:
+    choice = (
+        'def pre_filter(pod):\n    return only_nodes(["n1", "n2"])\n\n'
+        'def filter(pod, node):\n    return "full"\n'
+    )
+    decision = decide({"choice.star": choice, "p.yaml": only("choice")}, cache)
+    assert decision.message() == (
+        "0/6 nodes are available: 2 full, 4 node(s) didn't satisfy plugin(s) [choice]."
+    )
+    assert decision.diagnosis.rejectors == {"choice"}
+
+
+def test_pre_filters_that_agree_on_no_node_reject_the_pod(cache: Cache) -> None:
+    files = {
+        f"{name}.star": f'def pre_filter(pod):\n    return only_nodes(["{node}"])\n'
+        for name, node in (("a", "n1"), ("b", "n2"))
+    }
+    decision = decide({**files, "p.yaml": only("a", "b")}, cache)
+    assert decision.diagnosis.pre_filter is not None
+    assert decision.diagnosis.pre_filter.code is Code.UNRESOLVABLE
+    assert "node(s) didn't satisfy plugin(s) [a b] simultaneously" in decision.message()
+
+
+def test_state_goes_from_the_pre_filter_to_the_filter_and_the_score(cache: Cache) -> None:
+    text = (
+        'def pre_filter(pod):\n    return state(wanted = ["4", "5"])\n\n'
+        "def filter(pod, node, state):\n"
+        '    return None if node.labels["i"] in state.wanted else "no"\n\n'
+        "def score(pod, node, state):\n"
+        '    return 100 if node.labels["i"] == state.wanted[-1] else 0\n'
+    )
+    assert decide({"s.star": text, "p.yaml": only("s")}, cache).node == "n5"
+
+
+def test_a_node_without_a_score_gets_none_after_normalisation(cache: Cache) -> None:
+    """It is left out of the range, so the others are normalised as if it were not there."""
+    text = (
+        "def score(pod, node):\n"
+        '    return None if node.labels["i"] == "0" else -10 * int(node.labels["i"])\n\n'
+        "def normalize(score, over):\n"
+        "    return 100 * (score - over.min) // (over.max - over.min)\n"
+    )
+    scheduler = make_scheduler({"s.star": text, "p.yaml": only("s")})
+    explanation = scheduler.explain(make_pod(), cache.snapshot())
+    got = dict(zip(explanation.feasible, explanation.totals, strict=True))
+    assert got == {"n0": 0, "n1": 100, "n2": 75, "n3": 50, "n4": 25, "n5": 0}
+
+
+def test_weights_multiply_normalised_scores(cache: Cache) -> None:
+    profile = only("a").replace("{name: a}", "{name: a, weight: 7}")
+    text = 'def score(pod, node):\n    return int(node.labels["i"])\n'
+    scheduler = make_scheduler({"a.star": text, "p.yaml": profile})
+    explanation = scheduler.explain(make_pod(), cache.snapshot())
+    assert explanation.totals == tuple(7 * i for i in range(6))
+    assert explanation.decision.node == "n5"
+
+
+def test_keys_of_ints_and_strings_have_an_order() -> None:
+    keys = [sort_key(["b"]), sort_key([2, "a"]), sort_key([1]), sort_key([2]), sort_key(["a", 1])]
+    assert sorted(keys) == [
+        sort_key([1]),
+        sort_key([2]),
+        sort_key([2, "a"]),
+        sort_key(["a", 1]),
+        sort_key(["b"]),
+    ]
+
+
+# --- reuse -------------------------------------------------------------------------------------
+
+
+def test_a_hook_is_asked_once_per_distinct_input() -> None:
+    """100 nodes in 2 zones are 2 questions; a second pod of the class asks nothing."""
+    cache = Cache()
+    for i in range(100):
+        cache.add_node(make_node(f"n{i}", zone=f"z{i % 2}"))
+    text = f'def filter(pod, node):\n    return None if node.labels["{ZONE}"] == "z1" else "no"\n'
+    scheduler = make_scheduler({"f.star": text, "p.yaml": only("f")})
+    assert scheduler.schedule(make_pod("a"), cache.snapshot()).node is not None
+    assert scheduler.memo.asked == 2
+    assert scheduler.schedule(make_pod("b"), cache.snapshot()).node is not None
+    assert scheduler.memo.asked == 2
+
+
+def test_a_placement_asks_about_the_one_node_that_changed() -> None:
+    cache = Cache()
+    for i in range(100):
+        cache.add_node(make_node(f"n{i}", cpu="64", memory=f"{64 + i}Gi"))
+    scheduler = make_scheduler({})
+    for i in range(5):
+        pod = make_pod(f"p{i}", cpu="1", memory="1Gi")
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.node is not None
+        before = scheduler.memo.asked, scheduler.memo.round_trips
+        cache.assume(pod, decision.node)
+    pod = make_pod("last", cpu="1", memory="1Gi")
+    scheduler.schedule(pod, cache.snapshot())
+    asked = scheduler.memo.asked - before[0]
+    assert asked <= 4
+    assert scheduler.memo.round_trips - before[1] <= 1
+
+
+def _churn(cache: Cache, scheduler: Scheduler, pods: int) -> Iterator[int]:
+    for i in range(pods):
+        # Every pod asks for another amount, so no projection of a node ever returns.
+        pod = make_pod(f"p{i}", cpu=f"{100 + i}m", memory=f"{(i * 7919) % 100_000 + 1}Ki")
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.node is not None, decision.message()
+        cache.remove_pod(cache.assume(pod, decision.node))
+        yield i
+
+
+def test_memory_is_bounded_whatever_comes() -> None:
+    cache = Cache()
+    for i in range(40):
+        cache.add_node(make_node(f"n{i}", cpu="64", memory="64Gi"))
+    scheduler = make_scheduler({})
+    sizes = [
+        (scheduler.memo.table_count, scheduler.memo.memory_bytes)
+        for i in _churn(cache, scheduler, 3000)
+        if i % 500 == 499
+    ]
+    assert sizes[-1][1] <= 64 << 20
+    assert sizes[-1][1] <= 3 * max(sizes[2][1], 1 << 20)
