@@ -75,6 +75,7 @@ def test_pending_pods_are_counted_by_their_reasons_without_node_counts() -> None
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_small_part_of_the_trace_is_placed_and_checked(tmp_path: Path) -> None:
     output = tmp_path / "openb.json"
@@ -90,6 +91,7 @@ def test_a_small_part_of_the_trace_is_placed_and_checked(tmp_path: Path) -> None
     assert f"Insufficient {GPU}" in " ".join(document["pending_reasons"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_nodes_that_hold_too_much_fail_the_run() -> None:
     """A scheduler that looks at nothing over-commits, and the command says so."""

@@ -93,6 +93,7 @@ def test_every_tenth_edit_is_broken_and_the_others_differ() -> None:
     assert len(texts) == 31
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("source", ["configmap", "directory"])
 def test_reloads_under_load_lose_nothing(source: str, tmp_path: Path) -> None:
