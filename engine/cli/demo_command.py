@@ -36,6 +36,7 @@ NAMESPACE: Final = "starsched"
 CONFIG_MAP: Final = "starsched-policies"
 PODS: Final = 9
 STEP_SECONDS: Final = 15.0
+_PIPE_WIDTH: Final = 100
 
 _POLICY: Final = '''\
 """Prefers nodes with one kind of disk.
@@ -112,9 +113,9 @@ def demo_command(keep: bool, output: str) -> None:
       starsched demo
       starsched demo --keep      # then: kubectl --kubeconfig ... get pods -o wide
     """
-    console = Console(
-        file=sys.stderr if output == "json" else sys.stdout, highlight=False, soft_wrap=True
-    )
+    stream = sys.stderr if output == "json" else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    console = Console(file=stream, width=width, highlight=False)
     # The log would talk over the story; it is one file away.
     with tempfile.TemporaryDirectory(prefix="starsched-demo-") as directory:
         log_file = Path(directory) / "scheduler.log"
@@ -169,7 +170,7 @@ async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]
         await _until(lambda: _rejection(cluster) is not None, "the rejection")
         rejection = _rejection(cluster)
         console.print("What is in force stays, and the ConfigMap has an event:")
-        console.print(Panel(f"Warning  PolicyRejected  {rejection}", expand=False))
+        console.print(Panel(f"Warning  PolicyRejected\n{rejection}", expand=False))
         if app.rollout.active.bundle.revision != after_revision:
             raise DemoFailed(f"want revision {after_revision} in force after a bad edit")
         still = await _place(cluster, "still")

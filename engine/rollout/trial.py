@@ -55,7 +55,7 @@ class Rejected(Exception):
         """One line for an event: the first problem and how many more there are."""
         if not self.problems:
             return f"{self.stage} failed"
-        first = str(self.problems[0]).replace("\n", " ")
+        first = str(self.problems[0]).replace("\n", "; ")
         more = len(self.problems) - 1
         return f"{first} (and {more} more)" if more else first
 

@@ -1,0 +1,49 @@
+"""`starsched demo` tells its story, on a machine with nothing but this command."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from engine.cli.demo_command import AFTER, BEFORE, BROKEN
+from engine.policy.bundle import build_bundle
+from engine.policy.errors import PolicyErrors
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "engine.cli.main", "demo", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_story_ends_well_and_is_readable_in_a_pipe() -> None:
+    result = demo()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "before the edit" in result.stdout
+    assert "PolicyRejected" in result.stdout
+    assert "did you mean `labels`?" in result.stdout
+    assert "\x1b" not in result.stdout, "colours are for terminals"
+    assert result.stderr == ""
+
+
+def test_the_story_for_programs() -> None:
+    result = demo("--output", "json")
+    assert result.returncode == 0, result.stderr
+    story = json.loads(result.stdout)
+    placements = story["placements"]
+    assert len(placements["before"]) == len(placements["after"]) == 9
+    assert not set(placements["before"].values()) & set(placements["after"].values())
+    assert story["revisions"]["before"] != story["revisions"]["after"]
+    assert "prefer_disk.star:9" in story["rejection"]
+    assert story["seconds"] < 20
+
+
+def test_its_policies_are_what_it_says() -> None:
+    assert build_bundle(BEFORE).revision != build_bundle(AFTER).revision
+    with pytest.raises(PolicyErrors, match="lables"):
+        build_bundle(BROKEN)

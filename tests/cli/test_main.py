@@ -1,0 +1,43 @@
+"""The command finds its subcommands, and pays only for the one that is used."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from engine.cli.main import COMMANDS, main
+
+
+def test_help_lists_every_command() -> None:
+    result = CliRunner().invoke(main, ["--help"])
+    assert result.exit_code == 0
+    for name in COMMANDS:
+        assert f"\n  {name} " in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0
+    assert "Examples:" in result.output
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["sched"])
+    assert result.exit_code == 2
+    assert "No such command 'sched'" in result.output
+
+
+def test_help_does_not_import_the_scheduler() -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from engine.cli.main import main\n"
+        "CliRunner().invoke(main, ['--help'])\n"
+        "print([m for m in ('aiohttp', 'numpy', 'engine.app') if m in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"

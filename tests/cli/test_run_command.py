@@ -1,0 +1,219 @@
+"""`starsched run`: flags are kube-scheduler's, mistakes end it at once with a message."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from engine.cli.main import main
+from tests.controlplane import ControlPlane
+
+CONFIG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+podInitialBackoffSeconds: 2
+leaderElection:
+  resourceName: mine
+  leaseDuration: 30s
+profiles:
+- schedulerName: packer
+"""
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["run", "--metrics-address=none", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["--metrics-address=nowhere"], "want HOST:PORT or `none`", id="address"),
+        pytest.param(
+            ["--leader-elect-lease-duration=15"], "want a duration such as", id="duration"
+        ),
+        pytest.param(
+            ["--leader-elect-lease-duration=5s"],
+            "lease-duration: want more than leader-elect-renew-deadline",
+            id="lease times",
+        ),
+        pytest.param(["--config=/does/not/exist"], "does not exist", id="config"),
+        pytest.param(["--max-bindings-in-flight=0"], "0", id="bindings"),
+    ],
+)
+def test_a_wrong_flag_is_a_usage_error(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    """A kubeconfig of a server that is not there."""
+    path = tmp_path / "kubeconfig"
+    cluster = {"server": "http://127.0.0.1:9"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "a", "cluster": cluster}],
+        "users": [{"name": "a", "user": {}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_source_that_is_misspelt_is_a_usage_error(kubeconfig: Path) -> None:
+    result = run(f"--kubeconfig={kubeconfig}", "--policies=configmap:onlyname")
+    assert result.exit_code == 2
+    assert "want `configmap:NAMESPACE/NAME`" in result.output
+
+
+def test_a_wrong_configuration_is_told_with_file_and_line(kubeconfig: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.replace("podInitial", "podInitail"))
+    result = run(f"--kubeconfig={kubeconfig}", f"--config={config}")
+    assert result.exit_code == 2
+    assert f"{config}:3" in result.output
+    assert "podInitialBackoffSeconds" in result.output
+
+
+def test_an_unknown_context_is_a_usage_error(kubeconfig: Path) -> None:
+    result = run(f"--kubeconfig={kubeconfig}", "--context=elsewhere")
+    assert result.exit_code == 2
+    assert "elsewhere" in result.output
+
+
+class Process:
+    """A `starsched run` whose endpoints are asked."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "engine.cli.main",
+                "run",
+                "--metrics-address=127.0.0.1:0",
+                *arguments,
+            ],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines: list[dict[str, Any]] = []
+
+    def wait_for(self, message: str) -> dict[str, Any]:
+        """The first log line of *message*."""
+        assert self.process.stderr is not None
+        for raw in self.process.stderr:
+            line: dict[str, Any] = json.loads(raw)
+            self.lines.append(line)
+            if line["message"] == message:
+                return line
+        raise AssertionError(f"no `{message}` among {self.lines}")
+
+    def get(self, path: str) -> Any:
+        port = next(line["port"] for line in self.lines if "port" in line)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        assert self.process.stderr is not None
+        for raw in self.process.stderr:
+            self.lines.append(json.loads(raw))
+        self.process.stderr.close()
+        return self.process.wait(30)
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+def test_it_runs_with_a_kube_schedulers_configuration(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    kubeconfig = control_plane.kubeconfig(tmp_path / "kubeconfig")
+    with Process(
+        f"--kubeconfig={kubeconfig}",
+        f"--config={config}",
+        "--leader-elect-renew-deadline=5s",
+        "--leader-elect-resource-namespace=default",
+        f"--state-dir={tmp_path / 'state'}",
+    ) as process:
+        process.wait_for("Became leader")
+        shown = process.get("/configz")["componentconfig"]
+        assert shown["leaderElection"] == {
+            "leaderElect": True,
+            "leaseDuration": "30s",
+            "renewDeadline": "5s",
+            "retryPeriod": "2s",
+            "resourceLock": "leases",
+            "resourceName": "mine",
+            "resourceNamespace": "default",
+        }
+        assert shown["podInitialBackoffSeconds"] == 2
+        assert process.get("/policies")["active"]["profiles"] == ["packer"]
+        lease = control_plane.request(
+            "GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
+        )
+        assert lease["spec"]["leaseDurationSeconds"] == 30
+        assert process.stop() == 0
+        messages = [line["message"] for line in process.lines]
+        assert messages[-1] == "Requested to terminate, exiting"
+        assert "Released the lease" in messages
+        lease = control_plane.request(
+            "GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
+        )
+        assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_stolen_lease_ends_the_process(control_plane: ControlPlane, tmp_path: Path) -> None:
+    kubeconfig = control_plane.kubeconfig(tmp_path / "kubeconfig")
+    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/stolen"
+    with Process(
+        f"--kubeconfig={kubeconfig}",
+        "--leader-elect-resource-name=stolen",
+        "--leader-elect-resource-namespace=default",
+        "--leader-elect-retry-period=200ms",
+    ) as process:
+        process.wait_for("Became leader")
+        for _ in range(50):
+            lease = control_plane.request("GET", path)
+            lease["spec"]["holderIdentity"] = "thief"
+            try:
+                control_plane.request("PUT", path, lease)
+            except Exception:  # it was renewed between our two requests
+                time.sleep(0.01)
+            else:
+                break
+        process.wait_for("Leaderelection lost")
+        assert process.process.wait(30) == 1
+
+
+def test_a_second_signal_ends_it_at_once(kubeconfig: Path) -> None:
+    with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
+        process.wait_for("Serving health and metrics")
+        process.process.send_signal(signal.SIGINT)
+        process.wait_for("Stopping")
+        process.process.send_signal(signal.SIGINT)
+        # Either it had ended well by then, or it ends now.
+        assert process.process.wait(10) in (0, 1)
