@@ -1,6 +1,7 @@
 """The cycle: order of the steps, what failures cost, and what is asked how often."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def cache() -> Cache:
     return cache
 
 
-def decide(files: Mapping[str, str], cache: Cache, **words: object) -> Decision:
+def decide(files: Mapping[str, str], cache: Cache, **words: Any) -> Decision:
     return make_scheduler(files).schedule(make_pod(**words), cache.snapshot())
 
 
