@@ -58,7 +58,7 @@ def scenarios(
     workloads: str,
     adversarial_pods: int,
 ) -> list[Callable[[], Scenario]]:
-    """What to run, built when its turn comes: 50,000 nodes are not needed twice at once."""
+    """What to run, built when its turn comes."""
     found: list[Callable[[], Scenario]] = []
     if "workloads" in groups:
         found += [partial(of_workload, w, nodes, pods) for w in choose_workloads(workloads)]
@@ -191,12 +191,12 @@ def main(
         row: dict[str, Any] = {
             "scenario": scenario.name,
             "title": scenario.title,
-            "nodes": len(scenario.nodes),
+            "nodes": scenario.node_count,
             "missing_plugins": missing,
         }
         if not missing:
             profiler = cProfile.Profile() if profile is not None else None
-            with reporter.part(f"{scenario.name}, {len(scenario.nodes)} nodes"):
+            with reporter.part(f"{scenario.name}, {scenario.node_count} nodes"):
                 result = run_scenario(
                     scenario,
                     bundle=bundle,

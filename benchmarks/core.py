@@ -36,11 +36,16 @@ _PLURALS: Final[dict[str, tuple[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A cluster and the pods to decide, in order."""
+    """A cluster and the pods to decide, in order.
+
+    `make_nodes` yields `node_count` manifests; they are not kept, so that the memory measured is
+    the scheduler's.
+    """
 
     name: str
     title: str
-    nodes: Sequence[Manifest]
+    node_count: int
+    make_nodes: Callable[[], Iterable[Manifest]]
     pods: Sequence[Manifest]
     objects: Sequence[Manifest] = ()
     needs: frozenset[str] = frozenset()
@@ -89,7 +94,8 @@ def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
     return Scenario(
         workload.name,
         workload.title,
-        [workload.make_node(number) for number in range(nodes)],
+        nodes,
+        lambda: map(workload.make_node, range(nodes)),
         [workload.make_pod(number) for number in range(pods)],
         existing,
         workload.plugins,
@@ -100,8 +106,12 @@ def of_openb(pods: int = 0) -> Scenario:
     """The openb trace, in order of creation."""
     trace = openb.read_trace()
     return Scenario(
-        "openb", "openb (heterogeneous)", trace.nodes, trace.pods[: pods or None],
-    )  # fmt: skip
+        "openb",
+        "openb (heterogeneous)",
+        len(trace.nodes),
+        lambda: trace.nodes,
+        trace.pods[: pods or None],
+    )
 
 
 def of_adversary(nodes: int, pods: int) -> Scenario:
@@ -152,7 +162,8 @@ def of_adversary(nodes: int, pods: int) -> Scenario:
     return Scenario(
         "adversarial",
         "adversarial (nothing repeats)",
-        [node(number) for number in range(nodes)],
+        nodes,
+        lambda: map(node, range(nodes)),
         [pod(number) for number in range(pods)],
     )
 
@@ -269,11 +280,11 @@ def _result(
     profile = scheduler.profile_of(pods[0])
     assert profile is not None
     hooks = len(profile.at("filter")) + len(profile.at("score"))
-    triples = len(pods) * len(scenario.nodes) * hooks
+    triples = len(pods) * scenario.node_count * hooks
     return CoreResult(
         scenario=scenario.name,
         title=scenario.title,
-        nodes=len(scenario.nodes),
+        nodes=scenario.node_count,
         pods=len(pods),
         placed=timing.placed,
         failed=timing.failed,
@@ -296,7 +307,7 @@ def _result(
 
 def _cache_of(scenario: Scenario) -> Cache:
     cache = Cache()
-    for manifest in scenario.nodes:
+    for manifest in scenario.make_nodes():
         cache.add_node(Node.from_raw(msgspec.json.encode(manifest)))
     placed: Iterable[Manifest] = (m for m in scenario.objects if m["kind"] == "Pod")
     for number, manifest in enumerate(placed):
