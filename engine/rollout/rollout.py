@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -22,7 +23,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.config import Fallback
 from engine.policy.errors import Problem
 from engine.rollout.last_good import LastGood, Store, StoreError
-from engine.rollout.sources import Offer, PolicySource, first_offer
+from engine.rollout.sources import Offer, PolicySource
 from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest
 from engine.scheduling.loop import DecisionCounts
 from engine.telemetry.metrics import Metrics
@@ -36,6 +37,9 @@ SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
 _LAST_SAVE_SECONDS: Final = 2.0
+_LOAD_TRIES: Final = 4
+_LOAD_PAUSE_SECONDS: Final = 0.5
+_SOURCE_RESTART_SECONDS: Final = 5.0
 _PROBATION_TICK: Final = 0.5
 
 
@@ -107,7 +111,8 @@ class Rollout:
         self._metrics = metrics
         self._clock = clock
         self._probation_tick = probation_tick
-        self._offer: Offer | None = None
+        self._offer: Offer | None = None  # not looked at yet
+        self._latest: Offer | None = None
         self._offered = asyncio.Event()
         self._reference: Reference | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -133,14 +138,13 @@ class Rollout:
         """Choose what is in force at first, before there is a snapshot to try it on.
 
         The source's policies if they pass checks and tests; else the last good ones; else the
-        built-in ones, loudly. Raises what the source raises if it cannot be read at all.
+        built-in ones, loudly. Waits for the source as long as it takes: nothing is decided before
+        it is known what it says.
         """
-        # 1. What was in force before, and what the source says now.
-        try:
-            self._last_good = await self._store.load()
-        except StoreError as error:
-            log.warning("Cannot read the last good policies", reason=str(error))
-        self._tasks.append(await first_offer(self._source, self._take_offer))
+        # 1. What the source says now, and what was in force before.
+        self._tasks.append(asyncio.ensure_future(self._follow_source()))
+        await self._offered.wait()
+        self._last_good = await self._load()
         offer = self._next_offer()
         # 2. The source's, unless they do not pass.
         chosen: Deployment | None = None
@@ -194,18 +198,45 @@ class Rollout:
         task.add_done_callback(self._closing.discard)
 
     async def lead(self) -> None:
-        """This process leads from now on: save and tell what a standby keeps to itself."""
+        """This process leads from now on: it saves, tells, and follows the leader before it.
+
+        A standby judges candidates for itself, without load. What the last leader took back, or
+        kept in force while we fell back to less, is in the store.
+        """
         self.is_active = True
+        active = self._active
+        assert active is not None
+        stored = await self._load()
+        if stored is not None:
+            ours = self._last_good if self._last_good is not None else stored
+            self._last_good = replace(ours, rolled_back=stored.rolled_back)
+            is_taken_back = active.bundle.revision in stored.rolled_back
+            is_makeshift = self._origin != self._source.name
+            if stored.revision != active.bundle.revision and (is_taken_back or is_makeshift):
+                self._last_good = stored
+                adopted = await self._prepare_last_good()
+                if adopted is not None:
+                    self._switch(adopted, keep_previous=False)
+        if self._origin == self._source.name:
+            self._remember(self.active)
         await self._save()
-        if self._last_rejected is not None and self._reference is not None:
-            note, revision = self._last_rejected["note"], self._last_rejected["revision"]
-            self._tell(self._reference, WARNING, REJECTED_REASON, note, revision)
+        if self._last_rejected is not None and self._latest is not None:
+            self._take_offer(self._latest)  # judged again, and told this time
+
+    async def _follow_source(self) -> None:
+        """Run the source for ever; a fault in it must not end the following."""
+        while True:
+            try:
+                await self._source.run(self._take_offer)
+            except Exception:
+                log.exception("Unexpected exception in the source of policies")
+            await asyncio.sleep(_SOURCE_RESTART_SECONDS)
 
     # --- a candidate -----------------------------------------------------------------------
 
     def _take_offer(self, offer: Offer) -> None:
         # Only the newest counts: what is replaced before it was looked at need not be.
-        self._offer = offer
+        self._offer = self._latest = offer
         if offer.reference is not None:
             self._reference = offer.reference
         self._offered.set()
@@ -465,6 +496,17 @@ class Rollout:
         last_good = LastGood(deployment.bundle.revision, dict(deployment.files), rolled_back)
         if last_good != self._last_good:
             self._last_good = self._unsaved = last_good
+
+    async def _load(self) -> LastGood | None:
+        """What was saved last, or None; a store that cannot be read is asked a few times."""
+        for attempt in range(1, _LOAD_TRIES + 1):
+            try:
+                return await self._store.load()
+            except StoreError as error:
+                log.warning("Cannot read the last good policies", reason=str(error))
+                if attempt < _LOAD_TRIES:
+                    await asyncio.sleep(_LOAD_PAUSE_SECONDS)
+        return None
 
     async def _save(self) -> None:
         if self._unsaved is None or not self.is_active:

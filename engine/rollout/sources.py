@@ -5,7 +5,6 @@ itself is `engine.policy.source`'s, which knows no API server.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,25 +147,3 @@ class ConfigMapSource:
         self._offered = True
         assert self._on_offer is not None
         self._on_offer(offer)
-
-
-async def first_offer(source: PolicySource, on_offer: OnOffer) -> asyncio.Task[None]:
-    """Run *source* as a task and return when it has made its first offer (to *on_offer*).
-
-    Raises what the source raises before that.
-    """
-    came = asyncio.Event()
-
-    def note(offer: Offer) -> None:
-        on_offer(offer)
-        came.set()
-
-    task = asyncio.ensure_future(source.run(note))
-    waiting = asyncio.ensure_future(came.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not came.is_set():
-        waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await waiting
-        task.result()  # raises: a source never ends by itself
-    return task

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,12 @@ from engine.app import App
 from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.leader_election import LeaseSettings
+from engine.rollout import rollout
+from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, Store
-from engine.rollout.sources import Offer
+from engine.rollout.sources import Offer, OnOffer
 from tests.app.harness import (
     NAME,
     NAMESPACE,
@@ -353,3 +358,81 @@ async def test_reloads_under_load_lose_no_pod_and_bind_none_twice(cluster: DevCl
         assert reloads > 3
         assert cluster.requests["create", "pods/binding"] == pods
         await eventually(lambda: len(events(cluster, "Scheduled")) == pods)
+
+
+async def test_a_standby_follows_what_the_leader_took_back(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    """It judged the candidate for itself, without load; the leader knew better."""
+
+    def store(client: ApiClient) -> Store:
+        return ConfigMapStore(client, NAMESPACE, NAME + SUFFIX)
+
+    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
+    common: dict[str, Any] = {"from_config_map": True, "store": store, "lease": lease}
+    async with (
+        scheduler(cluster, **common) as leader,
+        scheduler(cluster, **common, wait=False) as standby,
+    ):
+        await eventually(standby.synced.is_set)
+        good = leader.rollout.active.bundle.revision
+        edit(cluster, files(_TRAP, runtime__yaml=_RUNTIME))
+        await eventually(lambda: leader.rollout.active.bundle.revision != good)
+        await eventually(lambda: standby.rollout.active.bundle.revision != good)
+        bad = standby.rollout.active.bundle.revision
+        cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
+        await eventually(lambda: leader.rollout.active.bundle.revision == good)
+        await eventually(lambda: len(placements(cluster)) == 6)
+        assert standby.rollout.active.bundle.revision == bad
+        leader.request_stop()
+        await eventually(standby.leading.is_set)
+        assert standby.rollout.active.bundle.revision == good
+        assert bad in standby.rollout.describe()["rolled_back"]
+
+
+async def test_a_new_leader_tells_what_it_rejected_as_a_standby(cluster: DevCluster) -> None:
+    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    edit(cluster, files("def score(pod, node:\n"))
+    common: dict[str, Any] = {"from_config_map": True, "lease": lease}
+    async with (
+        scheduler(cluster, **common) as leader,
+        scheduler(cluster, **common, wait=False) as standby,
+    ):
+        await eventually(standby.synced.is_set)
+        await eventually(lambda: rejections(cluster))
+        for event in events(cluster, "PolicyRejected"):
+            cluster.delete("events", event["metadata"]["name"], NAMESPACE)
+        leader.request_stop()
+        await eventually(standby.leading.is_set)
+        await eventually(lambda: rejections(cluster))
+
+
+class Moody:
+    """A source that fails at first, and again after its first offer."""
+
+    name = "moody"
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    async def run(self, on_offer: OnOffer) -> None:
+        self.runs += 1
+        if self.runs > 1:
+            on_offer(Offer(files(prefer(f"node-{min(self.runs - 1, 2)}"))))
+        raise RuntimeError("moody")
+
+
+async def test_a_source_that_fails_is_started_again(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "_SOURCE_RESTART_SECONDS", 0.05)
+    async with ApiClient(Endpoint(server=cluster.url)) as client:
+        app = App(client, source=Moody(), examiner=make_examiner())
+        running = asyncio.ensure_future(app.run())
+        await asyncio.wait_for(app.leading.wait(), 30)
+        cluster.create(make_pod("one"))
+        await eventually(lambda: "node-2" in str(app.rollout.active.files))
+        await eventually(lambda: node_of(cluster, "one"))
+        app.request_stop()
+        await running
