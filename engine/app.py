@@ -196,6 +196,7 @@ class App:
         )
         self.loop: SchedulingLoop | None = None
         # 5. Hearing from the API server.
+        self.nodes = NodeHandler(self.cache, self.queue)
         self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
         self._informers = self._make_informers()
         # 6. Leading.
@@ -431,9 +432,7 @@ class App:
         made: list[Informer[Any]] = []
         # Nodes and the rest before pods: the order costs nothing, and spares the cache the
         # placeholders for nodes that it does not know yet.
-        made.append(
-            self._informer(resources.NODES, Node.from_raw, NodeHandler(self.cache, self.queue))
-        )
+        made.append(self._informer(resources.NODES, Node.from_raw, self.nodes))
         for resource, record in OTHER_OBJECTS:
             handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
             made.append(self._informer(resource, _decoder(record), handler, optional=True))

@@ -98,6 +98,11 @@ BAD_EDITS = {
         "check",
     ),
     "returns the wrong type": (files(_FILTER + "return 7\n"), "mine.star", "trial"),
+    "gives a reason with the node's name in it": (
+        files(_FILTER + 'return "not on " + node.name\n'),
+        "want reasons that are constants",
+        "trial",
+    ),
     "scores out of range": (
         files("def score(pod, node):\n    return 101\n"),
         "mine.star",
