@@ -9,12 +9,19 @@ import asyncio
 import contextlib
 import hashlib
 import os
+import queue
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.events import (
+    EVENT_TYPE_CLOSED_NO_WRITE,
+    EVENT_TYPE_OPENED,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
@@ -29,6 +36,8 @@ _MAX_FILES: Final = 2_000
 _DATA_LINK: Final = "..data"
 # A mounted version may vanish while it is read; then there is a newer one.
 _ATTEMPTS: Final = 5
+# A folder that is never quiet is read all the same, after this many settling times.
+_MAX_SETTLING: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,20 +119,23 @@ class DirectorySource:
                 await self._wait(changed, fingerprint)
 
     async def _wait(self, changed: asyncio.Event, fingerprint: object) -> None:
-        """Return when something may have changed, and is quiet again."""
-        while not changed.is_set():
+        """Return when something has changed, and is quiet again."""
+        while True:
+            # (Not `wait_for`: it can swallow a cancellation that comes with the event.)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), self._poll_seconds)
+                async with asyncio.timeout(self._poll_seconds):
+                    await changed.wait()
+            changed.clear()
+            # Notifications say too much: of other files, and of ours without a difference.
             if await asyncio.to_thread(self._fingerprint) != fingerprint:
                 break
-            # A notification without a difference (a file was only read) is none.
-            changed.clear()
-        while True:
-            changed.clear()
+        for _ in range(_MAX_SETTLING):
             try:
-                await asyncio.wait_for(changed.wait(), self._settle_seconds)
+                async with asyncio.timeout(self._settle_seconds):
+                    await changed.wait()
             except TimeoutError:
                 return
+            changed.clear()
 
     def _version_in_force(self) -> Path | None:
         """Where the `..data` link of a mounted ConfigMap leads; None if there is no such link."""
@@ -150,16 +162,39 @@ class DirectorySource:
 
 
 class _Watch:
-    """The operating system's notifications for a directory that may come and go."""
+    """The operating system's notifications for a directory that may come and go.
+
+    Done in a thread of its own, for which nobody waits: setting notifications up and taking them
+    down can block, for ever where a directory vanishes at the wrong moment. Then looking every
+    few seconds is what is left.
+    """
 
     def __init__(self, directory: Path, note: Callable[[], None]) -> None:
         self._directory = directory
+        self._note = note
         self._handler = _Handler(note)
         self._observer: BaseObserver | None = None
         self._followed: tuple[int, int] | None = None
+        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="policy-watch", daemon=True)
 
     def follow(self) -> None:
-        """Watch the directory that is there now. Without notifications polling has to do."""
+        """Watch the directory that is there now, soon."""
+        self._wanted.put(True)
+
+    def __enter__(self) -> "_Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wanted.put(False)
+
+    def _run(self) -> None:
+        while self._wanted.get():
+            self._follow()
+        self._stop()
+
+    def _follow(self) -> None:
         try:
             state = os.stat(self._directory)
         except OSError:
@@ -176,29 +211,25 @@ class _Watch:
             return  # no notifications left on this machine
         self._observer = observer
         self._followed = (state.st_dev, state.st_ino)
+        self._note()  # what changed before they were on
 
     def _stop(self) -> None:
         observer, self._observer, self._followed = self._observer, None, None
         if observer is not None:
             observer.stop()
-            observer.join()
-
-    def __enter__(self) -> "_Watch":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
 
 
 class _Handler(FileSystemEventHandler):
-    """Any event is a reason to look; the event itself says too little."""
+    """Any change is a reason to look; the event itself says too little."""
 
     def __init__(self, note: Callable[[], None]) -> None:
         self._note = note
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         """Called in the observer's thread."""
-        self._note()
+        # Looking opens files, which is an event too: it must not lead to looking again.
+        if event.event_type not in (EVENT_TYPE_OPENED, EVENT_TYPE_CLOSED_NO_WRITE):
+            self._note()
 
 
 def _is_policy_file(name: str) -> bool:

@@ -209,3 +209,30 @@ async def test_a_file_that_is_only_touched_is_not_reported(tmp_path: Path) -> No
         reading = await listener.next()
         assert reading.files == {"a.star": "x = 1\n", "b.star": "y = 1\n"}
         assert listener.readings.empty()
+
+
+async def test_reading_does_not_lead_to_reading_again(tmp_path: Path) -> None:
+    """Opening files to read them was an event, and so the folder was read ten times a second."""
+
+    class Counting(DirectorySource):
+        reads = 0
+
+        def read(self) -> Reading:
+            self.reads += 1
+            return super().read()
+
+    source = Counting(tmp_path, settle_seconds=0.01, poll_seconds=60.0)
+    async with _listening(source) as listener:
+        await listener.next()
+        for number in range(10):
+            (tmp_path / "a.star").write_text(f"x = {number}\n")
+            await listener.next()
+        assert source.reads <= 3 * 11
+
+
+async def test_a_source_ends_when_it_is_cancelled_amid_changes(tmp_path: Path) -> None:
+    for number in range(20):
+        async with _listening(_source(tmp_path, 0.001)) as listener:
+            (tmp_path / "a.star").write_text(f"x = {number}\n")
+            await listener.next()
+            (tmp_path / "a.star").write_text(f"y = {number}\n")
