@@ -20,7 +20,6 @@ from engine.model.pod import Pod
 from engine.offline.judge import judge
 from engine.offline.policy_files import TEST_SUFFIX
 from engine.offline.world import World, pod_of
-from engine.policy.analysis import parse
 from engine.policy.arguments import read_arguments
 from engine.policy.bundle import Bundle, Policy
 from engine.policy.documents import read_documents
@@ -28,6 +27,7 @@ from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import Modules
+from engine.policy.syntax import parse
 from engine.scheduling.scheduling_cycle import Scheduler
 
 TESTING_MODULE: Final = "@std/testing.star"

@@ -6,8 +6,8 @@ or in what it loads, is not read by it. Used for the fields of counters.
 
 import ast
 
-from engine.policy.analysis import loads_of, parse
 from engine.policy.evaluator import Files
+from engine.policy.syntax import loads_of, parse
 
 
 def attributes_read(files: Files, module: str, *, but_of: str = "") -> frozenset[str] | None:

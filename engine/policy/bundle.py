@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from engine.framework.profile import Profile
-from engine.policy.analysis import Reads, analyse, docstring, loads_of, parse
+from engine.policy.analysis import Reads, analyse
 from engine.policy.arguments import declaration
 from engine.policy.builtin import KUBERNETES, TEST_SUFFIX, builtin_files, file_stem, plugin_name
 from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
@@ -21,6 +21,7 @@ from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, deco
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files, Program
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, build_profiles
+from engine.policy.syntax import docstring, loads_of, parse
 
 DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
 

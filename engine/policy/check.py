@@ -13,24 +13,24 @@ from typing import Final
 import starlark
 
 from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
-from engine.policy.analysis import (
+from engine.policy.analysis import examine
+from engine.policy.arguments import plugin_args_calls
+from engine.policy.builtin import TEST_SUFFIX, builtin_files
+from engine.policy.dataflow import Note
+from engine.policy.documents import did_you_mean
+from engine.policy.errors import Problem
+from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox.modules import DIALECT, load_refusal
+from engine.policy.sandbox.protocol import MIB, Files
+from engine.policy.syntax import (
     AMONG_PREFIX,
-    Note,
     children,
-    examine,
     is_hook,
     is_safe_to_parse,
     loads_of,
     parse,
     walk,
 )
-from engine.policy.arguments import plugin_args_calls
-from engine.policy.builtin import TEST_SUFFIX, builtin_files
-from engine.policy.documents import did_you_mean
-from engine.policy.errors import Problem
-from engine.policy.sandbox import builtins, messages
-from engine.policy.sandbox.modules import DIALECT, load_refusal
-from engine.policy.sandbox.protocol import MIB, Files
 from engine.policy.views import RECORDS, VIEWS
 
 # One bundle's size; a ConfigMap cannot hold more.

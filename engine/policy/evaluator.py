@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.policy.analysis import hook_signatures
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.protocol import (
     Call,
@@ -38,6 +37,7 @@ from engine.policy.sandbox.protocol import (
     decode_answer,
 )
 from engine.policy.sandbox.worker import PolicyWorker
+from engine.policy.syntax import hook_signatures
 from engine.policy.views import RECORDS, VIEWS
 
 __all__ = [

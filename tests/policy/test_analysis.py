@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.policy.analysis import (
-    analyse,
-    examine,
-    hook_signatures,
-    is_safe_to_parse,
-    parse,
-)
+from engine.policy.analysis import analyse, examine
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.syntax import hook_signatures, is_safe_to_parse, parse
 from engine.policy.views import NODE_FIELDS, POD_FIELDS
 from tests.policy.programs import per_node, program_of
 

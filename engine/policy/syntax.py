@@ -1,0 +1,221 @@
+"""Starlark source as Python's syntax trees: parsing it safely, and what is plain to see in it.
+
+Starlark parses with Python's `ast`. Owns the bounds within which text is parsed in this process,
+and the facts that need no data flow: hooks and their parameters, loads, names.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from engine.framework.extension_points import HOOKS
+from engine.policy.sandbox.protocol import HookSignature
+
+# Deeper text could exhaust the interpreter's native stack while it is parsed.
+MAX_DEPTH: Final = 500
+_MAX_LOGICAL_LINE: Final = 2_000
+_MAX_BRACKETS: Final = 100
+
+
+@lru_cache(maxsize=512)
+def parse(text: str) -> ast.Module | None:
+    """Python's syntax tree of Starlark *text*; None where the languages differ."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if depth_of(tree) <= MAX_DEPTH else None
+
+
+def children(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements and expressions directly under *node*.
+
+    As `ast.iter_child_nodes`, several times as fast: operators and contexts are left out.
+    """
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            for item in value:
+                if isinstance(item, ast.AST):
+                    yield item
+        elif isinstance(value, ast.AST) and not isinstance(value, _MARKS):
+            yield value
+
+
+_MARKS: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop)
+
+
+def walk(root: ast.AST) -> Iterator[ast.AST]:
+    """Every statement and expression under *root*, itself included."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(children(node))
+
+
+def depth_of(tree: ast.AST) -> int:
+    """How deep *tree* nests, chains of `and` and `or` included."""
+    deepest = 0
+    stack: list[tuple[ast.AST, int]] = [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, ast.BoolOp):
+            depth += len(node.values)  # one node here, a chain of nodes in Starlark
+        deepest = max(deepest, depth)
+        depth += 1
+        stack.extend([(child, depth) for child in children(node)])
+    return deepest
+
+
+def is_safe_to_parse(text: str) -> bool:
+    """True if the interpreter's parser cannot exhaust its stack on *text*.
+
+    What Python accepts is bounded by its tree; of the rest only text whose logical lines are
+    short is let through.
+    """
+    if parse(text) is not None:
+        return True
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        pass
+    except (RecursionError, MemoryError):
+        return False
+    else:
+        return False  # Python's, but too deep
+    open_brackets = length = 0
+    for line in text.split("\n"):
+        open_brackets += sum(line.count(c) for c in "([{") - sum(line.count(c) for c in ")]}")
+        length += len(line)
+        if length > _MAX_LOGICAL_LINE or sum(line.count(c) for c in "([{") > _MAX_BRACKETS:
+            return False
+        if open_brackets <= 0 and not line.endswith("\\"):
+            open_brackets = length = 0
+    return True
+
+
+# Functions that a counter names with `among = "..."`: which nodes count. Asked like hooks.
+AMONG_PREFIX: Final = "among_"
+
+
+def is_hook(name: str) -> bool:
+    """True if a top-level function of this name is asked by the runtime."""
+    return name in HOOKS or name.startswith(AMONG_PREFIX)
+
+
+_DEF: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(([^()]*)\)", re.MULTILINE)
+
+
+def hook_signatures(text: str) -> dict[str, HookSignature]:
+    """The hooks that *text* defines at top level, with the parameters that each names."""
+    tree = parse(text)
+    found: dict[str, HookSignature] = {}
+    if tree is None:
+        for match in _DEF.finditer(text):
+            if is_hook(match[1]):
+                names = [p.split("=")[0].split(":")[0].strip() for p in match[2].split(",")]
+                line = text.count("\n", 0, match.start()) + 1
+                found[match[1]] = HookSignature(tuple(n for n in names if n), line, 5)
+        return found
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef) and is_hook(statement.name):
+            names = [a.arg for a in [*statement.args.posonlyargs, *statement.args.args]]
+            place = HookSignature(tuple(names), statement.lineno, statement.col_offset + 5)
+            found[statement.name] = place
+    return found
+
+
+def docstring(text: str) -> str:
+    """The docstring of a file, or ""."""
+    tree = parse(text)
+    return "" if tree is None else ast.get_docstring(tree) or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One name that a file loads: `local` here, `name` in `module`."""
+
+    module: str
+    local: str
+    name: str
+    node: ast.expr
+    call: ast.Call
+
+
+def loads_of(tree: ast.Module) -> Iterator[Load]:
+    """The loads of a file, one per name."""
+    for statement in tree.body:
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "load"
+            and call.args
+        ):
+            continue
+        module = text_of(call.args[0])
+        if module is None:
+            continue
+        for argument in call.args[1:]:
+            name = text_of(argument)
+            if name is not None:
+                yield Load(module, name, name, argument, call)
+        for keyword in call.keywords:
+            name = text_of(keyword.value)
+            if keyword.arg is not None and name is not None:
+                yield Load(module, keyword.arg, name, keyword.value, call)
+
+
+def text_of(node: ast.expr) -> str | None:
+    """The string that *node* spells, or None."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def is_load(node: ast.expr) -> bool:
+    """True for `load(...)`."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"
+
+
+def stored_names(node: ast.AST) -> Iterator[str]:
+    """The names that are assigned anywhere under *node*."""
+    for part in walk(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part.id
+
+
+def has_star(nodes: Iterable[ast.expr]) -> bool:
+    """True if one of *nodes* is `*x`."""
+    return any(isinstance(node, ast.Starred) for node in nodes)
+
+
+def local_names(node: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
+    """The names that are local to a function: parameters and whatever it assigns."""
+    arguments = node.args
+    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
+        yield argument.arg
+    for rest in (arguments.vararg, arguments.kwarg):
+        if rest is not None:
+            yield rest.arg
+    if isinstance(node, ast.FunctionDef):
+        yield from _assigned_names(node.body)
+
+
+def _assigned_names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    # Not those of nested functions and comprehensions, which have scopes of their own.
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef):
+            yield statement.name
+        elif isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                yield from stored_names(target)
+        elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
+            yield from stored_names(statement.target)
+        elif isinstance(statement, ast.For):
+            yield from stored_names(statement.target)
+            yield from _assigned_names([*statement.body, *statement.orelse])
+        elif isinstance(statement, ast.If):
+            yield from _assigned_names([*statement.body, *statement.orelse])
