@@ -51,26 +51,30 @@ async def run(
     """
     rows: list[dict[str, Any]] = []
     for workload in workloads:
-        for name in schedulers:
-            missing = sorted(SUBJECTS[name]().missing_plugins(workload))
-            runs: list[Measurement] = []
-            for number in range(0 if missing else repeat):
-                title = f"{workload.name}, {name}" + (f", run {number + 1}" if repeat > 1 else "")
+        missing = {name: sorted(SUBJECTS[name]().missing_plugins(workload)) for name in schedulers}
+        runs: dict[str, list[Measurement]] = {name: [] for name in schedulers}
+        # Round by round, so that what the machine does beside hits every scheduler alike.
+        for number in range(repeat):
+            for name in schedulers:
+                if missing[name]:
+                    continue
                 subject = SUBJECTS[name]()
                 if profile is not None and name == Starsched.name:
                     subject = Starsched(profile=profile / f"{workload.name}.pstats")
+                title = f"{workload.name}, {name}" + (f", run {number + 1}" if repeat > 1 else "")
                 with reporter.part(title):
-                    runs.append(await measure(subject, workload, settings, reporter.step))
-            rows.append(
-                {
-                    "workload": workload.name,
-                    "scheduler": name,
-                    "supported": not missing,
-                    "missing_plugins": missing,
-                    "runs": [measured.as_dict() for measured in runs],
-                    "median": _medians(runs),
-                }
-            )
+                    runs[name].append(await measure(subject, workload, settings, reporter.step))
+        rows += [
+            {
+                "workload": workload.name,
+                "scheduler": name,
+                "supported": not missing[name],
+                "missing_plugins": missing[name],
+                "runs": [measured.as_dict() for measured in runs[name]],
+                "median": _medians(runs[name]),
+            }
+            for name in schedulers
+        ]
     _add_ratios(rows)
     return rows
 
@@ -83,16 +87,15 @@ def _medians(runs: Sequence[Measurement]) -> dict[str, float]:
 
 
 def _add_ratios(rows: Sequence[dict[str, Any]]) -> None:
-    """Give each row its throughput over kube-scheduler's for the same workload."""
-    peers = {
-        row["workload"]: row["median"]["pods_per_second"]
-        for row in rows
-        if row["scheduler"] == KubeScheduler.name and row["median"]
-    }
+    """Give each row its throughput over kube-scheduler's: the median over the rounds."""
+    peers = {row["workload"]: row["runs"] for row in rows if row["scheduler"] == KubeScheduler.name}
     for row in rows:
-        peer = peers.get(row["workload"], 0.0)
-        known = bool(row["median"]) and peer > 0
-        row["ratio"] = round(row["median"]["pods_per_second"] / peer, 2) if known else None
+        ratios = [
+            measured["pods_per_second"] / peer["pods_per_second"]
+            for measured, peer in zip(row["runs"], peers.get(row["workload"], ()), strict=False)
+            if peer["pods_per_second"] > 0
+        ]
+        row["ratio"] = round(report.median(ratios), 2) if ratios else None
 
 
 def is_complete(rows: Sequence[Mapping[str, Any]]) -> bool:

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from benchmarks.workloads import WORKLOADS
 SMALL = ["--nodes", "20", "--pods", "10", "--warm-up", "2"]
 
 
-def row(name: str, pods_per_second: float, *, bound: int = 10) -> dict[str, object]:
+def row(name: str, pods_per_second: float, *, bound: int = 10) -> dict[str, Any]:
     run = {
         "bound": bound,
         "pods": 10,
@@ -40,8 +41,11 @@ def row(name: str, pods_per_second: float, *, bound: int = 10) -> dict[str, obje
     }
 
 
-def test_the_ratio_is_throughput_over_kube_schedulers() -> None:
-    rows = [row("kube-scheduler", 100.0), row("starsched", 250.0)]
+def test_the_ratio_is_throughput_over_kube_schedulers_round_by_round() -> None:
+    def rounds(name: str, *values: float) -> dict[str, Any]:
+        return row(name, 0.0) | {"runs": [{"pods_per_second": value} for value in values]}
+
+    rows = [rounds("kube-scheduler", 100, 50, 80), rounds("starsched", 250, 150, 80)]
     bench._add_ratios(rows)
     assert [r["ratio"] for r in rows] == [1.0, 2.5]
 
