@@ -48,6 +48,8 @@ log = structlog.get_logger(component="app")
 
 #: The reporting controller of events that are not about a pod.
 CONTROLLER: Final = "starsched"
+#: The policy of `spec.schedulingGates`.
+API_GATES: Final = "SchedulingGates"
 #: Seconds of deciding before other tasks get a turn: short enough that answers of bindings and
 #: watch events are not kept waiting, long enough that the turns cost nothing.
 SLICE_SECONDS: Final = 0.004
@@ -260,6 +262,7 @@ class App:
             self.metrics.leader.labels(self.elector.settings.name).set(1)
             await self.rollout.lead()
         self.leading.set()
+        self.queue.rekey()  # asks every gate again, and tells this time
         # 5. Scheduling.
         await self._unless_broken(self._schedule())
 
@@ -381,6 +384,14 @@ class App:
         self.metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
             self._clock.monotonic() - started
         )
+        # Gates of the API are told by the API server; a standby leaves telling to the leader.
+        if gate is not None and gate[0] != API_GATES and self.leading.is_set():
+            self.outcomes.gated(
+                pod,
+                *gate,
+                profile=pod.scheduler_name,
+                revision=self.rollout.active.bundle.revision,
+            )
         return gate
 
     def snapshot(self) -> Any:

@@ -10,7 +10,12 @@ import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
 from engine.binding.placement import Placement, Rejection
-from engine.binding.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, PodStatusUpdater
+from engine.binding.pod_status import (
+    SCHEDULER_ERROR,
+    SCHEDULING_GATED,
+    UNSCHEDULABLE,
+    PodStatusUpdater,
+)
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
@@ -143,3 +148,17 @@ class AttemptOutcomes:
             controller=profile,
             revision=revision,
         )
+
+    def gated(self, pod: Pod, policy: str, reason: str, *, profile: str, revision: str) -> None:
+        """Tell that a policy keeps a pod out of the queue; repeats are one event."""
+        message = f"gated by policy `{policy}`: {reason}"
+        self._recorder.record(
+            pod_reference(pod),
+            kind=WARNING,
+            reason=FAILED_REASON,
+            action="Scheduling",
+            note=message,
+            controller=profile,
+            revision=revision,
+        )
+        self._status.report(pod, reason=SCHEDULING_GATED, message=message)

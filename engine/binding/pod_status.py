@@ -29,6 +29,7 @@ log = structlog.get_logger(component="pod_status")
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
+SCHEDULING_GATED: Final = "SchedulingGated"
 
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
@@ -84,7 +85,7 @@ class PodStatusUpdater:
 
         Args:
             pod: As the informer last showed it.
-            reason: `Unschedulable` or `SchedulerError`.
+            reason: `Unschedulable`, `SchedulerError` or `SchedulingGated`.
             message: Not truncated: conditions have no limit of their own.
             nominated_node: New nominated node, "" to clear it, None to leave it.
         """

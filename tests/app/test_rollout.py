@@ -316,6 +316,33 @@ async def test_a_failing_policy_costs_its_pods_an_attempt_and_is_named(
         assert metric(app, "starsched_policy_failures_total", **labels) >= 1
 
 
+async def said(cluster: DevCluster, name: str, want: str) -> None:
+    await eventually(lambda: condition(cluster, name).get("message") == want)
+
+
+async def test_a_pod_gated_by_a_policy_is_told_so(cluster: DevCluster) -> None:
+    """The API server tells of its own gates only; a silent wait would look like a lost pod."""
+    gate = (
+        'def pre_enqueue(pod):\n    return None if pod.labels.get("team") else "no team is named"\n'
+    )
+    edit(cluster, files(gate))
+    cluster.create(make_pod("early"))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(make_pod("late"), make_pod("fine", labels={"team": "a"}))
+        await eventually(lambda: node_of(cluster, "fine"))
+        want = "gated by policy `mine`: no team is named"
+        for name in ("early", "late"):
+            await said(cluster, name, want)
+            assert condition(cluster, name)["reason"] == "SchedulingGated"
+        await eventually(lambda: len(events(cluster, "FailedScheduling")) == 2)
+        assert metric(app, "scheduler_pending_pods", queue="gated") == 2
+        pod = cluster.get("pods", "late")
+        assert pod is not None
+        metadata = pod["metadata"] | {"labels": {"team": "b"}}
+        cluster.update("pods", {**pod, "metadata": metadata})
+        await eventually(lambda: node_of(cluster, "late"))
+
+
 async def test_new_profiles_take_over_pods_that_wait_for_them(cluster: DevCluster) -> None:
     edit(cluster, {})
     async with scheduler(cluster, from_config_map=True):
