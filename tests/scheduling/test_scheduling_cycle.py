@@ -10,7 +10,7 @@ from engine.framework.status import Code
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Decision, Scheduler, sort_key
-from tests.builders import ZONE, make_node, make_pod
+from tests.builders import ZONE, make_node, make_pod, taint
 
 PROFILE = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -251,3 +251,19 @@ def test_memory_is_bounded_whatever_comes() -> None:
     ]
     assert sizes[-1][1] <= 64 << 20
     assert sizes[-1][1] <= 3 * max(sizes[2][1], 1 << 20)
+
+
+def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:
+    """The most tainted node is crowded out; the range of the others must not remember it."""
+    cache = Cache()
+    for i, taints in enumerate((2, 1, 0)):
+        soft = [taint(f"t{k}", effect="PreferNoSchedule") for k in range(taints)]
+        cache.add_node(make_node(f"n{i}", zone=f"z{i}", labels={"i": str(i)}, taints=soft))
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n0"))
+    likes_n1 = 'def score(pod, node):\n    return 60 if node.labels["i"] == "1" else 0\n'
+    profile = only("counted", "likes", "{name: TaintToleration, weight: 1}").replace(
+        "{name: {name: TaintToleration, weight: 1}}", "{name: TaintToleration, weight: 1}"
+    )
+    files = {"counted.star": COUNTED, "likes.star": likes_n1, "p.yaml": profile}
+    # Over n1 and n2 alone n1 gets 0 for its taint, and 60 in all; with n0 it would be 110.
+    assert decide(files, cache).node == "n2"
