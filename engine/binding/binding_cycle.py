@@ -24,7 +24,7 @@ log = structlog.get_logger(component="binding_cycle")
 
 #: Bindings in flight at once. Enough to keep the API server busy over its round trip; more only
 #: makes each one wait longer there.
-MOST_IN_FLIGHT: Final = 32
+MOST_IN_FLIGHT: Final = 96
 
 
 class NotPermitted(Exception):
