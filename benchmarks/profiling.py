@@ -23,6 +23,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "engine.model": "decode objects, request arithmetic",
     "engine.policy.projections": "projections",
     "engine.policy.views": "projections",
+    "engine.policy.attributes": "projections",
     "engine.policy.verdicts": "verdict tables",
     "engine.policy.evaluator": "sandbox (round trips and evaluation)",
     "engine.policy.sandbox": "sandbox (round trips and evaluation)",
