@@ -6,11 +6,29 @@ node names of your own. `own_control_plane` is for a test that breaks its server
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
+import structlog
 
 from engine.kube.client import ApiClient
 from tests.controlplane import ControlPlane
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test sets up for logging ends with it.
+
+    A logger that keeps its first configuration would write past every later `capture_logs`.
+    """
+    real = structlog.configure
+
+    def configure(**settings: Any) -> None:
+        real(**{**settings, "cache_logger_on_first_use": False})
+
+    monkeypatch.setattr(structlog, "configure", configure)
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
