@@ -17,7 +17,7 @@ from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import Measurement, Settings, measure
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
-from benchmarks.running import run_to_end
+from benchmarks.running import json_path, output_options, run_to_end
 from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
 from benchmarks.workloads import WORKLOADS, Workload, default_workloads
 
@@ -200,12 +200,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--in-flight", default=16, show_default=True, help="Creations at once.")
 @click.option("--warm-up", default=20, show_default=True, help="Pods bound before the clock runs.")
 @click.option("--patience", default=60.0, show_default=True, help="Give up after so many seconds.")
-@click.option(
-    "--output",
-    nargs=2,
-    metavar="json FILE",
-    help="Write the results as JSON to FILE (`-`: standard output, instead of the table).",
-)
+@output_options
 @click.option("--chart", metavar="FILE", help="Draw a chart; FILE ends in .png or .svg.")
 @click.option(
     "--profile",
@@ -223,14 +218,15 @@ def main(
     in_flight: int,
     warm_up: int,
     patience: float,
-    output: tuple[str, str] | None,
+    output: str,
+    file: str | None,
     chart: str | None,
     profile: Path | None,
 ) -> None:
     settings = Settings(nodes, pods, warm_up, in_flight, rate, patience)
     chosen_workloads = choose_workloads(workloads)
     chosen_schedulers = _choose_schedulers(schedulers)
-    output_path = json_path(output)
+    output_path = json_path(output, file)
     reporter = report.Reporter()
     facts = {
         "machine": describe_machine(),
@@ -294,15 +290,6 @@ def _choose_schedulers(text: str) -> list[str]:
         if name not in SUBJECTS:
             raise click.BadParameter(f"want one of {', '.join(SUBJECTS)}, got `{name}`")
     return names
-
-
-def json_path(output: tuple[str, str] | None) -> str | None:
-    """FILE of `--output json FILE`. Raises `click.BadParameter` for another format."""
-    if output is None:
-        return None
-    if output[0] != "json":
-        raise click.BadParameter(f"want `json FILE`, got `{output[0]} {output[1]}`")
-    return output[1]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from benchmarks import report
-from benchmarks.bench import choose_workloads, json_path
+from benchmarks.bench import choose_workloads
 from benchmarks.core import (
     CoreResult,
     Scenario,
@@ -27,6 +27,7 @@ from benchmarks.core import (
 )
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
+from benchmarks.running import json_path, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import build_bundle
 
@@ -140,12 +141,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--workloads", default="", help="Comma-separated, or `all`, as in `make bench`.")
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
 @click.option("--in-process", is_flag=True, help="Evaluate without the sandbox.")
-@click.option(
-    "--output",
-    nargs=2,
-    metavar="json FILE",
-    help="Write the results as JSON to FILE (`-`: standard output, instead of the table).",
-)
+@output_options
 @click.option("--chart", metavar="FILE", help="Draw cost over size; FILE ends in .png or .svg.")
 @click.option(
     "--profile",
@@ -160,7 +156,8 @@ def main(
     workloads: str,
     adversarial_pods: int,
     in_process: bool,
-    output: tuple[str, str] | None,
+    output: str,
+    file: str | None,
     chart: str | None,
     profile: str | None,
 ) -> None:
@@ -168,7 +165,7 @@ def main(
     for group in chosen:
         if group not in GROUPS:
             raise click.BadParameter(f"want one of {', '.join(GROUPS)}, got `{group}`")
-    output_path = json_path(output)
+    output_path = json_path(output, file)
     bundle = build_bundle({}, None)
     facts = {
         "machine": describe_machine(),

@@ -20,7 +20,6 @@ from typing import Any, Final
 import click
 
 from benchmarks import report
-from benchmarks.bench import json_path
 from benchmarks.load import (
     BindingWatch,
     collection_path,
@@ -33,7 +32,7 @@ from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import until_idle
 from benchmarks.openb import NAMESPACE, Trace, read_trace
 from benchmarks.placement_check import Placement, check_placement, pending_reason
-from benchmarks.running import run_to_end
+from benchmarks.running import json_path, output_options, run_to_end
 from benchmarks.subjects import SUBJECTS, Starsched, Subject
 from benchmarks.wire import Wire
 from tests.controlplane import ControlPlane
@@ -231,16 +230,11 @@ def print_outcome(document: Mapping[str, Any]) -> None:
 @click.option(
     "--patience", default=120.0, show_default=True, help="Give up after so many idle seconds."
 )
-@click.option(
-    "--output",
-    nargs=2,
-    metavar="json FILE",
-    help="Write the result as JSON to FILE (`-`: standard output, instead of the table).",
-)
+@output_options
 def main(
-    scheduler: str, pods: int, nodes: int, patience: float, output: tuple[str, str] | None
+    scheduler: str, pods: int, nodes: int, patience: float, output: str, file: str | None
 ) -> None:
-    output_path = json_path(output)
+    output_path = json_path(output, file)
     whole = read_trace()
     trace = Trace(whole.nodes[: nodes or None], whole.pods[: pods or None])
     subject = SUBJECTS[scheduler]()

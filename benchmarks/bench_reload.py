@@ -25,12 +25,11 @@ import click
 import msgspec
 
 from benchmarks import objects, report
-from benchmarks.bench import json_path
 from benchmarks.load import collection_path, create_all, follow, percentile, version_now
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import until_idle
 from benchmarks.objects import NAMESPACE, Manifest
-from benchmarks.running import run_to_end
+from benchmarks.running import json_path, output_options, run_to_end
 from benchmarks.subjects import Starsched
 from benchmarks.wire import Wire, WireError
 from tests.controlplane import ControlPlane
@@ -514,12 +513,7 @@ def print_outcome(document: Mapping[str, Any]) -> None:
     show_default=True,
     help="Where the policies are edited.",
 )
-@click.option(
-    "--output",
-    nargs=2,
-    metavar="json FILE",
-    help="Write the result as JSON to FILE (`-`: standard output, instead of the table).",
-)
+@output_options
 def main(
     reloads: int,
     nodes: int,
@@ -527,9 +521,10 @@ def main(
     dwell: float,
     bad_every: int,
     source: str,
-    output: tuple[str, str] | None,
+    output: str,
+    file: str | None,
 ) -> None:
-    output_path = json_path(output)
+    output_path = json_path(output, file)
     facts = {
         "machine": describe_machine(),
         "versions": {"starsched": source_revision()},

@@ -1,6 +1,6 @@
-"""Runs a benchmark from a command: expected failures become messages, not tracebacks."""
+"""What the commands share: where results go, and expected failures as messages."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +13,31 @@ from tests.controlplane import ControlPlaneError
 T = TypeVar("T")
 
 _EXPECTED = (SubjectError, WireError, ControlPlaneError)
+
+
+def output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give *command* `--output text|json [FILE]`, as the parameters `output` and `file`."""
+    option = click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="json: write the results to FILE beside the table; without FILE, or with `-`, to the "
+        "standard output instead of it.",
+    )
+    return click.argument("file", required=False)(option(command))
+
+
+def json_path(output: str, file: str | None) -> str | None:
+    """Where the JSON goes: a path, `-` for the standard output, or None for nowhere.
+
+    Raises `click.UsageError` for a FILE without `--output json`.
+    """
+    if output == "json":
+        return file or "-"
+    if file is not None:
+        raise click.UsageError(f"FILE goes with `--output json`, got `{file}`")
+    return None
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:

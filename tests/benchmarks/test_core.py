@@ -56,3 +56,18 @@ def test_every_supported_workload_is_placed(name: str) -> None:
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert WORKLOADS[name].title in result.output
+
+
+def test_json_goes_to_the_standard_output_without_a_file() -> None:
+    result = CliRunner().invoke(
+        bench_core.main,
+        ["--groups", "sizes", "--sizes", "10", "--pods", "3", "--in-process", "--output", "json"],
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["rows"][0]["nodes"] == 10
+
+
+def test_a_file_without_its_format_is_wrong_usage() -> None:
+    result = CliRunner().invoke(bench_core.main, ["somewhere.json"])
+    assert result.exit_code == 2
+    assert "FILE goes with `--output json`, got `somewhere.json`" in result.output
