@@ -98,7 +98,11 @@ class Watch:
 
     def offer(self, change: Change) -> None:
         """Take note of *change*, if the client may see it."""
-        if change.revision <= self._after or not change.key.startswith(self._prefix):
+        # After an abort nothing may follow: a line behind those that were dropped would tell the
+        # client that it has seen them.
+        if self._aborted or change.revision <= self._after:
+            return
+        if not change.key.startswith(self._prefix):
             return
         line = self._seen(change)
         if line is None:
@@ -150,6 +154,8 @@ class Watch:
 
     def send_bookmark(self, revision: int) -> None:
         """Tell the client that it has seen everything up to *revision*."""
+        if self._aborted:
+            return
         self._lines.append(self._bookmark(revision))
         if not self.stalled:
             self._ready.set()

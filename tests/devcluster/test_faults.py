@@ -201,6 +201,17 @@ async def test_aborted_watches_break_the_connection(cluster: DevCluster, api: Ap
             await watch.next()
 
 
+async def test_nothing_follows_on_an_aborted_watch(cluster: DevCluster, api: Api) -> None:
+    """A later line after dropped ones told clients that they had seen them: pods were lost."""
+    async with api.watch(api.pods(), resourceVersion=await api.revision()) as watch:
+        cluster.create(pod("dropped"))
+        cluster.close_watches("pods", abort=True)
+        cluster.create(pod("later"))
+        cluster.send_bookmarks()
+        with pytest.raises(aiohttp.ClientError):
+            await watch.next()
+
+
 async def test_expired_watches_end_with_410(cluster: DevCluster, api: Api) -> None:
     async with api.watch(api.pods(), resourceVersion=await api.revision()) as watch:
         cluster.expire_watches("pods")
