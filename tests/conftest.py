@@ -4,6 +4,7 @@
 node names of your own. `own_control_plane` is for a test that breaks its servers.
 """
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -27,8 +28,12 @@ def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         real(**{**settings, "cache_logger_on_first_use": False})
 
     monkeypatch.setattr(structlog, "configure", configure)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
     yield
     structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
