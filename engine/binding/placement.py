@@ -11,6 +11,10 @@ from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
 
 
+class PreBindError(Exception):
+    """What a placement needs beside the binding could not be made so; the text is the reason."""
+
+
 @dataclass(slots=True)
 class Placement:
     """A pod with the node that was chosen for it, assumed there and not yet bound.

@@ -5,7 +5,7 @@ Owns the resolved form only. Decoding a `KubeSchedulerConfiguration` and merging
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -27,6 +27,8 @@ class Profile:
     """What runs, in which order, for pods that name this scheduler.
 
     `points` maps a hook name to the enabled policies that define it, in execution order.
+    `order` maps an extension point (such as `filter`) to the names of all that is enabled there,
+    policies and plugins of the runtime, in execution order; `weights` their score weights.
     `arguments` holds each plugin's resolved arguments by plugin name, those of parts of the
     runtime (DefaultPreemption, VolumeBinding) included.
     """
@@ -36,6 +38,8 @@ class Profile:
     arguments: Mapping[str, Mapping[str, Any]]
     percentage_of_nodes_to_score: int | None = None
     runtime_plugins: frozenset[str] = frozenset()
+    order: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
 
     def at(self, hook: str) -> tuple[EnabledPolicy, ...]:
         """The policies enabled for *hook*, in order; empty if there are none."""

@@ -265,6 +265,8 @@ class _Builder:
                 arguments={name: self._shown(name, found) for name, found in arguments.items()},
                 percentage_of_nodes_to_score=shown or None,
                 runtime_plugins=frozenset(n for n in names if n in RUNTIME_PLUGINS),
+                order={point: tuple(enabled) for point, enabled in order.items() if enabled},
+                weights=weights,
             )
         )
 

@@ -1,0 +1,88 @@
+"""Plugins of the runtime: parts of a decision that hold or write objects, beside the policies.
+
+Owns what such a plugin may take part in and what passes between its steps. A plugin decides like a
+policy does (pure, on the snapshot), but it also remembers what it has promised to pods that are not
+bound yet, and carries that out before the binding.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.status import Status
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """What a plugin says about a pod that fits nowhere.
+
+    `message` is shown after the reasons. `action`, if any, is carried out beside the next
+    decisions. `is_final`: no later plugin is asked.
+    """
+
+    message: str
+    action: Callable[[], Awaitable[None]] | None = None
+    is_final: bool = False
+
+
+class RuntimePlugin:
+    """A plugin of the runtime; what it does not override, it has nothing to say to.
+
+    One object lives as long as the process, over all revisions of the policies; a profile's
+    arguments are given with each question. `state` is whatever `pre_filter` returned for this
+    pod in this cycle; it must not be changed by `filter` and `score`.
+
+        pre_filter -> filter per node -> score -> reserve -> (waiting for leave) -> pre_bind -> bind
+                                                     \\-- any failure after it --> unreserve
+    """
+
+    name: ClassVar[str]
+    """kube-scheduler's name of the plugin."""
+
+    def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> str | None:
+        """None, or why the pod must not be tried yet."""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
+        """None: nothing to say about this pod. A rejecting `Status`, or a state for the rest."""
+
+    def filter(self, state: Any, info: NodeInfo) -> Status | None:
+        """None if the pod may go to the node of *info*, else a rejecting status.
+
+        *info* may be hypothetical: some pods taken away or added.
+        """
+
+    def score(self, state: Any, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
+        """Raw scores of the feasible nodes; None if the plugin has no opinion on this pod."""
+
+    def normalize(self, scores: Sequence[int]) -> Sequence[int]:
+        """Raw scores as 0..100."""
+        return scores
+
+    def post_filter(
+        self, state: Any, pod: Pod, rejected: Mapping[str, Status], snapshot: Snapshot
+    ) -> PostFilterResult | None:
+        """What to say and do when the pod fits nowhere; *rejected* is by node name.
+
+        *state* is None if `pre_filter` had nothing to say.
+        """
+
+    def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:
+        """Promise to the pod what it needs on its node; None, or why it cannot be had.
+
+        Called between two decisions, after the pod was assumed: from its return on, the next
+        decision must see what is taken.
+        """
+
+    def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Take the promise back. Called also if `reserve` refused or failed; must not raise."""
+
+    async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Carry the promise out; returns when the pod may be bound.
+
+        Raises `binding.placement.PreBindError` with the reason if that is impossible.
+        """
