@@ -48,6 +48,14 @@ class Rejection:
     is_reported: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Which pods have to go so that a pod fits on a node, most important first."""
+
+    node: str
+    victims: tuple[Pod, ...]
+
+
 class Outcomes(Protocol):
     """Where the ends of attempts go: queue, metrics, events, conditions, logs."""
 
@@ -77,4 +85,16 @@ class Bindings(Protocol):
 
     def start(self, placement: Placement) -> None:
         """Carry the placement out, without waiting for it."""
+        ...
+
+
+class Preemptions(Protocol):
+    """Where preemptions go."""
+
+    def start(self, preemptor: Pod, preemption: Preemption, *, profile: str, revision: str) -> None:
+        """Carry the preemption out, without waiting for it."""
+        ...
+
+    def is_preempting(self, uid: str) -> bool:
+        """True while a preemption for the pod of *uid* is carried out: it must not be tried."""
         ...
