@@ -7,8 +7,8 @@ found here, all at once. A bundle says nothing about the policies being good; te
 
 import functools
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,10 +20,14 @@ from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files, Program
-from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, build_profiles
+from engine.policy.extenders import Extender, ignored_resources, in_order
+from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.syntax import docstring, loads_of, parse
 
 DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+_RESOURCES_POLICY: Final = "NodeResourcesFit"
+_IGNORED: Final = "ignored_resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Bundle:
         profiles: One per `schedulerName`.
         program: What an evaluator runs.
         runtime: Limits and failure policy.
+        extenders: The configured ones, in the order in which they are asked.
         tests: The user's test files.
         warnings: What was noticed and is no error.
     """
@@ -69,6 +74,7 @@ class Bundle:
     profiles: tuple[Profile, ...]
     program: Program
     runtime: PolicyRuntime
+    extenders: tuple[Extender, ...] = ()
     tests: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
 
@@ -109,6 +115,8 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     files = _files(user_files)
     policies = _policies(files, user_files)
     resolved = build_profiles(configuration, policies)
+    extenders = in_order(configuration.extenders) if configuration is not None else ()
+    _ignore_resources(resolved, ignored_resources(extenders), policies)
     problems += resolved.problems
     problems += [_unloaded(policy) for policy in _idle(files, policies)]
     errors = [problem for problem in problems if problem.severity == "error"]
@@ -122,6 +130,7 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
         profiles=tuple(resolved.profiles),
         program=Program(MappingProxyType(files), tuple(resolved.instances), runtime.limits),
         runtime=runtime,
+        extenders=extenders,
         tests=tuple(sorted(f for f in user_files if f.endswith(TEST_SUFFIX))),
         warnings=tuple(sorted(p for p in set(problems) if p.severity != "error")),
     )
@@ -224,6 +233,40 @@ def _unloaded(policy: Policy) -> Problem:
         "hooks are top-level functions such as `def filter(pod, node)`",
         severity="warning",
     )
+
+
+# --- extenders -------------------------------------------------------------------------------
+
+
+def _ignore_resources(
+    resolved: Profiles, names: Sequence[str], policies: Mapping[str, Policy]
+) -> None:
+    """Have NodeResourcesFit leave out the resources that an extender counts, and only those.
+
+    As for kube-scheduler, the extenders' list takes the place of an `ignoredResources` argument.
+    """
+    policy = policies.get(_RESOURCES_POLICY)
+    if not names or policy is None or _IGNORED not in policy.defaults:
+        return
+    ignored = {_IGNORED: list(names)}
+    resolved.instances[:] = [
+        replace(instance, args={**instance.args, **ignored})
+        if instance.policy == _RESOURCES_POLICY
+        else instance
+        for instance in resolved.instances
+    ]
+    resolved.profiles[:] = [
+        replace(profile, arguments=_with(profile.arguments, ignored))
+        for profile in resolved.profiles
+    ]
+
+
+def _with(
+    arguments: Mapping[str, Mapping[str, Any]], more: Mapping[str, Any]
+) -> Mapping[str, Mapping[str, Any]]:
+    if _RESOURCES_POLICY not in arguments:
+        return arguments
+    return {**arguments, _RESOURCES_POLICY: {**arguments[_RESOURCES_POLICY], **more}}
 
 
 # --- revision --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Final
 from engine.framework.extension_points import PLUGIN_SETS
 from engine.policy.documents import Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.extenders import Extender, decode_extenders
 from engine.policy.sandbox.protocol import MIB, Limits
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -101,6 +102,7 @@ class KubeSchedulerConfiguration:
     pod_max_backoff_seconds: int = 10
     delay_cache_until_active: bool = False
     profiles: tuple[ProfileConfig, ...] = ()
+    extenders: tuple[Extender, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +234,8 @@ def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfig
         pod_max_backoff_seconds=longest,
         delay_cache_until_active=members.boolean("delayCacheUntilActive", False),
         profiles=_profiles(members.items("profiles")),
+        extenders=decode_extenders(members),
     )
-    for extender in members.items("extenders"):
-        _extender(extender)
     members.finish()
     return configuration
 
@@ -393,34 +394,6 @@ def _plugin_config(entries: list[Field]) -> dict[str, Field]:
             if args is None:
                 configs.pop(name)
     return configs
-
-
-def _extender(entry: Field) -> None:
-    members = entry.object()
-    for name in ("filterVerb", "preemptVerb", "prioritizeVerb", "bindVerb"):
-        members.text(name)
-    if not members.text("urlPrefix"):
-        (members.get("urlPrefix") or entry).wrong("urlPrefix: required value")
-    weight = members.integer("weight", 0)
-    if members.get("prioritizeVerb") and weight <= 0:
-        (members.get("weight") or entry).wrong(
-            "must have a positive weight applied to it if it has a prioritizeVerb"
-        )
-    for name in ("enableHTTPS", "nodeCacheCapable", "ignorable"):
-        members.boolean(name, False)
-    members.duration("httpTimeout", timedelta(seconds=5))
-    tls = members.object("tlsConfig")
-    tls.boolean("insecure", False)
-    for name in ("serverName", "certFile", "keyFile", "caFile", "certData", "keyData", "caData"):
-        tls.text(name)
-    tls.finish()
-    for resource in members.items("managedResources"):
-        inner = resource.object()
-        inner.text("name")
-        inner.boolean("ignoredByScheduler", False)
-        inner.finish()
-    members.finish()
-    entry.warn("extenders are not called: write what it decides as a policy")
 
 
 # --- PolicyRuntime ---------------------------------------------------------------------------

@@ -1,0 +1,176 @@
+"""The `extenders` of a KubeSchedulerConfiguration: fields, defaults and validation rules.
+
+Owns what an extender's entry may say, with kube-scheduler's texts, and the order in which extenders
+are asked. Sending them requests is `engine.extender_calls`'.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+from engine.model.resources import is_extended_resource
+from engine.policy.documents import Field, Object
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderTls:
+    """How to talk TLS to an extender. Of a file and data for the same thing, data counts.
+
+    `insecure`: the server's certificate is not checked, as kube-scheduler does for
+    `enableHTTPS` without an authority too.
+    """
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = field(default=b"", repr=False)
+    ca_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """One entry of `extenders`. A verb that is empty is not called.
+
+    `timeout` None means that a request may take for ever. `resources` are the managed resources;
+    an extender that manages none is asked about every pod.
+    """
+
+    url_prefix: str
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    bind_verb: str = ""
+    weight: int = 0
+    tls: ExtenderTls = field(default_factory=ExtenderTls)
+    timeout: timedelta | None = DEFAULT_TIMEOUT
+    node_cache_capable: bool = False
+    resources: frozenset[str] = frozenset()
+    ignored_resources: tuple[str, ...] = ()
+    ignorable: bool = False
+
+
+def decode_extenders(owner: Object) -> tuple[Extender, ...]:
+    """The `extenders` of the configuration *owner*, as they are written."""
+    entries = owner.items("extenders")
+    seen: set[str] = set()
+    extenders = tuple(_extender(entry, seen) for entry in entries)
+    binders = sum(bool(extender.bind_verb) for extender in extenders)
+    if binders > 1:
+        owner["extenders"].wrong(
+            f"found {binders} extenders implementing bind: only one extender can implement bind"
+        )
+    return extenders
+
+
+def in_order(extenders: Iterable[Extender]) -> tuple[Extender, ...]:
+    """*extenders* as they are asked: those that may be ignored come last."""
+    return tuple(sorted(extenders, key=lambda extender: extender.ignorable))
+
+
+def ignored_resources(extenders: Iterable[Extender]) -> list[str]:
+    """The resources that an extender counts and NodeResourcesFit is not to look at."""
+    return [name for extender in extenders for name in extender.ignored_resources]
+
+
+def _extender(entry: Field, seen: set[str]) -> Extender:
+    members = entry.object()
+    prioritize_verb = members.text("prioritizeVerb")
+    weight = members.integer("weight", 0)
+    if prioritize_verb and weight <= 0:
+        (members.get("weight") or entry).wrong("must have a positive weight applied to it")
+    timeout: timedelta | None = members.duration("httpTimeout", timedelta(0)) or DEFAULT_TIMEOUT
+    if timeout is not None and timeout < timedelta(0):
+        timeout = None  # to kube-scheduler a negative one is no limit
+    names, ignored = _managed(members.items("managedResources"), seen)
+    extender = Extender(
+        url_prefix=_url_prefix(members, entry),
+        filter_verb=members.text("filterVerb"),
+        preempt_verb=members.text("preemptVerb"),
+        prioritize_verb=prioritize_verb,
+        bind_verb=members.text("bindVerb"),
+        weight=weight,
+        tls=_tls(members.object("tlsConfig"), members.boolean("enableHTTPS", False)),
+        timeout=timeout,
+        node_cache_capable=members.boolean("nodeCacheCapable", False),
+        resources=frozenset(names),
+        ignored_resources=tuple(ignored),
+        ignorable=members.boolean("ignorable", False),
+    )
+    members.finish()
+    return extender
+
+
+def _url_prefix(members: Object, entry: Field) -> str:
+    prefix = members.text("urlPrefix")
+    found = members.get("urlPrefix")
+    if found is None or not prefix:
+        (found or entry).wrong("urlPrefix: required value")
+        return ""
+    try:
+        parts = urlsplit(prefix)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        found.wrong(f'want a URL such as `http://127.0.0.1:8888/scheduler`, got "{prefix}"')
+    return prefix
+
+
+def _tls(members: Object, is_https: bool) -> ExtenderTls:
+    asked = members.boolean("insecure", False)
+    ca_file, ca_data = members.text("caFile"), _data(members, "caData")
+    if asked and (ca_file or ca_data):
+        members["insecure"].wrong(
+            "specifying a root certificates file with the insecure flag is not allowed"
+        )
+    tls = ExtenderTls(
+        insecure=asked or (is_https and not (ca_file or ca_data)),
+        server_name=members.text("serverName"),
+        cert_file=members.text("certFile"),
+        key_file=members.text("keyFile"),
+        ca_file=ca_file,
+        cert_data=_data(members, "certData"),
+        key_data=_data(members, "keyData"),
+        ca_data=ca_data,
+    )
+    members.finish()
+    return tls
+
+
+def _data(members: Object, name: str) -> bytes:
+    """A field of bytes, which YAML and JSON carry as base64."""
+    text = members.text(name)
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        members[name].wrong("want base64")  # and not what came: it may be a key
+        return b""
+
+
+def _managed(entries: Sequence[Field], seen: set[str]) -> tuple[list[str], list[str]]:
+    """Names of the managed resources, and of those among them that are ignored elsewhere."""
+    names: list[str] = []
+    ignored: list[str] = []
+    for entry in entries:
+        members = entry.object()
+        name = members.text("name")
+        place = members.get("name") or entry
+        if not is_extended_resource(name):
+            place.wrong(f'"{name}" is an invalid extended resource name')
+        elif name in seen:
+            place.wrong(f'duplicate extender managed resource name "{name}"')
+        seen.add(name)
+        names.append(name)
+        if members.boolean("ignoredByScheduler", False):
+            ignored.append(name)
+        members.finish()
+    return names, ignored
