@@ -10,7 +10,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-openb bench-reload controlplane lock image clean
+.PHONY: help setup demo check test lint bench bench-core bench-openb bench-reload fuzz-parity controlplane oracle lock image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -39,7 +39,7 @@ check: lint ## format, lint, types, imports, policies and the quick tests (a min
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen.
-test: lint controlplane ## everything: check's linters and every test, the real control plane included
+test: lint controlplane oracle ## everything: check's linters and every test, the real control plane included
 	$(BIN)/python -m pytest -p tests.no_skips
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
@@ -57,6 +57,9 @@ bench-core: setup ## decisions per second of the core alone, no control plane
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler and kustomize (cached outside)
 	$(BIN)/python controlplane/build.py
 	$(BIN)/python tools/kustomize/build.py
+
+oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
+	$(BIN)/python tests/oracle/build.py
 
 lock: ## write the lock files anew from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)

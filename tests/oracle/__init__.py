@@ -1,0 +1,1 @@
+"""kube-scheduler's own plugins as a program that answers scenarios; see `main.go`."""

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// stillInformer is an informer of a world that does not change: it holds its objects from the
+// start and tells each handler of them before AddEventHandler returns. So nothing has to be waited
+// for, and the caches that plugins keep of their own are as complete as the informer.
+type stillInformer struct {
+	indexer cache.Indexer
+}
+
+var _ cache.SharedIndexInformer = &stillInformer{}
+
+// newFactory returns a factory whose informers hold these objects, by their types.
+func newFactory(client kubernetes.Interface, objects []runtime.Object) (informers.SharedInformerFactory, error) {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	for _, object := range objects {
+		informer := factory.InformerFor(object, newStillInformer)
+		if err := informer.GetIndexer().Add(object); err != nil {
+			return nil, err
+		}
+	}
+	return factory, nil
+}
+
+func newStillInformer(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	return &stillInformer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)}
+}
+
+func (i *stillInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	for _, object := range i.indexer.List() {
+		handler.OnAdd(object, true)
+	}
+	return synced{}, nil
+}
+
+func (i *stillInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(handler)
+}
+
+func (i *stillInformer) AddEventHandlerWithOptions(handler cache.ResourceEventHandler, _ cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	return i.AddEventHandler(handler)
+}
+
+func (i *stillInformer) AddIndexers(indexers cache.Indexers) error {
+	return i.indexer.AddIndexers(indexers)
+}
+
+func (i *stillInformer) GetStore() cache.Store     { return i.indexer }
+func (i *stillInformer) GetIndexer() cache.Indexer { return i.indexer }
+
+func (i *stillInformer) HasSynced() bool                     { return true }
+func (i *stillInformer) HasSyncedChecker() cache.DoneChecker { return synced{} }
+func (i *stillInformer) IsStopped() bool                     { return false }
+func (i *stillInformer) LastSyncResourceVersion() string     { return "1" }
+
+func (i *stillInformer) RemoveEventHandler(cache.ResourceEventHandlerRegistration) error { return nil }
+func (i *stillInformer) Run(<-chan struct{})                                             {}
+func (i *stillInformer) RunWithContext(context.Context)                                  {}
+func (i *stillInformer) SetWatchErrorHandler(cache.WatchErrorHandler) error              { return nil }
+func (i *stillInformer) SetWatchErrorHandlerWithContext(cache.WatchErrorHandlerWithContext) error {
+	return nil
+}
+func (i *stillInformer) SetTransform(cache.TransformFunc) error {
+	return errors.New("the objects are there already: " + reflect.TypeOf(i).String())
+}
+func (i *stillInformer) GetController() cache.Controller { return nil }
+
+// synced is the registration of a handler that has been told everything.
+type synced struct{}
+
+var done = func() chan struct{} {
+	closed := make(chan struct{})
+	close(closed)
+	return closed
+}()
+
+func (synced) HasSynced() bool                       { return true }
+func (s synced) HasSyncedChecker() cache.DoneChecker { return s }
+func (synced) Name() string                          { return "still" }
+func (synced) Done() <-chan struct{}                 { return done }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// rejection is who rejected, with which code, for which reasons.
+type rejection struct {
+	Plugin  string   `json:"plugin"`
+	Code    string   `json:"code"`
+	Reasons []string `json:"reasons"`
+}
+
+// answer is what the plugins say of one pod; README.md of tests/data/conformance describes it.
+type answer struct {
+	Pod            string                      `json:"pod"`
+	PreFilter      *rejection                  `json:"preFilter,omitempty"`
+	PreFilterNodes *[]string                   `json:"preFilterNodes,omitempty"`
+	Rejected       map[string]rejection        `json:"rejected"`
+	Scores         map[string]map[string]int64 `json:"scores,omitempty"`
+	Total          map[string]int64            `json:"total,omitempty"`
+	Best           []string                    `json:"best,omitempty"`
+	PostFilter     string                      `json:"postFilter,omitempty"`
+	Preemption     map[string][]string         `json:"preemption,omitempty"`
+	// Error is the failure that ended the cycle: the pod is tried again, nothing was decided.
+	Error string `json:"error,omitempty"`
+}
+
+// answer judges every incoming pod alone in the scenario's cluster.
+func (s *scenario) answer(client *recordingClient) ([]*answer, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w, err := newWorld(ctx, s, client)
+	if err != nil {
+		return nil, err
+	}
+	answers := []*answer{}
+	for _, pod := range s.incoming {
+		name := pod.Spec.SchedulerName
+		if name == "" {
+			name = v1.DefaultSchedulerName
+		}
+		plugins, ok := w.profiles[name]
+		if !ok {
+			return nil, fmt.Errorf("no profile has the schedulerName of pod %s/%s, %q", pod.Namespace, pod.Name, name)
+		}
+		answers = append(answers, w.judge(ctx, plugins, pod, s.runs))
+	}
+	return answers, nil
+}
+
+// judge is one scheduling cycle with every node filtered and scored.
+func (w *world) judge(ctx context.Context, plugins framework.Framework, pod *v1.Pod, runs int) *answer {
+	result := &answer{Pod: pod.Namespace + "/" + pod.Name, Rejected: map[string]rejection{}}
+	nodes, err := w.snapshot.ListNodesInPlacement()
+	if err != nil {
+		return result.failed(err)
+	}
+	state := framework.NewCycleState()
+	statuses := framework.NewDefaultNodeToStatus()
+	// 1. What is said of all nodes at once.
+	allowed, status, narrowing := plugins.RunPreFilterPlugins(ctx, state, pod)
+	if allowed != nil && !allowed.AllNodes() {
+		names := sets.List(allowed.NodeNames)
+		result.PreFilterNodes = &names
+	}
+	if !status.IsSuccess() {
+		if !status.IsRejected() {
+			return result.failed(status.AsError())
+		}
+		rejected := rejectionOf(status)
+		result.PreFilter = &rejected
+		statuses.SetAbsentNodesStatus(status)
+		return w.postFilter(ctx, plugins, state, pod, statuses, runs, result)
+	}
+	// 2. Node by node.
+	if result.PreFilterNodes != nil {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(node fwk.NodeInfo) bool {
+			return !allowed.NodeNames.Has(node.Node().Name)
+		})
+		statuses.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
+			fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", sets.List(narrowing))))
+	}
+	feasible := []fwk.NodeInfo{}
+	for _, node := range nodes {
+		status := plugins.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+		switch {
+		case status.IsSuccess():
+			feasible = append(feasible, node)
+		case status.IsRejected():
+			result.Rejected[node.Node().Name] = rejectionOf(status)
+			statuses.Set(node.Node().Name, status)
+		default:
+			return result.failed(status.AsError())
+		}
+	}
+	if len(feasible) == 0 {
+		return w.postFilter(ctx, plugins, state, pod, statuses, runs, result)
+	}
+	// 3. The feasible ones against each other.
+	if status := plugins.RunPreScorePlugins(ctx, state, pod, feasible); !status.IsSuccess() {
+		return result.failed(status.AsError())
+	}
+	scores, status := plugins.RunScorePlugins(ctx, state, pod, feasible)
+	if !status.IsSuccess() {
+		return result.failed(status.AsError())
+	}
+	result.setScores(scores)
+	return result
+}
+
+// postFilter asks what would make room for the pod, as often as the scenario wants.
+func (w *world) postFilter(
+	ctx context.Context, plugins framework.Framework, state fwk.CycleState, pod *v1.Pod,
+	statuses *framework.NodeToStatus, runs int, result *answer,
+) *answer {
+	if !plugins.HasPostFilterPlugins() {
+		return result
+	}
+	for range runs {
+		w.client.ClearActions()
+		nominated, status := plugins.RunPostFilterPlugins(ctx, state, pod, statuses)
+		switch {
+		case status.IsSuccess() && nominated != nil && nominated.NominatingInfo != nil && nominated.NominatedNodeName != "":
+			if result.Preemption == nil {
+				result.Preemption = map[string][]string{}
+			}
+			result.Preemption[nominated.NominatedNodeName] = w.client.takeDeletedPods()
+		case status.IsSuccess() || status.IsRejected():
+			result.PostFilter = status.Message()
+		default:
+			return result.failed(status.AsError())
+		}
+	}
+	return result
+}
+
+func (a *answer) setScores(scores []fwk.NodePluginScores) {
+	a.Scores = map[string]map[string]int64{}
+	a.Total = map[string]int64{}
+	best := scores[0].TotalScore
+	for _, node := range scores {
+		row := map[string]int64{}
+		for _, score := range node.Scores {
+			row[score.Name] = score.Score
+		}
+		a.Scores[node.Name] = row
+		a.Total[node.Name] = node.TotalScore
+		best = max(best, node.TotalScore)
+	}
+	for name, total := range a.Total {
+		if total == best {
+			a.Best = append(a.Best, name)
+		}
+	}
+	sort.Strings(a.Best)
+}
+
+func (a *answer) failed(err error) *answer {
+	return &answer{Pod: a.Pod, Rejected: map[string]rejection{}, Error: err.Error()}
+}
+
+func rejectionOf(status *fwk.Status) rejection {
+	return rejection{status.Plugin(), status.Code().String(), status.Reasons()}
+}
