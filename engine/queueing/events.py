@@ -65,6 +65,8 @@ POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
+PREEMPTION_DONE: Final = "PreemptionDone"
+NOMINATION_CLEARED: Final = "NominationCleared"
 
 
 def _meaningful(meta: ObjectMeta) -> ObjectMeta:

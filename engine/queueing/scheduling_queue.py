@@ -158,7 +158,7 @@ class SchedulingQueue:
             self.nominator.refresh(new)
         else:
             self._update_waiting(queued, before)
-            if queued.gated_by is None:
+            if queued.gated_by is None or self.nominator.node_of(new.uid) is not None:
                 self.nominator.update(before, new)
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
@@ -388,6 +388,27 @@ class SchedulingQueue:
                 activated += place is Place.ACTIVE
         return activated
 
+    def reconsider(self, uid: str, label: str, *, only_gated: bool = False) -> bool:
+        """Settle a pod that is set aside anew: its gate is asked, then it waits out its backoff.
+
+        For news that concern this one pod and that no event tells.
+
+        Args:
+            uid: The pod.
+            label: What happened, for metrics.
+            only_gated: Leave the pod if it is not a gate that holds it.
+
+        Returns:
+            True if it is not set aside any more.
+        """
+        queued = self._known.get(uid)
+        if queued is None or queued.place is not Place.UNSCHEDULABLE:
+            return False
+        if only_gated and queued.gated_by is None:
+            return False
+        self._take_out(queued)
+        return self._settle(queued, label) is not Place.UNSCHEDULABLE
+
     def rekey(self, hints: Hints | None = None) -> None:
         """The policies changed: compute keys and gates anew, and retry every rejected pod.
 
@@ -430,7 +451,8 @@ class SchedulingQueue:
             return queued.place
         if queued.gated_by is not None:
             queued.gated_by, queued.gate_reason = None, ""
-            self.nominator.nominate(queued.pod)  # what its status says counts from here
+            if self.nominator.node_of(queued.uid) is None:
+                self.nominator.nominate(queued.pod)  # what its status says counts from here
         if immediately or not self._backoff.is_backing_off(queued):
             self._activate(queued, label)
             return queued.place

@@ -432,6 +432,33 @@ def test_gated_pods_are_flushed_too_once_per_period() -> None:
     assert bench.place(pod) == "active"
 
 
+def test_a_pod_whose_gate_has_opened_by_itself_goes_on_in_its_turn() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    queued = bench.reject(make_pod())
+    door.is_open = False
+    bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
+    assert bench.place(queued.pod) == "gated"
+    assert not bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert bench.place(queued.pod) == "gated"
+    door.is_open = True
+    assert bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert bench.place(queued.pod) == "backoff"
+    assert bench.incoming[-1] == ("backoff", "PreemptionDone")
+
+
+def test_a_rejected_pod_is_retried_on_news_of_its_own_unless_only_a_gate_was_meant() -> None:
+    bench = Bench()
+    queued = bench.reject(make_pod())
+    assert not bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert bench.place(queued.pod) == "unschedulable"
+    assert bench.queue.reconsider(queued.uid, "PreemptionDone")
+    assert bench.place(queued.pod) == "backoff"
+    assert not bench.queue.reconsider(queued.uid, "PreemptionDone")
+    assert not bench.queue.reconsider("unknown", "PreemptionDone")
+
+
 # --- who is known ------------------------------------------------------------------------------
 
 
@@ -601,6 +628,37 @@ def test_a_gated_pod_is_promised_nothing_until_its_gate_opens() -> None:
     assert len(bench.queue.nominator) == 0
     bench.queue.update(pod, make_pod("p", uid="u", nominated="n1"))
     assert bench.queue.nominator.node_of("u") == "n1"
+
+
+def test_a_promise_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
+    """Preemption promises a node and closes its gate, both before the API hears of it."""
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    pod = make_pod("p", uid="u")
+    bench.reject(pod)
+    bench.queue.nominator.nominate(pod, "n1")
+    door.is_open = False
+    bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
+    labelled = make_pod("p", uid="u", labels={"a": "b"})
+    bench.queue.update(pod, labelled)
+    assert bench.queue.nominator.pods_on("n1") == [labelled]
+    door.is_open = True
+    bench.queue.reconsider("u", "PreemptionDone", only_gated=True)
+    assert bench.queue.nominator.pods_on("n1") == [labelled]
+
+
+def test_a_gated_pod_follows_what_becomes_of_its_promise() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    pod = make_pod("p", uid="u", nominated="n1")
+    bench.reject(pod)
+    door.is_open = False
+    bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
+    assert bench.place(pod) == "gated"
+    bench.queue.update(pod, make_pod("p", uid="u"))
+    assert len(bench.queue.nominator) == 0
 
 
 def test_counts_and_description_say_where_pods_are() -> None:
