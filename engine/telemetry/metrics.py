@@ -148,6 +148,30 @@ class Metrics:
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts_total",
+            "Number of times that victims were looked for because a pod fitted nowhere.",
+            registry=registry,
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims",
+            "Number of victims of one preemption.",
+            buckets=exponential(1, 2, 7),
+            registry=registry,
+        )
+        self.preemption_seconds = Histogram(
+            "scheduler_preemption_goroutines_duration_seconds",
+            "Seconds that it took to evict the victims of one preemption: `success` or `error`.",
+            ["result"],
+            buckets=exponential(0.01, 2, 20),
+            registry=registry,
+        )
+        self.preemption_executions = Counter(
+            "scheduler_preemption_goroutines_execution_total",
+            "Number of preemptions carried out, by result: `success` or `error`.",
+            ["result"],
+            registry=registry,
+        )
         self.leader = Gauge(
             "leader_election_master_status",
             "1 if this process holds the lease, 0 if it is a standby.",
