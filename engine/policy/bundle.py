@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+from engine.framework.extender import Extender
 from engine.framework.profile import Profile
 from engine.policy.analysis import Reads, analyse
 from engine.policy.arguments import declaration
@@ -20,7 +21,7 @@ from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files, Program
-from engine.policy.extenders import Extender, ignored_resources, in_order
+from engine.policy.extenders import ignored_resources, in_order
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.syntax import docstring, loads_of, parse
 

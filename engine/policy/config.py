@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from engine.framework.extender import Extender
 from engine.framework.extension_points import PLUGIN_SETS
 from engine.policy.documents import Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.extenders import Extender, decode_extenders
+from engine.policy.extenders import decode_extenders
 from engine.policy.sandbox.protocol import MIB, Limits
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"

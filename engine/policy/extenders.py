@@ -7,55 +7,12 @@ are asked. Sending them requests is `engine.extender_calls`'.
 import base64
 import binascii
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
 from urllib.parse import urlsplit
 
+from engine.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
 from engine.model.resources import is_extended_resource
 from engine.policy.documents import Field, Object
-
-DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderTls:
-    """How to talk TLS to an extender. Of a file and data for the same thing, data counts.
-
-    `insecure`: the server's certificate is not checked, as kube-scheduler does for
-    `enableHTTPS` without an authority too.
-    """
-
-    insecure: bool = False
-    server_name: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    cert_data: bytes = b""
-    key_data: bytes = field(default=b"", repr=False)
-    ca_data: bytes = b""
-
-
-@dataclass(frozen=True, slots=True)
-class Extender:
-    """One entry of `extenders`. A verb that is empty is not called.
-
-    `timeout` None means that a request may take for ever. `resources` are the managed resources;
-    an extender that manages none is asked about every pod.
-    """
-
-    url_prefix: str
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    bind_verb: str = ""
-    weight: int = 0
-    tls: ExtenderTls = field(default_factory=ExtenderTls)
-    timeout: timedelta | None = DEFAULT_TIMEOUT
-    node_cache_capable: bool = False
-    resources: frozenset[str] = frozenset()
-    ignored_resources: tuple[str, ...] = ()
-    ignorable: bool = False
 
 
 def decode_extenders(owner: Object) -> tuple[Extender, ...]:

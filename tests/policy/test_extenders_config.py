@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from engine.framework.extender import Extender
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors
-from engine.policy.extenders import Extender, in_order
+from engine.policy.extenders import in_order
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 URL = "urlPrefix: http://x"

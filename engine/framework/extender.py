@@ -1,0 +1,55 @@
+"""An extender: another program that takes part in decisions over HTTP.
+
+Owns the record of what is configured for one. Reading it from a configuration is
+`policy.extenders`', sending requests `kube.extender_client`'s.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
+
+
+class ExtenderError(Exception):
+    """An extender gave no usable answer; the text is kube-scheduler's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderTls:
+    """How to talk TLS to an extender. Of a file and data for the same thing, data counts.
+
+    `insecure`: the server's certificate is not checked, as kube-scheduler does for
+    `enableHTTPS` without an authority too.
+    """
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: bytes = b""
+    key_data: bytes = field(default=b"", repr=False)
+    ca_data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """One entry of `extenders`. A verb that is empty is not called.
+
+    `timeout` None means that a request may take for ever. `resources` are the managed resources;
+    an extender that manages none is asked about every pod.
+    """
+
+    url_prefix: str
+    filter_verb: str = ""
+    preempt_verb: str = ""
+    prioritize_verb: str = ""
+    bind_verb: str = ""
+    weight: int = 0
+    tls: ExtenderTls = field(default_factory=ExtenderTls)
+    timeout: timedelta | None = DEFAULT_TIMEOUT
+    node_cache_capable: bool = False
+    resources: frozenset[str] = frozenset()
+    ignored_resources: tuple[str, ...] = ()
+    ignorable: bool = False
