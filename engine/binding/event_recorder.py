@@ -161,6 +161,7 @@ class EventRecorder:
         controller: str,
         revision: str = "",
         repeats: bool = True,
+        related: Reference | None = None,
     ) -> None:
         """Record an event; returns at once.
 
@@ -173,10 +174,13 @@ class EventRecorder:
             controller: `reportingController`: the profile's scheduler name.
             revision: The policy revision in force, written as an annotation.
             repeats: False for what happens to an object once at most; saves the bookkeeping.
+            related: Another object that has to do with it.
         """
         now = self._clock.now()
         if not repeats:
-            series = self._new(regarding, kind, reason, action, note, controller, revision, now)
+            series = self._new(
+                regarding, kind, reason, action, note, controller, revision, now, related
+            )
             self._enqueue(series)
             return
         # The note belongs to the key: an event's note cannot be changed later, so another note is
@@ -191,7 +195,9 @@ class EventRecorder:
             if known.count == 2 or now - known.wrote_at >= SERIES_WRITE_SECONDS:
                 self._enqueue(known)
             return
-        series = self._new(regarding, kind, reason, action, note, controller, revision, now)
+        series = self._new(
+            regarding, kind, reason, action, note, controller, revision, now, related
+        )
         self._series[key] = series
         self._series.move_to_end(key)
         if len(self._series) > _MOST_SERIES:
@@ -208,6 +214,7 @@ class EventRecorder:
         controller: str,
         revision: str,
         now: float,
+        related: Reference | None,
     ) -> _Series:
         namespace = regarding.namespace or "default"
         # Two events of one object in one tick of the clock still get two names.
@@ -231,6 +238,8 @@ class EventRecorder:
             "regarding": regarding.plain(),
             "note": truncate_note(note),
         }
+        if related is not None:
+            body["related"] = related.plain()
         return _Series(name, namespace, body, now)
 
     def _enqueue(self, series: _Series) -> None:

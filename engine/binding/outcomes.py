@@ -117,10 +117,13 @@ class AttemptOutcomes:
         if not comes_back:
             self._status.forget(pod.uid)
             return
+        # 3. The promise of a node, in force for the next decision.
+        pod = queued.pod
+        if rejection.nominated_node is not None:
+            self._queue.nominator.nominate(pod, rejection.nominated_node)
         if not rejection.is_reported:
             return
-        # 3. The event, 4. the condition.
-        pod = queued.pod
+        # 4. The event, 5. the condition and the nominated node.
         self._recorder.record(
             pod_reference(pod),
             kind=WARNING,

@@ -39,12 +39,20 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a pod's status should say. `nominated` None: leave the nomination alone."""
+    """What a pod's status should say. No reason: leave the condition; None: the nomination."""
 
     reason: str
     message: str
     generation: int
     nominated: str | None
+
+    def over(self, older: "_State | None") -> "_State":
+        """This state, with what it leaves alone taken from *older*."""
+        if older is None:
+            return self
+        said = self if self.reason else older
+        nominated = older.nominated if self.nominated is None else self.nominated
+        return _State(said.reason, said.message, said.generation, nominated)
 
 
 class PodStatusUpdater:
@@ -89,13 +97,27 @@ class PodStatusUpdater:
             message: Not truncated: conditions have no limit of their own.
             nominated_node: New nominated node, "" to clear it, None to leave it.
         """
-        state = _State(reason, message, pod.manifest.metadata.generation, nominated_node)
+        generation = pod.manifest.metadata.generation
+        self._say(pod, _State(reason, message, generation, nominated_node))
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        """Say in *pod*'s status that it was promised *node_name* ("": none any more)."""
+        self._say(pod, _State("", "", 0, node_name))
+
+    async def flush(self, uid: str) -> None:
+        """Write what waits for this pod now, even if bindings are under way.
+
+        For what has to be on record before something else is done. A failure is reported and
+        goes no further.
+        """
+        if uid in self._waiting:
+            await self._write(uid)
+
+    def _say(self, pod: Pod, state: _State) -> None:
         waiting = self._waiting.get(pod.uid)
         if waiting is not None:
-            if nominated_node is None and waiting[1].nominated is not None:
-                # A nomination that still waits must not get lost under a newer message.
-                state = _State(reason, message, state.generation, waiting[1].nominated)
-            self._waiting[pod.uid] = (pod, state)
+            # What still waits must not get lost under news of something else.
+            self._waiting[pod.uid] = (pod, state.over(waiting[1]))
             return
         if self._says_already(pod, state):
             return
@@ -111,17 +133,21 @@ class PodStatusUpdater:
         self._written.pop(uid, None)
 
     def _says_already(self, pod: Pod, state: _State) -> bool:
-        nominated = state.nominated
         written = self._written.get(pod.uid)
-        if written is not None:
-            return (
-                written.reason == state.reason
-                and written.message == state.message
-                and written.generation == state.generation
-                and (nominated is None or nominated == (written.nominated or ""))
+        if state.nominated is not None:
+            said = pod.nominated_node_name
+            if written is not None and written.nominated is not None:
+                said = written.nominated
+            if state.nominated != said:
+                return False
+        if not state.reason:
+            return True
+        if written is not None and written.reason:
+            return (written.reason, written.message, written.generation) == (
+                state.reason,
+                state.message,
+                state.generation,
             )
-        if nominated is not None and nominated != pod.manifest.status.nominated_node_name:
-            return False
         return any(
             condition.type == POD_SCHEDULED
             and condition.status == "False"
@@ -166,7 +192,7 @@ class PodStatusUpdater:
             now_waiting = self._waiting.get(uid)
             if now_waiting is None:
                 return  # bound or deleted meanwhile
-            self._written[uid] = state
+            self._written[uid] = state.over(self._written.get(uid))
             if now_waiting[1] == state:
                 del self._waiting[uid]
                 return
@@ -177,6 +203,14 @@ class PodStatusUpdater:
 
     def _patch(self, pod: Pod, state: _State) -> bytes:
         """A strategic merge patch: conditions merge by type, the uid is a precondition."""
+        status: dict[str, Any] = {}
+        if state.reason:
+            status["conditions"] = [self._condition(pod, state)]
+        if state.nominated is not None:
+            status["nominatedNodeName"] = state.nominated or None
+        return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+
+    def _condition(self, pod: Pod, state: _State) -> dict[str, Any]:
         condition: dict[str, Any] = {
             "type": POD_SCHEDULED,
             "status": "False",
@@ -185,7 +219,8 @@ class PodStatusUpdater:
         }
         if state.generation:
             condition["observedGeneration"] = state.generation
-        was_false = pod.uid in self._written or any(
+        written = self._written.get(pod.uid)
+        was_false = (written is not None and written.reason != "") or any(
             known.type == POD_SCHEDULED and known.status == "False"
             for known in pod.manifest.status.conditions
         )
@@ -193,7 +228,4 @@ class PodStatusUpdater:
             now = datetime.fromtimestamp(self._clock.now(), UTC)
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
             condition["lastProbeTime"] = None
-        status: dict[str, Any] = {"conditions": [condition]}
-        if state.nominated is not None:
-            status["nominatedNodeName"] = state.nominated or None
-        return msgspec.json.encode({"metadata": {"uid": pod.uid}, "status": status})
+        return condition

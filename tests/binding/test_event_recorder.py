@@ -93,6 +93,21 @@ async def test_an_event_has_kube_schedulers_form_and_the_revision(bench: Bench) 
     assert event["regarding"]["uid"] == "u1"
 
 
+async def test_an_event_names_the_other_object_that_has_to_do_with_it(bench: Bench) -> None:
+    bench.fail(related=pod_reference(make_pod("other", uid="u2")))
+    bench.fail("another note", repeats=False, related=pod_reference(make_pod("third", uid="u3")))
+    assert await bench.writer.flush(5) == 0
+    first, second = bench.api.events.values()
+    assert first["related"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "default",
+        "name": "other",
+        "uid": "u2",
+    }
+    assert second["related"]["name"] == "third"
+
+
 async def test_repeats_become_a_series_of_one_event(bench: Bench) -> None:
     for _ in range(3):
         bench.fail()

@@ -22,7 +22,8 @@ class Bench:
         self.api = api
         self.clock = VirtualClock()
         self.metrics = Metrics(CollectorRegistry())
-        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
+        self.is_busy = False
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy)
         self.status = PodStatusUpdater(
             client, self.writer, clock=self.clock, metrics=self.metrics, sleep=self._sleep
         )
@@ -101,6 +102,50 @@ async def test_the_nomination_is_set_and_cleared(bench: Bench) -> None:
     assert bench.patches[0]["status"]["nominatedNodeName"] == "node-1"
     await bench.report(web(nominated="node-1"), nominated_node="")
     assert bench.patches[1]["status"]["nominatedNodeName"] is None
+
+
+async def test_a_nomination_alone_leaves_the_condition(bench: Bench) -> None:
+    bench.status.nominate(web(nominated="node-1"), "")
+    assert await bench.writer.flush(5) == 0
+    assert bench.patches == [{"metadata": {"uid": "u1"}, "status": {"nominatedNodeName": None}}]
+
+
+async def test_a_nomination_that_the_pod_has_is_not_written(bench: Bench) -> None:
+    bench.status.nominate(web(nominated="node-1"), "node-1")
+    bench.status.nominate(web(), "")
+    assert await bench.writer.flush(5) == 0
+    assert bench.patches == []
+
+
+async def test_a_nomination_that_somebody_else_wrote_is_cleared(bench: Bench) -> None:
+    """What this process last wrote says nothing of a nomination that it left alone."""
+    await bench.report(web())
+    await bench.report(web(nominated="node-1"), nominated_node="")
+    assert bench.patches[1]["status"]["nominatedNodeName"] is None
+
+
+async def test_news_of_the_nomination_and_of_the_condition_join(bench: Bench) -> None:
+    bench.status.report(web(), reason="Unschedulable", message="no room", nominated_node="node-1")
+    bench.status.nominate(web(), "node-2")
+    bench.status.report(web(), reason="Unschedulable", message="still no room")
+    await bench.writer.flush(5)
+    (patch,) = bench.patches
+    assert patch["status"]["nominatedNodeName"] == "node-2"
+    assert patch["status"]["conditions"][0]["message"] == "still no room"
+    # All of it is on record: nothing of it is written again.
+    await bench.report(web(), "still no room", nominated_node="node-2")
+    assert len(bench.patches) == 1
+
+
+async def test_what_must_be_on_record_first_does_not_wait_for_its_turn(bench: Bench) -> None:
+    bench.is_busy = True
+    bench.status.report(web(), reason="Unschedulable", message="no room", nominated_node="node-1")
+    await bench.status.flush("u1")
+    assert bench.patches[0]["status"]["nominatedNodeName"] == "node-1"
+    await bench.status.flush("u1")
+    await bench.status.flush("unknown")
+    assert await bench.writer.flush(5) == 0
+    assert len(bench.patches) == 1
 
 
 async def test_a_binding_supersedes_a_patch_that_waits(bench: Bench) -> None:
