@@ -8,6 +8,7 @@ from typing import Final
 # Hooks that a policy file may define, by what they are called for.
 POD_HOOKS: Final = frozenset(
     {"queue_key", "pre_enqueue", "pre_filter", "counters", "pre_score", "score_all", "permit"}
+    | {"group_of"}
 )
 NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key"})
 OTHER_HOOKS: Final = frozenset({"normalize", "victim_key", "candidate_key"})
@@ -15,8 +16,9 @@ HOOKS: Final = POD_HOOKS | NODE_HOOKS | OTHER_HOOKS
 
 # Parameters that each hook may name, in order; the first `required` ones must be there.
 HOOK_PARAMETERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
-    "queue_key": (("pod",), 1),
-    "pre_enqueue": (("pod",), 1),
+    "group_of": (("pod",), 1),
+    "queue_key": (("pod", "group"), 1),
+    "pre_enqueue": (("pod", "group"), 1),
     "pre_filter": (("pod", "cluster", "counts"), 1),
     "counters": (("pod",), 1),
     "filter": (("pod", "node", "state", "counts", "cluster"), 2),
@@ -26,7 +28,7 @@ HOOK_PARAMETERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "score_all": (("pod", "nodes", "state"), 2),
     "permit": (("pod", "group"), 2),
     "victim_key": (("pod",), 1),
-    "candidate_key": (("node", "victims"), 2),
+    "candidate_key": (("node", "victims", "violations"), 2),
     "tie_key": (("pod", "node"), 2),
 }
 

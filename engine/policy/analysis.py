@@ -24,17 +24,18 @@ from engine.policy.views import VIEWS
 class Reads:
     """What a hook reads of each view, and the parameters that it names.
 
-    A path is a field (`taints`), one key of a dict field (`labels[disk]`), or `*`: every field
-    but `manifest`.
+    A path is a field (`taints`), one key of a dict field (`labels[disk]`), `*`: every field
+    but `manifest`, or `views.AGES`: facts are read with their age.
     """
 
     pod: frozenset[str] = frozenset()
     node: frozenset[str] = frozenset()
     cluster: frozenset[str] = frozenset()
+    group: frozenset[str] = frozenset()
     params: tuple[str, ...] = ()
 
     def of(self, view: str) -> frozenset[str]:
-        """The paths read of *view* (pod, node or cluster)."""
+        """The paths read of *view* (pod, node, cluster or group)."""
         paths: frozenset[str] = getattr(self, view)
         return paths
 
@@ -76,6 +77,7 @@ _GIVES: Final = {
     "pod": "pod",
     "node": "node",
     "cluster": "cluster",
+    "group": "group",
     "victims": "pod",
     "nodes": "node",
 }
@@ -88,6 +90,7 @@ def _as_reads(found: Mapping[str, set[str]], params: tuple[str, ...]) -> Reads:
         paths.get("pod", frozenset()),
         paths.get("node", frozenset()),
         paths.get("cluster", frozenset()),
+        paths.get("group", frozenset()),
         params,
     )
 
@@ -97,4 +100,9 @@ def _tidy(paths: Iterable[str]) -> set[str]:
     kept = set(paths)
     if ALL in kept:
         return {ALL} | (kept & {"manifest"})
-    return {p for p in kept if "[" not in p or p.partition("[")[0] not in kept}
+    return {p for p in kept if "[" not in p or p.partition("[")[0] not in kept or _is_filled(p)}
+
+
+def _is_filled(path: str) -> bool:
+    """True for a key that must be there, if need be as None, also when the whole field is."""
+    return any((f := fields.get(path.partition("[")[0])) and f.fills for fields in VIEWS.values())

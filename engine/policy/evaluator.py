@@ -14,7 +14,9 @@ same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod
 | pre_score | None, `["skip"]` or `["state", state]` |
 | pre_enqueue | None or the reason |
 | score_all | list of ints, one per node |
-| queue_key, tie_key, victim_key, candidate_key, permit | list of ints and strings |
+| group_of | None or `[name, min_count or None]` |
+| permit | None, `["wait", seconds, reason]` or `["reject", reasons]` |
+| queue_key, tie_key, victim_key, candidate_key | list of ints and strings |
 | counters | list of plain data |
 
 A `PolicyFailure` stands in place of a verdict that there is not.

@@ -5,7 +5,7 @@ is plain JSON data; records (`Taint`, `Toleration`, ...) are objects here and st
 Which fields a hook gets is decided by `analysis`; how they are reused by `verdicts`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -13,8 +13,10 @@ import msgspec
 
 from engine.caching.objects import ObjectStore
 from engine.model import objects as api
+from engine.model.fact import Facts, pod_type
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
 from engine.model.quantity import QuantityError, resource_amount
 
 
@@ -36,6 +38,26 @@ class ClusterFacts(Protocol):
         """For each image name, on how many nodes it is present."""
         ...
 
+    @property
+    def cluster_facts(self) -> Facts:
+        """Facts of the cluster."""
+        ...
+
+    @property
+    def type_facts(self) -> Mapping[str, Facts]:
+        """Facts of pods, by their type."""
+        ...
+
+    @property
+    def pod_facts(self) -> Mapping[str, Facts]:
+        """Facts of single pods, by `namespace/name`."""
+        ...
+
+    @property
+    def pod_type_labels(self) -> Sequence[str]:
+        """The labels that say of which type a pod is."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ViewField:
@@ -43,7 +65,9 @@ class ViewField:
 
     `type` is the type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
     a record name. `extract` gives the plain value; its arguments are the object and the facts.
-    `is_placed` marks what placements change; `is_shared` what other nodes' changes can change.
+    `is_placed` marks what changes while the object stays the same: with placements, or with facts;
+    `is_shared` what other nodes' changes can change. In a dict field with `fills`, an entry that is
+    named and missing is there as None (or as `{}`, where entries are dicts).
     """
 
     type: str
@@ -51,6 +75,7 @@ class ViewField:
     extract: Callable[[Any, ClusterFacts], Any]
     is_placed: bool = False
     is_shared: bool = False
+    fills: bool = False
 
 
 # --- records -------------------------------------------------------------------------------
@@ -125,6 +150,11 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "requests": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
         "limits": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
         "is_sidecar": ("bool", "an init container that is always restarted"),
+    },
+    "Fact": {
+        "value": ("float?", "the number, an int if it was spelt as one; None: not a finite number"),
+        "text": ("str", "what came, as it was spelt"),
+        "age_seconds": ("int?", "whole seconds since it was measured; None: nobody said when"),
     },
     "Owner": {
         "kind": ("str", "for example ReplicaSet"),
@@ -310,6 +340,16 @@ def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
     return ViewField(type_, doc, lambda pod, _: extract(pod))
 
 
+def _type(pod: Pod, facts: ClusterFacts) -> str:
+    return pod_type(pod.labels, pod.name, facts.pod_type_labels)
+
+
+def _pod_facts(pod: Pod, facts: ClusterFacts) -> Facts:
+    of_type = facts.type_facts.get(_type(pod, facts)) if facts.type_facts else None
+    own = facts.pod_facts.get(pod.key) if facts.pod_facts else None
+    return {**(of_type or {}), **(own or {})}
+
+
 POD_FIELDS: Final[dict[str, ViewField]] = {
     "name": _pod("str", "its name; unique, so reading it defeats reuse", lambda p: p.name),
     "namespace": _pod("str", "its namespace", lambda p: p.namespace),
@@ -411,6 +451,17 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         'the pod group of `spec.schedulingGroup`, or ""',
         lambda p: (p.manifest.spec.scheduling_group or api.SchedulingGroup()).pod_group_name or "",
     ),
+    "type": ViewField(
+        "str",
+        "its kind, by which facts are kept: the first of the configured labels, else its name",
+        _type,
+    ),
+    "facts": ViewField(
+        "dict[str, Fact?]",
+        "what is known of it or of its type from elsewhere; None: nothing",
+        _pod_facts,
+        fills=True,
+    ),
     "manifest": _pod(
         "dict[str, any]",
         "the whole object as the API sent it; costs reuse",
@@ -487,6 +538,20 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, is_placed=True),
     "used_ports": _node("list[HostPort]", "host ports in use on it", _used_ports, is_placed=True),
+    "facts": ViewField(
+        "dict[str, Fact?]",
+        "what is known of it from elsewhere, such as its measured load; None: nothing",
+        lambda info, _: info.facts.own,
+        is_placed=True,
+        fills=True,
+    ),
+    "pod_facts": ViewField(
+        "dict[str, dict[str, Fact]]",
+        "what is known of kinds of pods on it: by name, then by `pod.type`",
+        lambda info, _: info.facts.of_pods,
+        is_placed=True,
+        fills=True,
+    ),
     "manifest": _node(
         "dict[str, any]",
         "the whole object as the API sent it; costs reuse",
@@ -496,10 +561,53 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
 
 CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
     "node_count": ViewField("int", "how many nodes there are", lambda facts, _: facts.node_count),
+    "facts": ViewField(
+        "dict[str, Fact?]",
+        "what is known of the cluster from elsewhere; None: nothing",
+        lambda facts, _: facts.cluster_facts,
+        fills=True,
+    ),
 }
+
+
+def _group(type_: str, doc: str, extract: Callable[[PodGroupState], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda group, _: extract(group))
+
+
+GROUP_FIELDS: Final[dict[str, ViewField]] = {
+    "name": _group("str", "its name within its namespace", lambda g: g.name),
+    "exists": _group(
+        "bool", "False: its pods name a PodGroup that is not there (yet)", lambda g: g.exists
+    ),
+    "min_count": _group(
+        "int",
+        "how many of its pods have to be placed together; 0: they go one by one",
+        lambda g: g.min_count,
+    ),
+    "created_at": _group(
+        "int",
+        "when its PodGroup, or else its oldest pod was made; seconds since the epoch",
+        lambda g: int(g.created_at),
+    ),
+    "priority": _group("int", "the highest priority among its pods", lambda g: g.priority),
+    "pod_count": _group("int", "how many pods it has: the next three", lambda g: g.pod_count),
+    "pending": _group("int", "pods without a node", lambda g: g.pending),
+    "waiting": _group(
+        "int",
+        "pods that have a node and wait for leave; in `permit`, this pod too",
+        lambda g: g.waiting,
+    ),
+    "placed": _group(
+        "int", "pods that were given leave, those on their nodes included", lambda g: g.placed
+    ),
+}
+
+#: The path of a read that is not a field: how old facts are.
+AGES: Final = "facts.age_seconds"
 
 VIEWS: Final[dict[str, dict[str, ViewField]]] = {
     "pod": POD_FIELDS,
     "node": NODE_FIELDS,
     "cluster": CLUSTER_FIELDS,
+    "group": GROUP_FIELDS,
 }

@@ -26,6 +26,7 @@ EXTENSION_POINTS: Final[Mapping[str, str]] = {
     "tie_key": "Score",
     "normalize": "ScoreExtensionNormalize",
     "permit": "Permit",
+    "group_of": "Permit",
 }
 
 

@@ -20,6 +20,11 @@ _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # When each hook is called and what it returns, in the order of a scheduling attempt.
 HOOK_TEXTS = {
+    "group_of": (
+        "once per pod",
+        "`None`: in no group; or `gang(...)`. Without this hook: the group that the pod's "
+        "`spec.schedulingGroup` names",
+    ),
     "queue_key": (
         "when a pod enters the queue",
         "int, string or tuple of those: smaller goes first, equals by arrival",
@@ -54,7 +59,10 @@ HOOK_TEXTS = {
         "per node with the highest total, if several have it",
         "int, string or tuple of those: the smallest wins",
     ),
-    "permit": ("before binding", "reserved for gangs; not called yet"),
+    "permit": (
+        "once a node is chosen, and again when the group changes",
+        "`None`: may be bound; `wait(...)`; or a reason, a list of reasons: may not",
+    ),
     "victim_key": ("in preemption", "reserved; not called yet"),
     "candidate_key": ("in preemption", "reserved; not called yet"),
 }
@@ -169,11 +177,12 @@ def _shipped() -> str:
     rows = []
     for policy in build_bundle({}, None).policies.values():
         doc = (ast.get_docstring(ast.parse(files[policy.module])) or "").split("\n\n")[0]
-        reads: dict[str, set[str]] = {"pod": set(), "node": set(), "cluster": set()}
+        reads: dict[str, set[str]] = {"pod": set(), "node": set(), "cluster": set(), "group": set()}
         for read in analyse(files, policy.module).values():
             reads["pod"] |= read.pod
             reads["node"] |= read.node
             reads["cluster"] |= read.cluster
+            reads["group"] |= read.group
         shown = [f"`{view}.{name}`" for view, names in reads.items() for name in sorted(names)]
         rows.append(
             [

@@ -18,6 +18,8 @@ NAMES: Final = (
     "skip",
     "only_nodes",
     "state",
+    "wait",
+    "gang",
     "math",
     "parse_int",
     "parse_float",
@@ -150,6 +152,26 @@ def only_nodes(names, state = None):
         verdict = "only",
         names = list(names),
         state = None if state == None else state.state,
+    )
+
+def wait(seconds, reason = "waiting for the rest of its group"):
+    if type(seconds) not in ("int", "float") or not 0 < seconds:
+        fail("wait() wants a number of seconds above 0, got " + repr(seconds))
+    return struct(
+        verdict = "wait",
+        seconds = float(min(seconds, 1e9)),
+        reasons = _reasons(reason, "wait"),
+    )
+
+def gang(name, min_count = None):
+    if type(name) != "string" or not name:
+        fail("gang() wants a name that is a non-empty string, got " + repr(name))
+    if min_count != None and (type(min_count) != "int" or min_count < 0):
+        fail("gang() wants a min_count that is an int of at least 0, got " + repr(min_count))
+    return struct(
+        verdict = "gang",
+        name = name,
+        min_count = None if min_count == None else min(min_count, 1 << 31),
     )
 
 def _clamp(x, low, high):

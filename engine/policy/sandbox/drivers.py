@@ -21,7 +21,7 @@ MAX_REASONS: Final = 64
 # Scores without `normalize`; with it, any int in a range that sums cannot leave.
 SCORE_BOUND: Final = 1 << 62
 
-_KEY_HOOKS: Final = frozenset({"queue_key", "permit", "victim_key", "candidate_key", "tie_key"})
+_KEY_HOOKS: Final = frozenset({"queue_key", "victim_key", "candidate_key", "tie_key"})
 _NODE_LOOP_HOOKS: Final = frozenset({"filter", "score", "tie_key"})
 
 _LIST: Final = re.compile(r"list\[(.+)\]")
@@ -105,12 +105,6 @@ def view_counts(v):
 
 def view_over(v):
     return None if v == None else struct(**v)
-
-def view_group(v):
-    return None if v == None else unpack(v) if "$struct" in v else struct(**v)
-
-def view_victims(v):
-    return [] if v == None else [view_pod(x) for x in v]
 """
 
 VERDICTS_TEXT: Final = f"""
@@ -236,6 +230,27 @@ def check_pre_score(v):
         return ["state", pack(v.state)]
     return _wrong("pre_score", v, "None, skip() or state(...)")
 
+def check_group_of(v):
+    if v == None:
+        return None
+    if getattr(v, "verdict", None) == "gang":
+        return [v.name, v.min_count]
+    hint = "gang(%s) names it" % _show(v) if type(v) == "string" else ""
+    return _wrong("group_of", v, "None or gang(...)", hint = hint)
+
+def check_permit(v):
+    if v == None:
+        return None
+    verdict = getattr(v, "verdict", None)
+    if verdict == "wait":
+        return ["wait", v.seconds, v.reasons[0]]
+    if verdict == "r" or verdict == "u":
+        return ["reject", v.reasons]
+    reasons = [v] if type(v) == "string" else v
+    if _is_reasons(reasons):
+        return ["reject", list(reasons)]
+    return _wrong("permit", v, "None, wait(...) or a reason")
+
 def check_among(v, hook):
     return v if type(v) == "bool" else _wrong(hook, v, "True or False")
 
@@ -287,7 +302,7 @@ def pack(v):
     fail("state(): want plain data (" + want + "), got " + _show(v))
 """
 
-_SHARED_VIEWS: Final = ("pod", "cluster", "state", "counts", "over", "group", "victims")
+_SHARED_VIEWS: Final = ("pod", "cluster", "state", "counts", "over", "group")
 
 
 def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Schema) -> str:
@@ -299,7 +314,11 @@ def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Sche
     """
     params = signature.params
     by_entry = hook in ("filter", "score")  # counters speak of the node's domain there
-    shared = [p for p in params if p in _SHARED_VIEWS and not (p == "counts" and by_entry)]
+    shared = [
+        p
+        for p in params
+        if p in _SHARED_VIEWS and not (p == "counts" and by_entry) and hook != "candidate_key"
+    ]
     lines = ["def run(pod, nodes, extra):"]
     if any(p != "pod" for p in shared):
         lines.append("    extra = json.decode(extra)")
@@ -307,7 +326,10 @@ def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Sche
         source = "json.decode(pod)" if name == "pod" else f'extra.get("{name}")'
         if name in ("pod", "cluster"):
             source = source if name == "pod" else 'extra.get("cluster") or {}'
-        lines.append(f"    {name} = view_{name}({source})")
+        view = f"view_{name}({source})"
+        if name == "group":
+            view = f"None if {source} == None else {view}"
+        lines.append(f"    {name} = {view}")
     changeable = [p for p in shared if p not in ("cluster", "over")]
     lines += [f"    before_{name} = json.encode({name})" for name in changeable]
     lines += _loop(hook, params, bounded)
@@ -338,6 +360,11 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
         ]
         if "counts" in params:
             lines.append('        counts, raw = view_counts(raw["counts"]), raw["node"]')
+        if hook == "candidate_key":
+            lines += [
+                '        victims = [view_pod(pod) for pod in raw["victims"]]',
+                '        violations, raw = raw["violations"], raw["node"]',
+            ]
         if "node" in params:
             lines.append("        node = view_node(raw)")
         lines.append(f"        answer = {call}")
@@ -396,7 +423,7 @@ def _checked(expression: str, indent: int) -> list[str]:
 
 def _load_views(schema: Schema) -> str:
     names = [f"view_{view}" for view in schema.views]
-    names += ["view_state", "view_counts", "view_over", "view_group", "view_victims"]
+    names += ["view_state", "view_counts", "view_over"]
     return f'load("{VIEWS_MODULE}", {", ".join(f"{chr(34)}{n}{chr(34)}" for n in names)})'
 
 
@@ -411,6 +438,8 @@ _CHECKS: Final = (
     "check_pre_score",
     "check_counters",
     "check_among",
+    "check_group_of",
+    "check_permit",
 )
 _LOAD_VERDICTS: Final = (
     f'load("{VERDICTS_MODULE}", {", ".join(f"{chr(34)}{name}{chr(34)}" for name in _CHECKS)})'
