@@ -101,6 +101,11 @@ def _group_key(pod: Pod) -> tuple[Any, ...]:
     return pod.namespace, labels, pod.is_terminating, terms
 
 
+def _pod_group(pod: Pod, key: tuple[Any, ...]) -> PodGroup:
+    affinity = pod.manifest.spec.affinity if key[3] is not None else None
+    return PodGroup(pod.namespace, pod.labels, key[2], affinity)
+
+
 class PodGroups:
     """How many pods of each group are on each node, with a log of the changes.
 
@@ -168,6 +173,15 @@ class PodGroups:
             self._add(before[uid][1], slot, -1)
         self._pods[slot] = after
 
+    def group_of(self, slot: int, pod: Pod) -> tuple[int | None, PodGroup]:
+        """The group of a pod that is on the node of *slot*, or might be; None: a new group."""
+        known = self._pods[slot].get(pod.uid) if slot < len(self._pods) else None
+        if known is not None and known[0] is pod:
+            return known[1], self.groups[known[1]]
+        key = _group_key(pod)
+        group = self._ids.get(key)
+        return group, _pod_group(pod, key) if group is None else self.groups[group]
+
     def _group_of(self, pod: Pod) -> int:
         key = _group_key(pod)
         group = self._ids.get(key)
@@ -175,8 +189,7 @@ class PodGroups:
             group = self._ids[key] = self._next_id
             self._next_id += 1
             self._keys[group] = key
-            affinity = pod.manifest.spec.affinity if key[3] is not None else None
-            self.groups[group] = PodGroup(pod.namespace, pod.labels, key[2], affinity)
+            self.groups[group] = _pod_group(pod, key)
             self.slots_of[group] = {}
         return group
 
@@ -347,6 +360,30 @@ class CounterColumn:
     is_empty: bool
     domain_ids: NDArray[np.int32] | None
     inside: NDArray[np.bool_]
+    #: By domain, for a counter over one topology: the counts, and which domains are counted.
+    sums: NDArray[np.int64] | None = None
+    registered: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CounterRow:
+    """A counter's answer for one node; the fields are those of `CounterColumn`."""
+
+    here: int
+    min: int | None
+    max: int | None
+    total: int
+    domains: int
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodChanges:
+    """Pods that come to a node or leave it, without really doing so."""
+
+    slot: int
+    added: Sequence[Pod] = ()
+    removed: Sequence[Pod] = ()
 
 
 class _Counter:
@@ -372,6 +409,7 @@ class _Counter:
         self._empty: tuple[int, bool] = (-1, True)  # position of the groups, answer
         self._eligible: NDArray[np.bool_] | None = None
         self._eligible_version = 0
+        self._column_of: Callable[[str | None], TopologyColumn] = TopologyColumn
 
     def refresh(
         self,
@@ -381,6 +419,7 @@ class _Counter:
         column_of: Callable[[str | None], TopologyColumn],
     ) -> None:
         """Count what changed since the last time."""
+        self._column_of = column_of
         generation = objects.generation("namespaces")
         changes = None
         if slots == self.slots and generation == self._namespaces and self._position >= 0:
@@ -398,9 +437,7 @@ class _Counter:
             contributions = self._matched.get(group)
             if contributions is None:
                 known = groups.groups[group]
-                contributions = self._matched[group] = [
-                    c for match in self._matchers for c in match(known, objects)
-                ]
+                contributions = self._matched[group] = self._match(known, objects)
             for key, weight in contributions:
                 topology = self._topologies.get(key)
                 if topology is None:
@@ -472,6 +509,8 @@ class _Counter:
                 self.is_empty,
                 ids,
                 labelled,
+                sums,
+                registered,
             )
         here = np.zeros(self.slots, np.int64)
         for topology in self._topologies.values():
@@ -492,6 +531,123 @@ class _Counter:
             self.is_empty,
             None,
             inside,
+        )
+
+    def _match(self, group: PodGroup, objects: ObjectStore) -> Sequence[Contribution]:
+        return [c for match in self._matchers for c in match(group, objects)]
+
+    def row(
+        self,
+        column: CounterColumn,
+        changes: PodChanges,
+        groups: PodGroups,
+        objects: ObjectStore,
+        counts_here: bool,
+    ) -> CounterRow:
+        """The node's entry of *column*, had the pods of *changes* come and gone.
+
+        *counts_here*: the pods of that node count.
+        """
+        slot = changes.slot
+        more: dict[str | None, tuple[int, int]] = {}
+        for pods, sign in ((changes.added, 1), (changes.removed, -1)):
+            for pod in pods:
+                number, group = groups.group_of(slot, pod)
+                contributions = None if number is None else self._matched.get(number)
+                if contributions is None:
+                    contributions = self._match(group, objects)
+                    if number is not None:
+                        self._matched[number] = contributions
+                for key, weight in contributions:
+                    amount, entries = more.get(key, (0, 0))
+                    more[key] = amount + sign * weight, entries + sign
+        unchanged = CounterRow(
+            int(column.here[slot]),
+            column.min,
+            column.max,
+            column.total,
+            column.domains,
+            column.is_empty,
+        )
+        if not any(amount or entries for amount, entries in more.values()):
+            return unchanged
+        if self.is_single:
+            return self._row_of_one(column, unchanged, slot, more, counts_here)
+        return self._row_of_sum(unchanged, slot, more, counts_here)
+
+    def _row_of_one(
+        self,
+        column: CounterColumn,
+        unchanged: CounterRow,
+        slot: int,
+        more: Mapping[str | None, tuple[int, int]],
+        counts_here: bool,
+    ) -> CounterRow:
+        assert column.sums is not None
+        assert column.registered is not None
+        assert column.domain_ids is not None
+        domain = int(column.domain_ids[slot])
+        amount, entries = more.get(self.topology, (0, 0))
+        if domain < 0:
+            return unchanged
+        is_empty = self._matches() + entries == 0
+        here, known = unchanged.here, None
+        if counts_here and amount:
+            topology = self._topologies.get(self.topology)
+            count = (0 if topology is None else int(topology.sums[domain])) + amount
+            if self._up_to is not None:
+                count = min(count, self._up_to)
+            sums = column.sums.copy()
+            sums[domain] = count
+            known = sums[: len(column.registered)][column.registered[: len(sums)]]
+            here = OUTSIDE if here == OUTSIDE else count
+        if known is None or not len(known):
+            return CounterRow(
+                here,
+                unchanged.min,
+                unchanged.max,
+                unchanged.total,
+                unchanged.domains,
+                is_empty,
+            )
+        return CounterRow(
+            here, int(known.min()), int(known.max()), int(known.sum()), len(known), is_empty
+        )
+
+    def _row_of_sum(
+        self,
+        unchanged: CounterRow,
+        slot: int,
+        more: Mapping[str | None, tuple[int, int]],
+        counts_here: bool,
+    ) -> CounterRow:
+        """The same for a counter over several topologies; `min` and `max` stay as they were."""
+        entries_more = 0
+        here_more = 0
+        for key, (amount, entries) in more.items():
+            topology = self._topologies.get(key)
+            column = self._column_of(key) if topology is None else topology.column
+            if column.ids[slot] >= 0:
+                entries_more += entries
+                here_more += amount if counts_here else 0
+        here = unchanged.here
+        if here != OUTSIDE and here_more:
+            if self._up_to is not None:  # the column shows the count cut off
+                here = sum(
+                    int(t.sums[t.column.ids[slot]])
+                    for t in self._topologies.values()
+                    if t.column.ids[slot] >= 0
+                )
+            here += here_more
+            if self._up_to is not None:
+                here = min(here, self._up_to)
+        return CounterRow(
+            here,
+            unchanged.min,
+            unchanged.max,
+            unchanged.total + here_more,
+            unchanged.domains,
+            self._matches() + entries_more == 0,
         )
 
     def _matches(self) -> int:
@@ -558,6 +714,26 @@ class Counters:
         if counter.keys:
             eligible = inside if eligible is None else eligible & inside
         return counter.answer(present[:slots], eligible, inside, self._topology)
+
+    def row(
+        self,
+        key: bytes,
+        parts: Sequence[Mapping[str, Any]],
+        column: CounterColumn,
+        changes: PodChanges,
+        eligible: NDArray[np.bool_] | None = None,
+    ) -> CounterRow:
+        """One node's entry of *column*, had the pods of *changes* come and gone.
+
+        *column* is what `column` answered for the same arguments on the same snapshot.
+        """
+        counter = self._counter(key, parts)
+        assert self._snapshot is not None
+        slot = changes.slot
+        counts_here = eligible is None or bool(eligible[slot])
+        if counter.keys:
+            counts_here = counts_here and bool(column.inside[slot])
+        return counter.row(column, changes, self._groups, self._snapshot.objects, counts_here)
 
     def _counter(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> _Counter:
         """The counter of *parts*, counted up to the snapshot."""

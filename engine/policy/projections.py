@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.model.fact import Facts
 from engine.model.node import Node
-from engine.policy.views import VIEWS, ClusterFacts, ViewField
+from engine.policy.views import AGES, VIEWS, ClusterFacts, ViewField
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
 _PATH = re.compile(r"^(?P<field>\w+)\[(?P<key>.*)\]$", re.DOTALL)
@@ -28,28 +29,42 @@ class Projector:
     """Turns objects of one view into the JSON of a fixed set of their fields.
 
     *paths* are those of `analysis.Reads`: `labels` is the whole field, `labels[disk]` one key of
-    it, `*` everything but the manifest. Cost: one extraction per field and one encoding.
+    it, `*` everything but the manifest. Facts come without their age unless `AGES` is among the
+    paths: a hook that does not look at ages is not asked again as time passes. Cost: one
+    extraction per field and one encoding.
     """
 
     def __init__(self, view: str, paths: Iterable[str]) -> None:
         fields = VIEWS[view]
+        self.paths = frozenset(paths)
         keys: dict[str, set[str] | None] = {}
-        for path in paths:
+        named: dict[str, set[str]] = {}
+        for path in self.paths - {AGES}:
             if path == EVERYTHING:
                 keys.update({name: None for name in fields if name != "manifest"})
                 continue
             match = _PATH.match(path)
             if match is None:
                 keys[path] = None
-            elif (narrowed := keys.setdefault(match["field"], set())) is not None:
+                continue
+            named.setdefault(match["field"], set()).add(match["key"])
+            if (narrowed := keys.setdefault(match["field"], set())) is not None:
                 narrowed.add(match["key"])
-        self.paths = frozenset(paths)
+        has_ages = not self.paths.isdisjoint({AGES, EVERYTHING})
         self.is_shared = any(fields[name].is_shared for name in keys)
         self.is_placed = any(fields[name].is_placed for name in keys)
         self._parts: list[tuple[str, ViewField, tuple[str, ...] | None]] = [
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
+        self._has_ages = has_ages
+        self._facts: list[tuple[str, bool, dict[str, Any]]] = []
+        for name in sorted(keys):
+            if fields[name].fills:
+                is_nested = fields[name].type.startswith("dict[str, dict[")
+                empty: Any = {} if is_nested else None
+                missing = dict.fromkeys(sorted(named.get(name, ())), empty)
+                self._facts.append((name, is_nested, missing))
 
     def project(self, item: Any, facts: ClusterFacts) -> bytes:
         """The JSON object of this projector's fields of *item*, keys sorted."""
@@ -59,7 +74,18 @@ class Projector:
             if wanted is not None:
                 value = {key: value[key] for key in wanted if key in value}
             values[name] = value
+        for name, is_nested, missing in self._facts:
+            found = values[name]
+            plain = (
+                {key: self._plain(facts) for key, facts in found.items()}
+                if is_nested
+                else self._plain(found)
+            )
+            values[name] = missing | plain
         return _encode(values)
+
+    def _plain(self, facts: Facts) -> dict[str, Any]:
+        return {name: fact.plain(with_age=self._has_ages) for name, fact in facts.items()}
 
 
 class NodeColumn:
@@ -122,6 +148,14 @@ class NodeColumn:
         self._snapshot = snapshot
         self._generation = snapshot.generation
         self._image_generation = snapshot.image_generation
+
+    def intern(self, value: bytes) -> int:
+        """The id of a projection, one that no node has included. Valid until the next `compact`."""
+        known = self._index.get(value)
+        if known is None:
+            known = self._index[value] = len(self.values)
+            self.values.append(value)
+        return known
 
     def compact(self) -> NDArray[np.int64] | None:
         """Drop projections that no node has, if that is worth it.

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.counters import OUTSIDE, CounterColumn, Counters
+from engine.caching.counters import OUTSIDE, CounterColumn, CounterRow, Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure
@@ -39,6 +39,8 @@ COUNT_FIELDS: Final = (
     "feasible_nodes",
     "feasible_outside",
 )
+
+_SHARED_FIELDS: Final = ("min", "max", "total", "domains", "is_empty")
 
 # Distinct inputs are found by a table where the combinations are this few, else by sorting.
 _TABLE_SPAN: Final = 1 << 20
@@ -125,14 +127,39 @@ class CountedHooks:
         """The counters of *use* for every slot."""
         result = []
         for counter in use.counters:
-            eligible: NDArray[np.bool_] | None = None
-            if counter.among is not None:
-                mask = counter.among.mask(len(present), self._memo)
-                if isinstance(mask, PolicyFailure):
-                    return mask
-                eligible = mask
+            eligible = self._eligible(counter, len(present))
+            if isinstance(eligible, PolicyFailure):
+                return eligible
             result.append(self.counters.column(counter.key, counter.parts, present, eligible))
         return result
+
+    def _eligible(
+        self, counter: CounterUse, slots: int
+    ) -> NDArray[np.bool_] | PolicyFailure | None:
+        return None if counter.among is None else counter.among.mask(slots, self._memo)
+
+    def verdict_at(
+        self,
+        use: CountedHook,
+        columns: Sequence[CounterColumn],
+        changes: PodChanges,
+        projection: int,
+    ) -> int | PolicyFailure:
+        """The code of a filter on one node, had the pods of *changes* come and gone.
+
+        *columns* is what `columns` gave for this snapshot, *projection* the node's id in the
+        hook's column.
+        """
+        rows = []
+        for counter, column in zip(use.counters, columns, strict=True):
+            eligible = self._eligible(counter, len(column.here))
+            if isinstance(eligible, PolicyFailure):
+                return eligible
+            rows.append(self.counters.row(counter.key, counter.parts, column, changes, eligible))
+        here = [row.here for row in rows] if "here" in use.fields else ()
+        shared = [_members(row, use.fields) for row in rows]
+        answer = self._ask(use, [self._entry(use, projection, here, shared)])[0]
+        return answer if isinstance(answer, PolicyFailure) else int(answer)
 
     def is_skipped(self, use: CountedHook) -> bool | PolicyFailure:
         """True if the hook's gate, told which counters are empty, skips it for this pod."""
@@ -195,12 +222,7 @@ class CountedHooks:
     def _shared(self, use: CountedHook, column: CounterColumn, slots: NDArray[np.int64]) -> bytes:
         """The fields of a counter that are the same for every node, as JSON members."""
         fields = use.fields
-        values: dict[str, Any] = {}
-        for name in ("min", "max", "total", "domains"):
-            if name in fields:
-                values[name] = getattr(column, name)
-        if "is_empty" in fields:
-            values["is_empty"] = column.is_empty
+        values = _values(column, fields)
         if use.hook == "score" and fields & {
             "feasible_domains",
             "feasible_nodes",
@@ -263,6 +285,15 @@ class CountedHooks:
         kind, reasons = verdict
         code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
         return self._memo.reasons.intern(Status(code, tuple(reasons), use.enabled.policy))
+
+
+def _values(counter: CounterColumn | CounterRow, fields: frozenset[str]) -> dict[str, Any]:
+    """What a hook is told of a counter beside `here`."""
+    return {name: getattr(counter, name) for name in _SHARED_FIELDS if name in fields}
+
+
+def _members(row: CounterRow, fields: frozenset[str]) -> bytes:
+    return bytes(_encode(_values(row, fields))[1:-1])
 
 
 def _combine(

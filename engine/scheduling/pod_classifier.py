@@ -62,10 +62,11 @@ class PodClassifier:
         )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
-        """The place of each policy in the order of the filters."""
+        """The place of each policy and runtime plugin in the order of the filters."""
         known = self._positions.get(profile.scheduler_name)
         if known is None:
-            known = {e.policy: place for place, e in enumerate(profile.at("filter"))}
+            names = profile.order.get("filter") or [e.policy for e in profile.at("filter")]
+            known = {name: place for place, name in enumerate(names)}
             self._positions[profile.scheduler_name] = known
         return known
 
@@ -75,6 +76,12 @@ class PodClassifier:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
         return self._memo.single(*self._question(enabled, hook, pod, facts, None))
 
+    def ask_all(
+        self, enabled: EnabledPolicy, hook: str, pods: Sequence[Pod], facts: Snapshot
+    ) -> list[Any]:
+        """The verdict of a per-pod hook for each of *pods*, in one round trip."""
+        return self._memo.singles([self._question(enabled, hook, p, facts, None) for p in pods])
+
     def _question(
         self,
         enabled: EnabledPolicy,
@@ -83,7 +90,7 @@ class PodClassifier:
         facts: Snapshot,
         state: bytes | None,
     ) -> tuple[int, str, bytes, bytes]:
-        projected = self._projector(enabled, hook, "pod").project(pod, facts)
+        projected = self.projector(enabled, hook, "pod").project(pod, facts)
         return enabled.instance, hook, projected, self._extra(enabled, hook, facts, state)
 
     # --- making a class ---------------------------------------------------------------------
@@ -111,9 +118,11 @@ class PodClassifier:
         made = PodClass(pre, pre_score_failures=tuple(failures))
         filters: list[HookUse] = []
         counted_filters: list[CountedHook] = []
-        for place, e in enumerate(profile.at("filter")):
+        positions = self.positions(profile)
+        for e in profile.at("filter"):
             if e.policy in skipped:
                 continue
+            place = positions[e.policy]
             if self._is_counted(e, "filter"):
                 counted = self._counted(e, "filter", pod, snapshot, states, place)
                 if isinstance(counted, PolicyFailure):
@@ -222,7 +231,7 @@ class PodClassifier:
             enabled,
             hook,
             self._columns.column(self._reads(enabled, hook).node),
-            self._projector(enabled, hook, "pod").project(pod, snapshot),
+            self.projector(enabled, hook, "pod").project(pod, snapshot),
             self._extra(enabled, hook, snapshot, state),
             position,
             self._normalizes(enabled),
@@ -256,7 +265,7 @@ class PodClassifier:
         before = "pre_filter" if hook == "filter" else "pre_score"
         hooks = self._bundle.policies[enabled.policy].hooks
         if before in hooks and self._is_counted(enabled, before):
-            projected = self._projector(enabled, before, "pod").project(pod, snapshot)
+            projected = self.projector(enabled, before, "pod").project(pod, snapshot)
             gate = Gate(before, projected, state)
         return CountedHook(
             enabled,
@@ -320,7 +329,8 @@ class PodClassifier:
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
         return self._bundle.policies[enabled.policy].hooks[hook]
 
-    def _projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
+    def projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
+        """What makes the JSON that *hook* is given of a pod, node or cluster."""
         key = (enabled.policy, hook, view)
         projector = self._projectors.get(key)
         if projector is None:
@@ -355,6 +365,6 @@ class PodClassifier:
         if "state" in params:
             parts.append(b'"state":' + (state or b"null"))
         if "cluster" in params:
-            cluster = self._projector(enabled, hook, "cluster").project(facts, facts)
+            cluster = self.projector(enabled, hook, "cluster").project(facts, facts)
             parts.append(b'"cluster":' + cluster)
         return b"{" + b",".join(parts) + b"}"

@@ -13,6 +13,7 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.status import Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
 
 Arguments = Mapping[str, Any]
 
@@ -28,6 +29,26 @@ class PostFilterResult:
     message: str
     action: Callable[[], Awaitable[None]] | None = None
     is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFailure(PolicyFailure):
+    """A plugin of the runtime that could not answer; the attempt is lost."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def pre_filter_failure(status: Status) -> PluginFailure:
+    """The failure that an error status of `pre_filter` is, in kube-scheduler's words."""
+    text = f'running PreFilter plugin "{status.plugin}": {status.message}'
+    return PluginFailure(status.plugin, "pre_filter", "", 0, 0, text, "error")
+
+
+def filter_failure(status: Status) -> PluginFailure:
+    """The failure that an error status of `filter` is, in kube-scheduler's words."""
+    text = f'running "{status.plugin}" filter plugin: {status.message}'
+    return PluginFailure(status.plugin, "filter", "", 0, 0, text, "error")
 
 
 class RuntimePlugin:
@@ -48,10 +69,13 @@ class RuntimePlugin:
         """None, or why the pod must not be tried yet."""
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
-        """None: nothing to say about this pod. A rejecting `Status`, or a state for the rest."""
+        """None: nothing to say about this pod. A rejecting `Status`, or a state for the rest.
+
+        A status with code ERROR costs the pod its attempt.
+        """
 
     def filter(self, state: Any, info: NodeInfo) -> Status | None:
-        """None if the pod may go to the node of *info*, else a rejecting status.
+        """None if the pod may go to the node of *info*, else a rejecting status or an error.
 
         *info* may be hypothetical: some pods taken away or added.
         """
@@ -68,7 +92,7 @@ class RuntimePlugin:
     ) -> PostFilterResult | None:
         """What to say and do when the pod fits nowhere; *rejected* is by node name.
 
-        *state* is None if `pre_filter` had nothing to say.
+        *state* is None if `pre_filter` had nothing to say, and then *rejected* is empty.
         """
 
     def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:

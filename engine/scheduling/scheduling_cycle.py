@@ -5,29 +5,49 @@ policies'; how their answers are reused is `policy.verdicts`, `pod_class` and `c
 hooks are given for a pod is put together by `pod_classifier`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.binding.placement import Preemption as Eviction
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, SCORE_FAILED, SCORE_NONE, VerdictMemo
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.diagnosis import Diagnosis
+from engine.scheduling.extenders import (
+    DROPPED,
+    Answer,
+    ExtenderFilter,
+    ExtenderPreempt,
+    ExtenderPrioritize,
+    FilterAnswer,
+    PreemptAnswer,
+    PrioritizeAnswer,
+    Question,
+)
+from engine.scheduling.feasibility import (
+    NO_NOMINATIONS,
+    Feasibility,
+    Filters,
+    Nominations,
+    RuntimeUse,
+)
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import INFEASIBLE, HookUse, PodClass, PodClasses
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE, HookUse, PodClass, PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
+from engine.scheduling.preemption import NO_CANDIDATE, PLUGIN, PREFIX, Preemption
+from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
-from engine.scheduling.select_host import tie_order
-
-SortKey = tuple[tuple[int, int | str], ...]
+from engine.scheduling.select_host import SortKey, sort_key, tie_order
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
@@ -42,7 +62,13 @@ class Decision:
 
     Exactly one of these holds: `node` is set (placed); `failures` is not empty (a policy failed
     and the pod's attempt is lost); else the pod is unschedulable for the reasons in `diagnosis`.
-    `ignored` are failures of score policies that the profile chose to live with.
+    `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
+    to live with, and of preemption.
+
+    Placed: `reserves` are the plugins of the runtime that have to promise something to the pod,
+    with their states. Not placed: `eviction` says whom to evict where, so that the pod fits later;
+    `actions` are what other plugins do about it; `nominated_node` is what to promise to the pod
+    ("" takes a promise back, None leaves it).
     """
 
     node: str | None
@@ -51,6 +77,10 @@ class Decision:
     feasible_count: int = 0
     failures: tuple[PolicyFailure, ...] = ()
     ignored: tuple[PolicyFailure, ...] = ()
+    reserves: tuple[tuple[RuntimePlugin, Any], ...] = ()
+    eviction: Eviction | None = None
+    actions: tuple[Callable[[], Awaitable[None]], ...] = ()
+    nominated_node: str | None = None
 
     @property
     def is_error(self) -> bool:
@@ -91,23 +121,45 @@ class Explanation:
     totals: tuple[int, ...] = ()
 
 
+Steps: TypeAlias = Generator[Question, Answer, "Explanation"]
+"""A decision that may have to ask extenders: what it yields somebody answers."""
+
+
 class Scheduler:
     """Decides pods under one bundle revision.
 
     Holds nothing but the memo: a new `Scheduler` over the same evaluator gives the same decisions.
     The snapshot may be another object each time; passing the same one, updated in place, is what
     makes a decision cost only what changed.
+
+    Args:
+        bundle: The policies and profiles.
+        evaluator: Answers what the memo does not know.
+        plugins: The plugins of the runtime by name; those that a profile does not enable are not
+            asked.
+        has_extenders: Ask extenders; then `steps` is to be used, not `schedule`.
     """
 
-    def __init__(self, bundle: Bundle, evaluator: Evaluator) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        evaluator: Evaluator,
+        *,
+        plugins: Mapping[str, RuntimePlugin] | None = None,
+        has_extenders: bool = False,
+    ) -> None:
         self.bundle = bundle
+        self.has_extenders = has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
+        self._plugins = dict(plugins or {})
         self._memo = VerdictMemo(evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
         self._columns = NodeColumns()
         self._counted = CountedHooks(self._memo)
         self._classes = PodClasses()
         self._classifier = PodClassifier(bundle, self._memo, self._columns)
+        self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
+        self._preemption = Preemption(self._memo, self._feasibility, self._classifier)
         self._decisions = 0
 
     @property
@@ -145,23 +197,47 @@ class Scheduler:
             verdict = self._classifier.ask(enabled, "pre_enqueue", pod, facts)
             if verdict is not None:
                 return enabled.policy, str(verdict)
+        for plugin in self._plugins_at(profile, "preEnqueue"):
+            reason = plugin.pre_enqueue(pod, facts)
+            if reason is not None:
+                return plugin.name, reason
         return None
+
+    def _plugins_at(self, profile: Profile | None, point: str) -> Iterator[RuntimePlugin]:
+        """The plugins of the runtime that are enabled at *point*, in order."""
+        if profile is not None and self._plugins:
+            for name in profile.order.get(point, ()):
+                plugin = self._plugins.get(name)
+                if plugin is not None:
+                    yield plugin
 
     # --- the cycle --------------------------------------------------------------------------
 
-    def schedule(self, pod: Pod, snapshot: Snapshot) -> Decision:
-        """Choose a node for *pod*.
+    def schedule(
+        self, pod: Pod, snapshot: Snapshot, nominations: Nominations = NO_NOMINATIONS
+    ) -> Decision:
+        """Choose a node for *pod*; *nominations* are the nodes promised to pods, by name.
 
         Same pod, same snapshot, same bundle: same decision, whatever was decided before. Raises
         `KeyError` if no profile has the pod's `schedulerName`.
         """
-        return self._decide(pod, snapshot, detailed=False).decision
+        return _without_extenders(self.steps(pod, snapshot, nominations)).decision
 
-    def explain(self, pod: Pod, snapshot: Snapshot) -> Explanation:
+    def explain(
+        self, pod: Pod, snapshot: Snapshot, nominations: Nominations = NO_NOMINATIONS
+    ) -> Explanation:
         """As `schedule`, with the verdict of every node and the scores of every policy."""
-        return self._decide(pod, snapshot, detailed=True)
+        return _without_extenders(self.steps(pod, snapshot, nominations, detailed=True))
 
-    def _decide(self, pod: Pod, snapshot: Snapshot, *, detailed: bool) -> Explanation:
+    def steps(
+        self,
+        pod: Pod,
+        snapshot: Snapshot,
+        nominations: Nominations = NO_NOMINATIONS,
+        *,
+        detailed: bool = False,
+    ) -> Steps:
+        """The decision as a generator: yields questions to extenders, returns the explanation."""
         profile = self._profiles[pod.scheduler_name]
         # 1. What no policy can judge: no nodes, or a pod whose amounts cannot be read.
         if snapshot.node_count == 0:
@@ -180,29 +256,58 @@ class Scheduler:
             if not pod_class.pre_score_failures:  # a failure is asked again by the next pod
                 self._classes.put(key, pod_class)
         pre = pod_class.pre
-        if pre.rejection is not None:
-            diagnosis = Diagnosis(snapshot.node_count, pre_filter=pre.rejection)
-            return self._unschedulable(diagnosis)
-        # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
+        uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pre.rejection)
         self._columns.refresh(snapshot)
+        if rejection is not None:
+            if rejection.code is Code.ERROR:
+                return self._failed(snapshot, (pre_filter_failure(rejection),))
+            diagnosis = Diagnosis(snapshot.node_count, pre_filter=rejection)
+            filters = Filters(pod, profile, pod_class, snapshot)
+            codes = np.full(len(snapshot.infos), ABSENT, np.int32)
+            present = self._columns.present[: len(codes)]
+            codes[present] = self._memo.reasons.intern(rejection)
+            return (yield from self._post_filter(filters, codes, uses, diagnosis, None, {}))
+        # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         pod_class.update(snapshot, self._columns.present, self._memo, self._normalizer)
-        # 4. Filters over counters.
-        codes = pod_class.codes
-        counted_failures: dict[int, PolicyFailure] = {}
-        filters, scores, failed_gates = self._counted_hooks(pod_class, snapshot)
+        # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
+        counted_filters, counted_scores, failed_gates = self._counted_hooks(pod_class, snapshot)
         if failed_gates:
             return self._failed(snapshot, failed_gates)
-        if filters:
-            codes, counted_failures = self._filter_counted(pod_class, filters, profile)
-        failures = self._filter_failures(pod_class, codes, counted_failures, snapshot)
+        late: list[CountedHook | RuntimeUse] = [*counted_filters, *uses]
+        if uses:
+            late.sort(key=lambda use: use.position)
+        filters = Filters(
+            pod,
+            profile,
+            pod_class,
+            snapshot,
+            tuple(late),
+            _promised(pod, snapshot, nominations) if nominations else {},
+        )
+        codes, late_failures = self._feasibility.codes(filters)
+        failures = self._filter_failures(pod_class, codes, late_failures, snapshot)
         if failures:
             return self._failed(snapshot, failures)
+        is_narrowed = bool(late or filters.nominations)
+        promised_slot = self._promised_slot(pod, snapshot, nominations, codes)
+        if self.has_extenders:
+            answer = yield from self._ask_extenders(pod, codes, snapshot, promised_slot)
+            if answer is not None:
+                if answer.failure is not None:
+                    return self._failed(snapshot, (answer.failure,))
+                codes, is_narrowed = self._narrowed(codes, answer, snapshot), True
+                if promised_slot is not None and codes[promised_slot] != FITS:
+                    promised_slot = None
         rejected = self._rejected_by_name(codes, snapshot) if detailed else {}
+        reserves = tuple((use.plugin, use.state) for use in uses)
+        if promised_slot is not None and not detailed:
+            return Explanation(self._placed(promised_slot, 1, snapshot, reserves=reserves))
         # 5. Totals: normalised, weighed and summed scores of the feasible nodes.
         is_plain = not (
             detailed
-            or filters
-            or scores
+            or is_narrowed
+            or counted_scores
+            or self.has_extenders
             or pod_class.whole_scores
             or pod_class.pre_score_failures
             or pod_class.has_score_failures
@@ -210,7 +315,10 @@ class Scheduler:
         if is_plain:
             highest = int(pod_class.totals.max())
             if highest == INFEASIBLE:
-                return self._unschedulable(self._diagnose(codes, snapshot, pod_class))
+                diagnosis = self._diagnose(codes, snapshot, pod_class)
+                return (
+                    yield from self._post_filter(filters, codes, uses, diagnosis, None, rejected)
+                )
             best = np.flatnonzero(pod_class.totals == highest)
             chosen = self._break_tie(profile, pod, best, snapshot)
             if isinstance(chosen, PolicyFailure):
@@ -220,33 +328,212 @@ class Scheduler:
         feasible = np.flatnonzero(codes == FITS)
         if not len(feasible):
             diagnosis = self._diagnose(codes, snapshot, pod_class)
-            return self._unschedulable(diagnosis, pre.subset, rejected)
+            return (
+                yield from self._post_filter(filters, codes, uses, diagnosis, pre.subset, rejected)
+            )
         totals, rows, failed, ignored = self._totals(
             pod_class,
-            scores,
+            counted_scores,
             feasible,
             snapshot,
             detailed=detailed,
             can_reuse=not (
                 detailed
                 or pod_class.has_score_failures
-                or (filters and not pod_class.totals_hold_for_subsets)
+                or (is_narrowed and not pod_class.totals_hold_for_subsets)
             ),
         )
         if failed:
             return self._failed(snapshot, failed)
+        for use in uses:
+            more = self._score_plugin(use, profile, feasible, snapshot)
+            if more is not None:
+                totals = totals + np.array(more.weighted, np.int64)
+                rows.append(more)
+        if self.has_extenders and len(feasible) > 1:
+            infos = self._infos(feasible, snapshot)
+            extended = yield ExtenderPrioritize(pod, infos)
+            assert isinstance(extended, PrioritizeAnswer)
+            totals = totals + np.array(extended.totals, np.int64)
+            for name, scores in extended.by_extender.items():
+                rows.append(PolicyScores(name, 1, scores, scores, scores))
         # 6. The highest total wins; ties go by the pod's uid and the node's name.
         best = feasible[totals == totals.max()]
         chosen = self._break_tie(profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        decision = self._placed(chosen, len(feasible), snapshot, ignored)
+        if promised_slot is not None:
+            chosen = promised_slot
+        decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves)
         if not detailed:
             return Explanation(decision)
         names = tuple(self._name(slot, snapshot) for slot in feasible.tolist())
         return Explanation(
             decision, pre.subset, rejected, names, tuple(rows), tuple(totals.tolist())
         )
+
+    # --- step 2 -----------------------------------------------------------------------------
+
+    def _pre_filter_plugins(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, rejection: Status | None
+    ) -> tuple[list[RuntimeUse], Status | None]:
+        """The plugins of the runtime that have something to say, and the pod's rejection.
+
+        *rejection* is that of the policies. The first one in the order that nothing can help with
+        ends the questions.
+        """
+        uses: list[RuntimeUse] = []
+        if not self._plugins:
+            return uses, rejection
+        positions = self._classifier.positions(profile)
+        is_final = rejection is not None and rejection.code is Code.UNRESOLVABLE
+        for name in profile.order.get("preFilter", ()):
+            if is_final and rejection is not None and rejection.plugin == name:
+                break
+            plugin = self._plugins.get(name)
+            if plugin is None:
+                continue
+            state = plugin.pre_filter(pod, snapshot, profile.arguments.get(name, {}))
+            if isinstance(state, Status):
+                status = replace(state, plugin=name)
+                if status.code in (Code.UNRESOLVABLE, Code.ERROR):
+                    return uses, status
+                rejection = rejection or status
+            elif state is not None:
+                uses.append(RuntimeUse(plugin, state, positions.get(name, len(positions))))
+        return uses, rejection
+
+    # --- extenders and promises -------------------------------------------------------------
+
+    @staticmethod
+    def _promised_slot(
+        pod: Pod, snapshot: Snapshot, nominations: Nominations, codes: NDArray[np.int32]
+    ) -> int | None:
+        """The feasible node that the pod itself was promised: it goes there, without scoring."""
+        name = pod.nominated_node_name
+        for node, pods in nominations.items():
+            if any(other.uid == pod.uid for other in pods):
+                name = node
+        slot = snapshot.slot_of.get(name) if name else None
+        return slot if slot is not None and codes[slot] == FITS else None
+
+    def _ask_extenders(
+        self,
+        pod: Pod,
+        codes: NDArray[np.int32],
+        snapshot: Snapshot,
+        promised_slot: int | None,
+    ) -> Generator[Question, Answer, FilterAnswer | None]:
+        """What extenders say of the feasible nodes; of the promised one alone, if it passes."""
+        if promised_slot is not None:
+            infos = self._infos(np.array([promised_slot]), snapshot)
+            answer = yield ExtenderFilter(pod, infos)
+            assert isinstance(answer, FilterAnswer)
+            if answer.failure is None and answer.feasible:
+                return answer
+        feasible = np.flatnonzero(codes == FITS)
+        if not len(feasible):
+            return None
+        answer = yield ExtenderFilter(pod, self._infos(feasible, snapshot))
+        assert isinstance(answer, FilterAnswer)
+        return answer
+
+    def _narrowed(
+        self, codes: NDArray[np.int32], answer: FilterAnswer, snapshot: Snapshot
+    ) -> NDArray[np.int32]:
+        """*codes* with what extenders rejected."""
+        reasons = self._memo.reasons
+        narrowed = codes.copy()
+        narrowed[codes == FITS] = reasons.intern(DROPPED)
+        for name in answer.feasible:
+            narrowed[snapshot.slot_of[name]] = FITS
+        for name, status in answer.rejected.items():
+            slot = snapshot.slot_of.get(name)
+            if slot is not None:
+                narrowed[slot] = reasons.intern(status)
+        return narrowed
+
+    @staticmethod
+    def _infos(slots: NDArray[np.int64], snapshot: Snapshot) -> list[NodeInfo]:
+        return [info for slot in slots.tolist() if (info := snapshot.infos[slot]) is not None]
+
+    # --- nowhere to go ----------------------------------------------------------------------
+
+    def _post_filter(
+        self,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        uses: Sequence[RuntimeUse],
+        diagnosis: Diagnosis,
+        subset: tuple[str, ...] | None,
+        rejected: Mapping[str, Status],
+    ) -> Steps:
+        """The outcome of a pod that fits nowhere, with what the post-filters do about it."""
+        messages: list[str] = []
+        actions: list[Callable[[], Awaitable[None]]] = []
+        ignored: tuple[PolicyFailure, ...] = ()
+        eviction: Eviction | None = None
+        nominated: str | None = None
+        states = {use.plugin.name: use.state for use in uses}
+        for name in filters.profile.order.get("postFilter", ()):
+            if name == PLUGIN:
+                eviction, nominated, text, ignored = yield from self._preempt(filters, codes)
+                if eviction is not None:
+                    messages.clear()
+                    break
+                messages.append(PREFIX + text)
+                continue
+            plugin = self._plugins.get(name)
+            if plugin is None:
+                continue
+            state = states.get(name)
+            by_name = {} if state is None else self._rejected_by_name(codes, filters.snapshot)
+            result = plugin.post_filter(state, filters.pod, by_name, filters.snapshot)
+            if result is None:
+                continue
+            messages.append(result.message)
+            if result.action is not None:
+                actions.append(result.action)
+            if result.is_final:
+                break
+        diagnosis = replace(diagnosis, post_filter=", ".join(messages))
+        decision = Decision(
+            None,
+            diagnosis,
+            self.bundle.revision,
+            ignored=ignored,
+            eviction=eviction,
+            actions=tuple(actions),
+            nominated_node=nominated,
+        )
+        return Explanation(decision, subset, rejected)
+
+    def _preempt(
+        self, filters: Filters, codes: NDArray[np.int32]
+    ) -> Generator[
+        Question,
+        Answer,
+        tuple[Eviction | None, str | None, str, tuple[PolicyFailure, ...]],
+    ]:
+        """Whom to evict where, the new promise, or the text that says why it cannot help."""
+        found = self._preemption.candidates(filters, codes)
+        if found.failure is not None:
+            return None, None, str(found.failure), (found.failure,)
+        if not found.victims:
+            return None, None if found.keeps_nomination else "", found.refusal, ()
+        victims = found.victims
+        if self.has_extenders:
+            answer = yield ExtenderPreempt(filters.pod, victims, filters.snapshot)
+            assert isinstance(answer, PreemptAnswer)
+            if answer.failure is not None:
+                return None, None, str(answer.failure), (answer.failure,)
+            victims = answer.victims
+            if not victims:
+                return None, None, NO_CANDIDATE, ()
+        chosen = self._preemption.choose(filters, victims)
+        if isinstance(chosen, PolicyFailure):
+            return None, None, str(chosen), (chosen,)
+        return Eviction(chosen, victims[chosen].pods), chosen, "", ()
 
     # --- step 4 -----------------------------------------------------------------------------
 
@@ -269,56 +556,6 @@ class Scheduler:
                 elif not skipped:
                     kept.append(use)
         return *speaking, tuple(failures)
-
-    def _filter_counted(
-        self, pod_class: PodClass, filters: Sequence[CountedHook], profile: Profile
-    ) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
-        """The class's codes with the filters over counters added, each at its place in the order.
-
-        A node stops at the first filter that rejects it, so a filter over counters is asked about
-        the nodes that nothing before it rejected.
-        """
-        codes = pod_class.codes.copy()
-        failures: dict[int, PolicyFailure] = {}
-        for use in filters:
-            open_to = codes == FITS
-            later = self._rejected_later(codes, use.position, profile)
-            if later is not None:
-                open_to |= later
-            for slot, failure in pod_class.filter_failures.items():
-                if self._position(failure.policy, profile) > use.position:
-                    open_to[slot] = True
-            slots = np.flatnonzero(open_to)
-            columns = self._counted.columns(use, self._columns.present[: len(codes)])
-            if isinstance(columns, PolicyFailure):
-                failures.update(dict.fromkeys(slots.tolist(), columns))
-                codes[slots] = FAILED
-                continue
-            verdicts, failed = self._counted.verdicts(use, columns, slots)
-            against = verdicts != FITS
-            codes[slots[against]] = verdicts[against]
-            failures.update(failed)
-        return codes, failures
-
-    def _position(self, policy: str, profile: Profile) -> int:
-        return self._classifier.positions(profile)[policy]
-
-    def _rejected_later(
-        self, codes: NDArray[np.int32], position: int, profile: Profile
-    ) -> NDArray[np.bool_] | None:
-        """The nodes that a filter after *position* rejected; None if there is none."""
-        positions = self._classifier.positions(profile)
-        if all(place <= position for place in positions.values()):
-            return None
-        reasons = self._memo.reasons
-        is_later = np.array(
-            [
-                code > 0 and positions.get(reasons.status(code).plugin, -1) > position
-                for code in range(len(reasons))
-            ]
-        )
-        later: NDArray[np.bool_] = (codes > 0) & is_later[np.maximum(codes, 0)]
-        return later
 
     def _filter_failures(
         self,
@@ -455,6 +692,22 @@ class Scheduler:
             return self._report(pod_class, failed, snapshot)[0]
         return raw
 
+    def _score_plugin(
+        self, use: RuntimeUse, profile: Profile, feasible: NDArray[np.int64], snapshot: Snapshot
+    ) -> PolicyScores | None:
+        """The scores of a plugin of the runtime; None if it has no opinion on the pod."""
+        name = use.plugin.name
+        if name not in profile.order.get("score", ()):
+            return None
+        raw = use.plugin.score(use.state, self._infos(feasible, snapshot))
+        if raw is None:
+            return None
+        normal = use.plugin.normalize(raw)
+        weight = profile.weights.get(name, 1)
+        return PolicyScores(
+            name, weight, tuple(raw), tuple(normal), tuple(score * weight for score in normal)
+        )
+
     def _score_all(
         self, use: HookUse, feasible: NDArray[np.int64]
     ) -> NDArray[np.int64] | PolicyFailure:
@@ -500,6 +753,7 @@ class Scheduler:
         feasible_count: int,
         snapshot: Snapshot,
         ignored: tuple[PolicyFailure, ...] = (),
+        reserves: tuple[tuple[RuntimePlugin, Any], ...] = (),
     ) -> Decision:
         return Decision(
             self._name(slot, snapshot),
@@ -507,16 +761,11 @@ class Scheduler:
             self.bundle.revision,
             feasible_count,
             ignored=ignored,
+            reserves=reserves,
         )
 
-    def _unschedulable(
-        self,
-        diagnosis: Diagnosis,
-        subset: tuple[str, ...] | None = None,
-        rejected: Mapping[str, Status] | None = None,
-    ) -> Explanation:
-        decision = Decision(None, diagnosis, self.bundle.revision)
-        return Explanation(decision, subset, rejected or {})
+    def _unschedulable(self, diagnosis: Diagnosis) -> Explanation:
+        return Explanation(Decision(None, diagnosis, self.bundle.revision))
 
     def _failed(self, snapshot: Snapshot, failures: tuple[PolicyFailure, ...]) -> Explanation:
         diagnosis = Diagnosis(snapshot.node_count)
@@ -553,6 +802,23 @@ def _row(
     )
 
 
-def sort_key(parts: Sequence[int | str]) -> SortKey:
-    """A key of ints and strings in which any two have an order: ints before strings."""
-    return tuple((1, part) if isinstance(part, str) else (0, part) for part in parts)
+def _without_extenders(steps: Steps) -> Explanation:
+    """The end of *steps*, which ask nobody."""
+    try:
+        question = next(steps)
+    except StopIteration as end:
+        explanation: Explanation = end.value
+        return explanation
+    steps.close()
+    raise RuntimeError(f"nobody answers {type(question).__name__}: extenders need `steps`")
+
+
+def _promised(pod: Pod, snapshot: Snapshot, nominations: Nominations) -> dict[int, tuple[Pod, ...]]:
+    """By slot, the pods that must find room beside *pod*: promised, and no less important."""
+    found: dict[int, tuple[Pod, ...]] = {}
+    for name, pods in nominations.items():
+        slot = snapshot.slot_of.get(name)
+        kept = tuple(p for p in pods if p.priority >= pod.priority and p.uid != pod.uid)
+        if kept and slot is not None:
+            found[slot] = kept
+    return found

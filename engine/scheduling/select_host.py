@@ -5,6 +5,7 @@ the same pod on the same cluster always goes to the same node, and many pods spr
 """
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,14 @@ from numpy.typing import NDArray
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+
+SortKey = tuple[tuple[int, int | str], ...]
+"""A key in which any two have an order; see `sort_key`."""
+
+
+def sort_key(parts: Sequence[int | str]) -> SortKey:
+    """A key of ints and strings in which any two have an order: ints before strings."""
+    return tuple((1, part) if isinstance(part, str) else (0, part) for part in parts)
 
 
 def name_hash(name: str) -> int:

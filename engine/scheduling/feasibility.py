@@ -1,0 +1,277 @@
+"""Where a pod may go: every filter of a profile, over all nodes or over one as it might be.
+
+Owns the order of the filters and who stops first. Three kinds are asked, each at its place:
+
+- filters of policies that see the pod and the node alone: the class vectors of `pod_class`;
+- filters over counters (`counted`): their inputs change everywhere when a pod is placed;
+- plugins of the runtime (volumes, devices), for pods that they have something to say about.
+
+The same filters answer for a node that has other pods than it really has: that is how nominated
+pods are respected and how preemption is tried out.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.caching.counters import CounterColumn, PodChanges
+from engine.caching.snapshot import Snapshot
+from engine.framework.profile import Profile
+from engine.framework.status import Code
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
+from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.pod_class import HookUse, PodClass
+from engine.scheduling.pod_classifier import PodClassifier
+from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
+
+Nominations = Mapping[str, Sequence[Pod]]
+"""Node name to the pods that were promised it."""
+
+NO_NOMINATIONS: Nominations = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeUse:
+    """A plugin of the runtime with what its pre-filter made of the pod."""
+
+    plugin: RuntimePlugin
+    state: Any
+    position: int
+
+
+@dataclass(slots=True)
+class Filters:
+    """All filters of one pod in one cycle.
+
+    `late` are those that the class vectors do not hold, by their place in the order. `columns`
+    keeps the counters of each, once they were needed.
+    """
+
+    pod: Pod
+    profile: Profile
+    pod_class: PodClass
+    snapshot: Snapshot
+    late: tuple[CountedHook | RuntimeUse, ...] = ()
+    nominations: Mapping[int, Sequence[Pod]] = field(default_factory=dict)
+    columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
+
+
+class Feasibility:
+    """Asks filters; see the module. One object serves all decisions of a bundle."""
+
+    def __init__(
+        self,
+        memo: VerdictMemo,
+        columns: NodeColumns,
+        counted: CountedHooks,
+        classifier: PodClassifier,
+    ) -> None:
+        self._memo = memo
+        self._columns = columns
+        self._counted = counted
+        self._classifier = classifier
+
+    # --- all nodes --------------------------------------------------------------------------
+
+    def codes(self, filters: Filters) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
+        """By slot, FITS or who rejected; with the failures of slots whose code is FAILED.
+
+        A node stops at the first filter that rejects it, so a late filter is asked about the nodes
+        that nothing before it rejected. A node that was promised to other pods must do with them
+        on it, too.
+        """
+        codes = filters.pod_class.codes
+        if not (filters.late or filters.nominations):
+            return codes, {}
+        codes = codes.copy()
+        failures: dict[int, PolicyFailure] = {}
+        for use in filters.late:
+            slots = self._open_to(codes, use.position, filters)
+            if isinstance(use, RuntimeUse):
+                failures.update(self._ask_runtime(use, slots, codes, filters.snapshot))
+            else:
+                failures.update(self._ask_counted(use, slots, codes, filters))
+        for slot, pods in filters.nominations.items():
+            info = filters.snapshot.infos[slot]
+            if info is None:
+                continue
+            verdict = self._with_pods(filters, info, PodChanges(slot), pods)
+            if isinstance(verdict, PolicyFailure):
+                codes[slot], failures[slot] = FAILED, verdict
+            elif verdict != FITS:
+                codes[slot] = verdict
+        return codes, failures
+
+    def _open_to(
+        self, codes: NDArray[np.int32], position: int, filters: Filters
+    ) -> NDArray[np.int64]:
+        """The slots that no filter before *position* rejected."""
+        is_open = codes == FITS
+        later = self._rejected_later(codes, position, filters.profile)
+        if later is not None:
+            is_open |= later
+        positions = self._classifier.positions(filters.profile)
+        for slot, failure in filters.pod_class.filter_failures.items():
+            if positions[failure.policy] > position:
+                is_open[slot] = True
+        return np.flatnonzero(is_open)
+
+    def _rejected_later(
+        self, codes: NDArray[np.int32], position: int, profile: Profile
+    ) -> NDArray[np.bool_] | None:
+        """The nodes that a filter after *position* rejected; None if there is none."""
+        positions = self._classifier.positions(profile)
+        if all(place <= position for place in positions.values()):
+            return None
+        reasons = self._memo.reasons
+        is_later = np.array(
+            [
+                code > 0 and positions.get(reasons.status(code).plugin, -1) > position
+                for code in range(len(reasons))
+            ]
+        )
+        later: NDArray[np.bool_] = (codes > 0) & is_later[np.maximum(codes, 0)]
+        return later
+
+    def _ask_counted(
+        self,
+        use: CountedHook,
+        slots: NDArray[np.int64],
+        codes: NDArray[np.int32],
+        filters: Filters,
+    ) -> dict[int, PolicyFailure]:
+        columns = self._counter_columns(use, filters)
+        if isinstance(columns, PolicyFailure):
+            codes[slots] = FAILED
+            return dict.fromkeys(slots.tolist(), columns)
+        verdicts, failures = self._counted.verdicts(use, columns, slots)
+        against = verdicts != FITS
+        codes[slots[against]] = verdicts[against]
+        return failures
+
+    def _counter_columns(
+        self, use: CountedHook, filters: Filters
+    ) -> list[CounterColumn] | PolicyFailure:
+        known = filters.columns.get(use.position)
+        if known is not None:
+            return known
+        slots = len(filters.pod_class.codes)
+        found = self._counted.columns(use, self._columns.present[:slots])
+        if not isinstance(found, PolicyFailure):
+            filters.columns[use.position] = found
+        return found
+
+    def _ask_runtime(
+        self,
+        use: RuntimeUse,
+        slots: NDArray[np.int64],
+        codes: NDArray[np.int32],
+        snapshot: Snapshot,
+    ) -> dict[int, PolicyFailure]:
+        failures: dict[int, PolicyFailure] = {}
+        for slot in slots.tolist():
+            info = snapshot.infos[slot]
+            verdict = FITS if info is None else self._verdict(use, info)
+            if isinstance(verdict, PolicyFailure):
+                codes[slot], failures[slot] = FAILED, verdict
+            elif verdict != FITS:
+                codes[slot] = verdict
+        return failures
+
+    def _verdict(self, use: RuntimeUse, info: NodeInfo) -> int | PolicyFailure:
+        status = use.plugin.filter(use.state, info)
+        if status is None:
+            return FITS
+        status = replace(status, plugin=use.plugin.name)
+        if status.code is Code.ERROR:
+            return filter_failure(status)
+        return self._memo.reasons.intern(status)
+
+    # --- one node, as it might be -----------------------------------------------------------
+
+    def at(self, filters: Filters, info: NodeInfo, changes: PodChanges) -> int | PolicyFailure:
+        """FITS or who rejects, for the node of *info* with the pods of *changes* gone or come.
+
+        *info* already shows the changes. The pods that were promised the node must find room as
+        well: the pod has to fit with them and without them.
+        """
+        promised = filters.nominations.get(changes.slot)
+        if promised:
+            verdict = self._with_pods(filters, info, changes, promised)
+            if verdict != FITS:
+                return verdict
+        return self._at(filters, info, changes)
+
+    def _with_pods(
+        self, filters: Filters, info: NodeInfo, changes: PodChanges, pods: Sequence[Pod]
+    ) -> int | PolicyFailure:
+        for pod in pods:
+            info = info.with_pod(pod)
+        more = PodChanges(changes.slot, (*changes.added, *pods), changes.removed)
+        return self._at(filters, info, more)
+
+    def _at(self, filters: Filters, info: NodeInfo, changes: PodChanges) -> int | PolicyFailure:
+        # 1. What the filters of the class say, those not known in one round trip.
+        uses = filters.pod_class.filters
+        tables = []
+        wants = []
+        for use in uses:
+            projection = self._projection(use, info, changes.slot, filters.snapshot)
+            table = self._memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)
+            tables.append((table, projection))
+            if table.codes[projection] == UNKNOWN:
+                wants.append((table, use.column, np.array([projection], np.int32)))
+        if wants:
+            self._memo.fill(wants)
+        # 2. Everything in its order, up to the first that rejects.
+        late = list(filters.late)
+        verdict: int | PolicyFailure
+        for use, (table, projection) in zip(uses, tables, strict=True):
+            while late and late[0].position < use.position:
+                verdict = self._late_at(late.pop(0), filters, info, changes)
+                if verdict != FITS:
+                    return verdict
+            code = int(table.codes[projection])
+            if code == FAILED:
+                failure = table.failures[projection]
+                self._memo.forget_transient(table)
+                return failure
+            if code != FITS:
+                return code
+        for late_use in late:
+            verdict = self._late_at(late_use, filters, info, changes)
+            if verdict != FITS:
+                return verdict
+        return FITS
+
+    def _late_at(
+        self,
+        use: CountedHook | RuntimeUse,
+        filters: Filters,
+        info: NodeInfo,
+        changes: PodChanges,
+    ) -> int | PolicyFailure:
+        if isinstance(use, RuntimeUse):
+            return self._verdict(use, info)
+        columns = self._counter_columns(use, filters)
+        if isinstance(columns, PolicyFailure):
+            return columns
+        projection = self._projection(use, info, changes.slot, filters.snapshot)
+        return self._counted.verdict_at(use, columns, changes, projection)
+
+    @staticmethod
+    def _projection(
+        use: HookUse | CountedHook, info: NodeInfo, slot: int, snapshot: Snapshot
+    ) -> int:
+        """What the hook sees of the node: only fields that placements change are looked at anew."""
+        column = use.column
+        if not column.projector.is_placed:
+            return int(column.ids[slot])
+        return column.intern(column.projector.project(info, snapshot))
