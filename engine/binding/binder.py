@@ -140,7 +140,7 @@ class Binder:
                 raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
             except Conflict as error:
                 conflicts += 1
-                if await self._is_bound(pod, node_name):
+                if await self.is_bound(pod, node_name):
                     return
                 if conflicts >= MOST_CONFLICTS:
                     raise BindingRefused(str(error)) from error
@@ -149,7 +149,7 @@ class Binder:
                 failure = error
                 if not _may_pass(error):
                     raise BindingRefused(str(error)) from error
-                if error.may_have_taken_effect and await self._is_bound(pod, node_name):
+                if error.may_have_taken_effect and await self.is_bound(pod, node_name):
                     return
             # Here the pod is known to be unbound.
             if self._clock.monotonic() - started >= GIVE_UP_AFTER:
@@ -160,7 +160,7 @@ class Binder:
             log.debug("Binding again", pod=pod.key, node=node_name, reason=str(failure))
             await self._sleep(backoff.next(failure.retry_after))
 
-    async def _is_bound(self, pod: Pod, node_name: str) -> bool:
+    async def is_bound(self, pod: Pod, node_name: str) -> bool:
         """True if *pod* is on *node_name*, False if on none; asks until it knows.
 
         Raises `PodIsGone` or `BoundElsewhere` when that is the answer.

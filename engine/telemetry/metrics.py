@@ -246,6 +246,14 @@ class Metrics:
             buckets=exponential(0.00005, 2, 16),
             registry=registry,
         )
+        self.extender_seconds = Histogram(
+            "starsched_extender_request_duration_seconds",
+            "Seconds that an extender took to answer, by its urlPrefix, what it was asked "
+            "(`filter`, `prioritize`, `preempt`, `bind`) and the result: `success` or `error`.",
+            ["extender", "verb", "result"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
         self.policy_failures = Counter(
             "starsched_policy_failures_total",
             "Failed evaluations by policy, hook and kind.",

@@ -1,0 +1,272 @@
+"""Asks the configured extenders what a scheduling cycle wants to know, and has them bind.
+
+Owns which extender is asked what, in which order, and what its failures cost, as kube-scheduler
+has it: filters one after the other, each seeing what the one before left; priorities all at once.
+Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_messages`'.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import structlog
+
+from engine.binding.binder import Binder, BindingRefused
+from engine.framework.extender import Extender, ExtenderError
+from engine.kube.extender_client import ExtenderClient
+from engine.lib.clock import Clock
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.scheduling import extender_messages as messages
+from engine.scheduling.extender_merging import (
+    FilterMerge,
+    chosen_victims,
+    failure,
+    is_interested,
+    sum_of,
+    weighed,
+)
+from engine.scheduling.extenders import (
+    Answer,
+    ExtenderFilter,
+    ExtenderPreempt,
+    ExtenderPrioritize,
+    FilterAnswer,
+    PreemptAnswer,
+    PrioritizeAnswer,
+    Question,
+)
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="extenders")
+
+T = TypeVar("T")
+
+_SKIPPED: Final = "Skipping extender as it returned error and has ignorable flag set"
+
+
+class _Broken:
+    """Stands for an extender whose settings cannot be used: every request fails and says so."""
+
+    def __init__(self, error: ExtenderError) -> None:
+        self._error = error
+
+    async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
+        raise self._error
+
+    def retire(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+class ExtenderCalls:
+    """Calls the extenders of the policies in force.
+
+    Args:
+        metrics, clock: Measure.
+    """
+
+    def __init__(self, *, metrics: Metrics, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._extenders: tuple[Extender, ...] = ()
+        self._clients: dict[Extender, ExtenderClient | _Broken] = {}
+        self._texts = messages.NodeTexts()
+
+    def use(self, extenders: Sequence[Extender]) -> None:
+        """Call *extenders*, in this order, from the next question on.
+
+        A client whose settings have not changed is kept, with its connections; others end when
+        their requests are answered.
+        """
+        before, self._clients = self._clients, {}
+        for extender in extenders:
+            known = before.pop(extender, None)
+            self._clients[extender] = known if known is not None else _make_client(extender)
+        self._extenders = tuple(extenders)
+        for client in before.values():
+            client.retire()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        clients, self._clients, self._extenders = self._clients, {}, ()
+        for client in clients.values():
+            await client.close()
+
+    # --- questions of the scheduling cycle ----------------------------------------------------
+
+    async def answer(self, question: Question) -> Answer:
+        """The answer of all extenders together. Never raises for an extender."""
+        if isinstance(question, ExtenderFilter):
+            return await self.filter(question)
+        if isinstance(question, ExtenderPrioritize):
+            return await self.prioritize(question)
+        return await self.preempt(question)
+
+    async def filter(self, question: ExtenderFilter) -> FilterAnswer:
+        """One extender after the other, until no node is left."""
+        merge = FilterMerge(question.infos)
+        for extender in self._interested(question.pod, lambda e: e.filter_verb):
+            if not merge.left:
+                break
+            try:
+                body = self._about_nodes(extender, question.pod, list(merge.left.values()))
+                result = await self._ask(
+                    extender, extender.filter_verb, "filter", body, messages.filter_result
+                )
+                merge.take(extender, result)
+            except ExtenderError as error:
+                if not extender.ignorable:
+                    return FilterAnswer((), failure=failure("filter", error))
+                log.info(_SKIPPED, extender=extender.url_prefix, reason=str(error))
+        return merge.answer()
+
+    async def prioritize(self, question: ExtenderPrioritize) -> PrioritizeAnswer:
+        """All extenders at once; one that fails has no opinion."""
+        asked = self._interested(question.pod, lambda e: e.prioritize_verb)
+        answers = await asyncio.gather(*(self._prioritize(e, question) for e in asked))
+        by_extender: dict[str, tuple[int, ...]] = {}
+        for extender, totals in zip(asked, answers, strict=True):
+            if totals is not None:
+                name = extender.url_prefix
+                before = by_extender.get(name, (0,) * len(totals))
+                by_extender[name] = tuple(a + b for a, b in zip(before, totals, strict=True))
+        return sum_of(by_extender, len(question.infos))
+
+    async def _prioritize(
+        self, extender: Extender, question: ExtenderPrioritize
+    ) -> tuple[int, ...] | None:
+        try:
+            body = self._about_nodes(extender, question.pod, question.infos)
+            scores = await self._ask(
+                extender, extender.prioritize_verb, "prioritize", body, messages.priorities
+            )
+        except ExtenderError as error:
+            log.debug(
+                "Failed to run extender's priority function. No score given by this extender.",
+                extender=extender.url_prefix,
+                pod=question.pod.key,
+                reason=str(error),
+            )
+            return None
+        return weighed(extender, scores, question.infos)
+
+    async def preempt(self, question: ExtenderPreempt) -> PreemptAnswer:
+        """One extender after the other, until no candidate is left."""
+        victims = question.victims
+        for extender in self._interested(question.pod, lambda e: e.preempt_verb):
+            if not victims:
+                break
+            try:
+                body = messages.ask_about_victims(
+                    question.pod, victims, meta=extender.node_cache_capable
+                )
+                result = await self._ask(
+                    extender, extender.preempt_verb, "preempt", body, messages.preemption_result
+                )
+                victims = chosen_victims(extender, result, question.snapshot)
+            except ExtenderError as error:
+                if not extender.ignorable:
+                    return PreemptAnswer({}, failure("preempt", error))
+                log.info(_SKIPPED, extender=extender.url_prefix, reason=str(error))
+        return PreemptAnswer(victims)
+
+    # --- binding ------------------------------------------------------------------------------
+
+    async def bind(self, pod: Pod, node_name: str) -> bool:
+        """True if an extender has bound *pod*; False if that is left to others.
+
+        It is if no extender binds such pods, and if the one that does failed and may be ignored.
+        Raises `ExtenderError` if it failed otherwise: then the pod may be bound or not.
+        """
+        for extender in self._interested(pod, lambda e: e.bind_verb):
+            try:
+                body = messages.ask_to_bind(pod, node_name)
+                error = await self._ask(
+                    extender,
+                    extender.bind_verb,
+                    "bind",
+                    body,
+                    messages.binding_result,
+                    repeatable=False,
+                )
+                if error:
+                    raise ExtenderError(error)
+            except ExtenderError as error:
+                if not extender.ignorable:
+                    raise
+                log.info(_SKIPPED, extender=extender.url_prefix, pod=pod.key, reason=str(error))
+                continue
+            return True
+        return False
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def _interested(self, pod: Pod, verb: Callable[[Extender], str]) -> list[Extender]:
+        return [e for e in self._extenders if verb(e) and is_interested(e, pod)]
+
+    def _about_nodes(self, extender: Extender, pod: Pod, infos: Sequence[NodeInfo]) -> bytes:
+        if extender.node_cache_capable:
+            return messages.ask_about_nodes(pod, None, [info.name for info in infos])
+        return messages.ask_about_nodes(pod, self._texts.of(infos), None)
+
+    async def _ask(
+        self,
+        extender: Extender,
+        verb: str,
+        what: str,
+        body: bytes,
+        read: Callable[[bytes], T],
+        *,
+        repeatable: bool = True,
+    ) -> T:
+        """Send *body*, *read* the answer. Raises `ExtenderError`."""
+        started = self._clock.monotonic()
+        result = "error"
+        client = self._clients.get(extender)
+        if client is None:  # its policies were replaced while this attempt was under way
+            client = _make_client(extender)
+            client.retire()
+        try:
+            answer = read(await client.send(verb, body, repeatable=repeatable))
+            result = "success"
+            return answer
+        finally:
+            self._metrics.extender_seconds.labels(extender.url_prefix, what, result).observe(
+                self._clock.monotonic() - started
+            )
+
+
+def _make_client(extender: Extender) -> ExtenderClient | _Broken:
+    try:
+        return ExtenderClient(extender)
+    except ExtenderError as error:
+        log.error("Extender cannot be used", extender=extender.url_prefix, reason=str(error))
+        return _Broken(error)
+
+
+class ExtenderBinder:
+    """Binds through the extender that wants to, else through the API server.
+
+    Args:
+        calls: Asks the extenders.
+        binder: Binds what they leave, and knows where a pod is.
+    """
+
+    def __init__(self, calls: ExtenderCalls, binder: Binder) -> None:
+        self._calls = calls
+        self._binder = binder
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        """Put *pod* on *node_name*. Raises `BindingError` like `Binder.bind`."""
+        try:
+            is_bound = await self._calls.bind(pod, node_name)
+        except ExtenderError as error:
+            # It may have bound the pod all the same, before its answer was lost.
+            if await self._binder.is_bound(pod, node_name):
+                return
+            raise BindingRefused(str(error)) from error
+        if not is_bound:
+            await self._binder.bind(pod, node_name)

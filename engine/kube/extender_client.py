@@ -1,0 +1,211 @@
+"""Requests to one extender: a POST per question, over kept connections, in kube-scheduler's way.
+
+Owns sending, time-outs, TLS and the texts of what goes wrong. Does not know what the bodies say,
+and does not try again: what a failure costs is its caller's business.
+"""
+
+import asyncio
+import contextlib
+import ssl
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from engine.framework.extender import Extender, ExtenderError, ExtenderTls
+from engine.kube.client import user_agent
+
+_KEEPALIVE_SECONDS: Final = 60.0
+_MOST_REDIRECTS: Final = 10
+
+
+class ExtenderClient:
+    """A client of one extender. Belongs to the event loop of its first request.
+
+    Raises `ExtenderError` if a file that its TLS settings name cannot be used.
+    """
+
+    def __init__(self, extender: Extender) -> None:
+        self.extender = extender
+        self._base = extender.url_prefix.rstrip("/")
+        self._tls: ssl.SSLContext | bool = True
+        if urlsplit(self._base).scheme == "https":
+            self._tls = tls_context(extender.tls)
+        self._seconds = extender.timeout.total_seconds() if extender.timeout else None
+        self._session: aiohttp.ClientSession | None = None
+        self._in_flight = 0
+        self._is_retired = False
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"ExtenderClient({self._base})"
+
+    async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
+        """Post *body* to *verb* and return the body of an answer of 200.
+
+        Raises `ExtenderError` for everything else. A request that is *repeatable* goes out again
+        if the extender hung up on a kept connection before it answered.
+        """
+        url = f"{self._base}/{verb}"
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(self._seconds):
+                try:
+                    return await self._post(url, verb, body)
+                except _HungUp:
+                    if not repeatable:
+                        raise
+                    return await self._post(url, verb, body)
+        except TimeoutError as error:
+            text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            raise ExtenderError(f'Post "{url}": {text}') from error
+        finally:
+            self._in_flight -= 1
+            if self._is_retired and not self._in_flight:
+                self._close_soon()
+
+    async def _post(self, url: str, verb: str, body: bytes) -> bytes:
+        connection = SimpleNamespace(reused=False)
+        try:
+            async with self._open_session().post(
+                URL(url, encoded=True),
+                data=body,
+                headers={"Content-Type": "application/json"},
+                server_hostname=self.extender.tls.server_name or None,
+                max_redirects=_MOST_REDIRECTS,
+                trace_request_ctx=connection,
+            ) as answer:
+                if answer.status != 200:
+                    raise ExtenderError(
+                        f"failed {verb} with extender at URL {url}, code {answer.status}"
+                    )
+                return await answer.read()
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            kind = _HungUp if connection.reused else ExtenderError
+            raise kind(f'Post "{url}": {_describe(error)}') from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise ExtenderError(f'Post "{url}": {_describe(error)}') from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            tracing = aiohttp.TraceConfig()
+            tracing.on_connection_reuseconn.append(_note_reuse)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, ssl=self._tls, keepalive_timeout=_KEEPALIVE_SECONDS
+                ),
+                headers={"User-Agent": user_agent(), "Accept-Encoding": "gzip"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # `send` has a clock of its own, over both tries.
+                timeout=aiohttp.ClientTimeout(total=None),
+                trace_configs=[tracing],
+                read_bufsize=1 << 20,
+            )
+        return self._session
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """Close as soon as nothing is under way; a later request opens it for its own time."""
+        self._is_retired = True
+        if not self._in_flight:
+            self._close_soon()
+
+    async def close(self) -> None:
+        """Close the connections; requests under way fail."""
+        if self._closing is not None:
+            await self._closing
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _close_soon(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._closing = asyncio.ensure_future(session.close())
+
+
+class _HungUp(ExtenderError):
+    """A kept connection turned out to be closed."""
+
+
+async def _note_reuse(
+    _session: aiohttp.ClientSession,
+    context: SimpleNamespace,
+    _parameters: aiohttp.TraceConnectionReuseconnParams,
+) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def _describe(error: BaseException) -> str:
+    """What happened, as Go's HTTP client says it where the words are the same."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        return f"tls: {error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = error.os_error.strerror or str(error.os_error)
+        if isinstance(error.os_error, ConnectionRefusedError):
+            reason = "connect: connection refused"
+        return f"dial tcp {error.host}:{error.port}: {reason}"
+    return str(error) or type(error).__name__
+
+
+# --- TLS --------------------------------------------------------------------------------------
+
+
+def tls_context(tls: ExtenderTls) -> ssl.SSLContext:
+    """The TLS settings of *tls*. Raises `ExtenderError` if a file or the data cannot be used."""
+    try:
+        authority = _authority(tls)
+        context = ssl.create_default_context(cadata=authority)
+        # Clusters' own authorities often lack what Python 3.13 began to ask for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if tls.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        # As for kube-scheduler, a certificate without a key is not used, nor a key without one.
+        if tls.cert_data or tls.key_data:
+            certificate, key = _pem(tls.cert_data, tls.cert_file), _pem(tls.key_data, tls.key_file)
+            if certificate and key:
+                with _as_files(certificate, key) as (certificate_file, key_file):
+                    context.load_cert_chain(certificate_file, key_file)
+        elif tls.cert_file and tls.key_file:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        where = getattr(error, "filename", None)
+        what = f"open {where}: {reason}" if where else f"tls: {reason}"
+        raise ExtenderError(f"couldn't build extenders: {what}") from error
+    return context
+
+
+def _authority(tls: ExtenderTls) -> str | None:
+    pem = _pem(tls.ca_data, tls.ca_file)
+    if not pem:
+        return None
+    if b"-----BEGIN CERTIFICATE-----" not in pem:
+        raise ValueError("unable to load root certificates: no PEM certificate in it")
+    return pem.decode("ascii", "replace")
+
+
+def _pem(data: bytes, file: str) -> bytes:
+    return data or (Path(file).read_bytes() if file else b"")
+
+
+@contextlib.contextmanager
+def _as_files(*texts: bytes) -> Iterator[list[str]]:
+    """Files with *texts* that only this user can read, for as long as the block takes."""
+    with tempfile.TemporaryDirectory(prefix="starsched-") as directory:
+        paths = [Path(directory) / str(number) for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.touch(mode=0o600)
+            path.write_bytes(text)
+        yield [str(path) for path in paths]
