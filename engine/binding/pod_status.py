@@ -82,6 +82,7 @@ class PodStatusUpdater:
         self._sleep = sleep
         self._rng = random.Random()
         self._waiting: dict[str, tuple[Pod, _State]] = {}
+        self._writing: dict[str, asyncio.Event] = {}  # set when the write has ended
         # What was last written by this process, so that a pod retried before the informer shows
         # our own patch is not patched again.
         self._written: dict[str, _State] = {}
@@ -110,8 +111,12 @@ class PodStatusUpdater:
         For what has to be on record before something else is done. A failure is reported and
         goes no further.
         """
-        if uid in self._waiting:
-            await self._write(uid)
+        while uid in self._waiting:
+            under_way = self._writing.get(uid)
+            if under_way is None:
+                await self._write(uid)
+            else:
+                await under_way.wait()
 
     def _say(self, pod: Pod, state: _State) -> None:
         waiting = self._waiting.get(pod.uid)
@@ -157,6 +162,16 @@ class PodStatusUpdater:
         )
 
     async def _write(self, uid: str) -> None:
+        if uid in self._writing:
+            return  # whoever writes already takes the newest words
+        ended = self._writing[uid] = asyncio.Event()
+        try:
+            await self._write_newest(uid)
+        finally:
+            del self._writing[uid]
+            ended.set()
+
+    async def _write_newest(self, uid: str) -> None:
         wait = _FIRST_WAIT
         for attempt in range(1, _TRIES + 1):
             # Taken again at each try: meanwhile there may be news, or the pod may be bound.

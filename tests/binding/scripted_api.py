@@ -39,12 +39,23 @@ class Lose:
     after: bool
 
 
-Step = Refuse | Lose
+@dataclass
+class Hold:
+    """Do it at once, and answer when told to."""
+
+    until: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Step = Refuse | Lose | Hold
 
 
 @dataclass
 class ScriptedApi:
-    """Answers `script[kind]` steps first, then behaves; kinds: bind, read, event, status."""
+    """Answers `script[kind]` steps first, then behaves.
+
+    Kinds: bind, read, event, status, delete; `kind name` is for one object alone and goes first. A
+    deleted pod terminates if it has a node, and is gone if it has none.
+    """
 
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     script: dict[str, list[Step]] = field(default_factory=dict)
@@ -85,7 +96,8 @@ class ScriptedApi:
         body = json.loads(raw) if raw else None
         self.requests.append(Request(request.method, request.path, body))
         kind, effect = self._effect(request.method, request.path, body)
-        steps = self.script.get(kind, [])
+        name = request.path.removesuffix("/status").removesuffix("/binding").rsplit("/", 1)[-1]
+        steps = self.script.get(f"{kind} {name}") or self.script.get(kind, [])
         step = steps.pop(0) if steps else None
         if isinstance(step, Refuse):
             headers = {"Retry-After": step.retry_after} if step.retry_after else {}
@@ -97,6 +109,10 @@ class ScriptedApi:
             request.transport.close()
             await asyncio.sleep(0)
             return web.Response()
+        if isinstance(step, Hold):
+            answer = effect()
+            await step.until.wait()
+            return answer
         return effect()
 
     def _effect(self, method: str, path: str, body: Any) -> tuple[str, Callable[[], web.Response]]:
@@ -106,6 +122,8 @@ class ScriptedApi:
             return "status", lambda: self._patch_status(path.split("/")[-2], body)
         if "/events" in path:
             return "event", lambda: self._event(method, path.rsplit("/", 1)[-1], body)
+        if method == "DELETE":
+            return "delete", lambda: self._delete(path.rsplit("/", 1)[-1], body)
         return "read", lambda: self._read(path.rsplit("/", 1)[-1])
 
     def _bind(self, name: str, body: Any) -> web.Response:
@@ -134,7 +152,25 @@ class ScriptedApi:
             return _status(404, "NotFound", f'pods "{name}" not found')
         if pod["metadata"]["uid"] != body["metadata"]["uid"]:
             return _status(409, "Conflict", "the UID in the precondition does not match")
-        pod.setdefault("status", {}).update(body["status"])
+        status, patch = pod.setdefault("status", {}), dict(body["status"])
+        patched = patch.pop("conditions", [])
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        for condition in patched:
+            conditions[condition["type"]] = conditions.get(condition["type"], {}) | condition
+        status.update(patch)
+        status["conditions"] = list(conditions.values())
+        return web.json_response(pod)
+
+    def _delete(self, name: str, body: Any) -> web.Response:
+        pod = self.pods.get(name)
+        if pod is None:
+            return _status(404, "NotFound", f'pods "{name}" not found')
+        if pod["metadata"]["uid"] != body["preconditions"]["uid"]:
+            return _status(409, "Conflict", "the UID in the precondition does not match")
+        if pod["spec"].get("nodeName"):
+            pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+        else:
+            del self.pods[name]
         return web.json_response(pod)
 
     def _event(self, method: str, name: str, body: Any) -> web.Response:

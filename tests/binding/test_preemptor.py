@@ -1,0 +1,550 @@
+"""A preemption evicts its victims once, and the preemptor is neither tried too early nor lost."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.event_recorder import EventRecorder
+from engine.binding.outcomes import AttemptOutcomes
+from engine.binding.placement import Preemption, Rejection
+from engine.binding.pod_status import PodStatusUpdater
+from engine.binding.preemptor import WAITING, Preemptor
+from engine.kube.client import ApiClient
+from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
+from engine.queueing.events import ASSIGNED_POD_DELETE
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.telemetry.metrics import Metrics
+from tests.binding.scripted_api import Hold, Lose, Refuse, ScriptedApi
+from tests.builders import make_pod
+
+FIT = frozenset({"NodeResourcesFit"})
+PROFILE = "default-scheduler"
+
+
+class Bench:
+    """A queue, a preemptor and all that they tell, against a scripted API server."""
+
+    def __init__(self, api: ScriptedApi, client: ApiClient) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.metrics = Metrics(CollectorRegistry())
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
+        self.queue = SchedulingQueue(
+            self.clock, key_of=lambda _: (), pre_enqueue=lambda pod: self.preemptor.gate(pod)
+        )
+        self.waiting: set[str] = set()
+        self.in_pre_bind: set[str] = set()
+        self.may_act = True
+        self.waits: list[float] = []
+        common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
+        self.status = PodStatusUpdater(client, self.writer, **common)
+        recorder = EventRecorder(client, self.writer, instance="test", **common)
+        self.outcomes = AttemptOutcomes(
+            queue=self.queue, recorder=recorder, status=self.status, **common
+        )
+        self.preemptor = Preemptor(
+            client,
+            queue=self.queue,
+            recorder=recorder,
+            status=self.status,
+            reject_waiting=self.waiting.__contains__,
+            cancel_pre_bind=self.in_pre_bind.__contains__,
+            may_act=lambda: self.may_act,
+            sleep=self._sleep,
+            rng=random.Random(1),
+            **common,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.clock.advance(seconds)
+
+    def victim(self, name: str, **words: Any) -> Pod:
+        """A pod on node-1 that the server knows."""
+        pod = make_pod(name, uid=f"{name}-uid", **{"node": "node-1", **words})
+        self.api.add_pod(name, pod.uid, nodeName="node-1")
+        return pod
+
+    def attempt(self, *victims: Pod, name: str = "urgent", **words: Any) -> QueuedPod:
+        """What the loop does: pop, decide that *victims* have to go, and put the pod aside."""
+        pod = make_pod(name, uid=f"{name}-uid", **{"priority": 100, **words})
+        self.api.add_pod(name, pod.uid)
+        self.queue.add(pod)
+        queued = self.queue.pop()
+        assert queued is not None
+        self.decide(queued, *victims)
+        return queued
+
+    def decide(self, queued: QueuedPod, *victims: Pod) -> None:
+        self.preemptor.start(
+            queued.pod, Preemption("node-1", victims), profile=PROFILE, revision="rev1"
+        )
+        self.outcomes.not_placed(
+            queued,
+            Rejection("no room", is_error=False, rejectors=FIT, nominated_node="node-1"),
+            profile=PROFILE,
+            revision="rev1",
+            started_at=self.clock.monotonic(),
+        )
+
+    def place(self, queued: QueuedPod) -> str:
+        self.queue.check_invariants()
+        return str(self.queue.describe(queued.pod.key).get("queue", "unknown"))
+
+    def gone(self, pod: Pod) -> None:
+        """The watch says that *pod* is gone."""
+        self.queue.move(ASSIGNED_POD_DELETE, pod, None)
+
+    async def settle(self) -> None:
+        async with asyncio.timeout(5):
+            while self.preemptor.in_flight:  # noqa: ASYNC110  # ends with the last task
+                await asyncio.sleep(0.001)
+        await self.writer.flush(5)
+        self.queue.check_invariants()
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110  # the condition is on the server's side
+                await asyncio.sleep(0.001)
+
+    @property
+    def deleted(self) -> list[str]:
+        """Names of the pods that the server was asked to delete, in the order of the requests."""
+        return [r.path.rsplit("/", 1)[-1] for r in self.api.requests if r.method == "DELETE"]
+
+    def notes(self, reason: str) -> list[str]:
+        return [e["note"] for e in self.api.events.values() if e["reason"] == reason]
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    def results(self, result: str) -> float:
+        name = "scheduler_preemption_goroutines_execution_total"
+        return self.metric(name, result=result)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ScriptedApi]:
+    async with ScriptedApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def bench(api: ScriptedApi) -> AsyncIterator[Bench]:
+    async with api.client() as client:
+        bench = Bench(api, client)
+        task = asyncio.ensure_future(bench.writer.run())
+        yield bench
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# --- the victims -------------------------------------------------------------------------------
+
+
+async def test_a_victim_is_told_why_and_deleted_with_its_own_grace_period(bench: Bench) -> None:
+    victim = bench.victim("idle")
+    bench.attempt(victim)
+    await bench.settle()
+    (condition,) = bench.api.pods["idle"]["status"]["conditions"]
+    assert condition == {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+        "lastTransitionTime": "2023-11-14T22:13:20Z",
+        "lastProbeTime": None,
+    }
+    (request,) = (r for r in bench.api.requests if r.method == "DELETE")
+    assert request.body == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "idle-uid"},
+    }
+    assert bench.results("success") == 1
+
+
+async def test_a_victim_s_event_names_the_preemptor_and_the_node(bench: Bench) -> None:
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    (event,) = (e for e in bench.api.events.values() if e["reason"] == "Preempted")
+    assert event["note"] == "Preempted by pod urgent-uid on node node-1"
+    assert (event["type"], event["action"]) == ("Normal", "Preempting")
+    assert event["regarding"]["name"] == "idle"
+    assert event["related"]["name"] == "urgent"
+    assert event["reportingController"] == PROFILE
+
+
+async def test_the_nomination_is_on_record_before_the_first_victim_goes(bench: Bench) -> None:
+    """A scheduler that starts after a sudden death must wait for these victims, not add others."""
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    assert bench.queue.nominator.node_of("urgent-uid") == "node-1"
+    writes = [(r.method, r.path, r.body) for r in bench.api.requests if "/pods/" in r.path]
+    method, path, body = writes[0]
+    assert (method, path.endswith("/pods/urgent/status")) == ("PATCH", True)
+    assert body is not None
+    assert body["status"]["nominatedNodeName"] == "node-1"
+    assert body["status"]["conditions"][0]["message"] == "no room"
+    assert sum("/urgent/" in path for _, path, _ in writes) == 1
+
+
+async def test_the_last_victim_goes_when_all_others_have(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete b"] = [held]
+    bench.attempt(*(bench.victim(name) for name in "abcd"))
+    await bench.until(lambda: len(bench.deleted) == 3)
+    assert set(bench.deleted) == {"a", "b", "c"}
+    held.until.set()
+    await bench.settle()
+    assert bench.deleted[3:] == ["d"]
+    assert bench.metric("scheduler_preemption_victims_sum") == 4
+
+
+async def test_no_more_are_evicted_at_once_than_may_be(bench: Bench) -> None:
+    holds = [Hold() for _ in range(20)]
+    bench.api.script["delete"] = list(holds)
+    bench.attempt(*(bench.victim(f"v{i}") for i in range(21)))
+    await bench.until(lambda: len(bench.deleted) == 16)
+    await asyncio.sleep(0.05)
+    assert len(bench.deleted) == 16
+    for hold in holds:
+        hold.until.set()
+    await bench.settle()
+    assert len(bench.deleted) == 21
+
+
+async def test_a_terminating_victim_is_not_deleted_again(bench: Bench) -> None:
+    bench.attempt(bench.victim("going", terminating=True), bench.victim("idle"))
+    await bench.settle()
+    assert bench.deleted == ["idle"]
+    # It is a victim all the same.
+    assert bench.metric("scheduler_preemption_victims_sum") == 2
+
+
+async def test_nothing_is_done_if_all_victims_are_terminating(bench: Bench) -> None:
+    queued = bench.attempt(bench.victim("going", terminating=True))
+    assert not bench.preemptor.is_preempting("urgent-uid")
+    assert bench.place(queued) == "unschedulable"
+    await bench.settle()
+    assert bench.deleted == []
+    assert bench.metric("scheduler_preemption_victims_count") == 0
+
+
+async def test_a_condition_that_is_there_is_not_written_again(bench: Bench) -> None:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "default-scheduler: preempting to accommodate a higher priority pod",
+    }
+    bench.attempt(bench.victim("idle", status={"conditions": [condition]}))
+    await bench.settle()
+    assert bench.api.count("PATCH", "/pods/idle/status") == 0
+    assert bench.deleted == ["idle"]
+
+
+@pytest.mark.parametrize("where", ["waiting", "in_pre_bind"])
+async def test_a_victim_that_is_not_bound_is_sent_back_in_memory(bench: Bench, where: str) -> None:
+    victim = bench.victim("assumed")
+    getattr(bench, where).add(victim.uid)
+    bench.attempt(victim)
+    await bench.settle()
+    assert bench.deleted == []
+    assert bench.api.count("PATCH", "/pods/assumed/status") == 0
+    want = "Preempted by pod urgent-uid on node node-1 (in kube-scheduler memory)."
+    assert bench.notes("Preempted") == [want]
+
+
+async def test_lower_pods_lose_their_promise_of_the_node_and_are_tried_again(bench: Bench) -> None:
+    def reject(name: str, priority: int, node: str) -> QueuedPod:
+        pod = make_pod(name, uid=f"{name}-uid", priority=priority, nominated=node)
+        bench.api.add_pod(name, pod.uid)
+        bench.queue.add(pod)
+        queued = bench.queue.pop()
+        assert queued is not None
+        bench.queue.requeue_unschedulable(queued, FIT)
+        return queued
+
+    lower, equal = reject("lower", 99, "node-1"), reject("equal", 100, "node-1")
+    elsewhere = reject("elsewhere", 1, "node-2")
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    nominator = bench.queue.nominator
+    assert {pod.name for pod in nominator.pods_on("node-1")} == {"equal", "urgent"}
+    assert [pod.name for pod in nominator.pods_on("node-2")] == ["elsewhere"]
+    (patch,) = (r.body for r in bench.api.requests if r.path.endswith("/pods/lower/status"))
+    assert patch == {"metadata": {"uid": "lower-uid"}, "status": {"nominatedNodeName": None}}
+    assert bench.place(lower) == "backoff"
+    assert bench.place(equal) == bench.place(elsewhere) == "unschedulable"
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["status idle", "delete"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([Refuse(429), Refuse(503), Refuse(500)], id="errors that pass"),
+        pytest.param([Lose(after=False), Lose(after=True)], id="lost answers"),
+        pytest.param([Refuse(409, "Conflict")] * 4, id="conflicts"),
+    ],
+)
+async def test_a_request_is_sent_again_while_that_may_help(
+    bench: Bench, kind: str, steps: list[Any]
+) -> None:
+    bench.api.script[kind] = list(steps)
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    assert bench.api.pods["idle"]["metadata"]["deletionTimestamp"]
+    assert len(bench.waits) == len(steps)
+    assert bench.results("success") == 1
+    assert len(bench.notes("Preempted")) == 1
+
+
+async def test_the_wait_that_the_server_asks_for_is_kept(bench: Bench) -> None:
+    bench.api.script["delete"] = [Refuse(429, retry_after="7")]
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    (wait,) = bench.waits
+    assert wait >= 7
+
+
+@pytest.mark.parametrize("kind", ["status idle", "delete"])
+async def test_a_victim_that_is_gone_needs_no_eviction(bench: Bench, kind: str) -> None:
+    bench.api.script[kind] = [Refuse(404, "NotFound")]
+    bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    assert bench.results("success") == 1
+    assert bench.notes("Preempted") == []
+
+
+async def test_another_pod_of_the_victim_s_name_is_left_alone(bench: Bench) -> None:
+    victim = bench.victim("idle")
+    bench.api.add_pod("idle", "another-uid", nodeName="node-1")
+    bench.attempt(victim)
+    await bench.settle()
+    assert "status" not in bench.api.pods["idle"]
+    assert "deletionTimestamp" not in bench.api.pods["idle"]["metadata"]
+    assert bench.results("success") == 1
+    assert bench.notes("Preempted") == []
+    assert bench.waits == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "place"),
+    [
+        pytest.param([Refuse(503)] * 5, "active", id="trouble: at once"),
+        pytest.param([Lose(after=False)] * 5, "active", id="no answer: at once"),
+        pytest.param([Refuse(403, "Forbidden")], "backoff", id="a refusal: after its backoff"),
+    ],
+)
+async def test_a_preemptor_whose_preemption_fails_is_tried_again(
+    bench: Bench, steps: list[Any], place: str
+) -> None:
+    bench.api.script["delete a"] = list(steps)
+    queued = bench.attempt(*(bench.victim(name) for name in "ab"))
+    while bench.preemptor.in_flight:  # noqa: ASYNC110  # ends with the task
+        await asyncio.sleep(0.001)
+    assert bench.place(queued) == place
+    # The last victim stays: the room would not have been enough.
+    assert "b" not in bench.deleted
+    assert bench.results("error") == 1
+    assert not bench.preemptor.is_preempting(queued.uid)
+    # And it can be carried out the next time.
+    bench.clock.advance(5)
+    bench.queue.flush()
+    again = bench.queue.pop()
+    assert again is queued
+    bench.decide(again, bench.victim("a"), bench.victim("b"))
+    await bench.settle()
+    assert bench.results("success") == 1
+
+
+async def test_the_first_failure_keeps_the_others_from_starting(bench: Bench) -> None:
+    bench.preemptor._room = asyncio.Semaphore(1)
+    bench.api.script["delete v0"] = [Refuse(403, "Forbidden")]
+    bench.attempt(*(bench.victim(f"v{i}") for i in range(5)))
+    await bench.settle()
+    assert bench.deleted == ["v0"]
+
+
+async def test_an_exception_that_nobody_expected_costs_one_attempt(bench: Bench) -> None:
+    def burst(_: str) -> bool:
+        raise RuntimeError("a bug")
+
+    bench.preemptor._reject_waiting = burst
+    queued = bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    assert bench.metric("starsched_loop_errors_total", step="preemption") == 1
+    assert bench.place(queued) == "backoff"
+
+
+async def test_nothing_is_evicted_when_somebody_else_may_lead(bench: Bench) -> None:
+    bench.may_act = False
+    queued = bench.attempt(bench.victim("idle"))
+    await bench.settle()
+    assert bench.deleted == []
+    assert bench.place(queued) == "active"
+
+
+# --- the preemptor -----------------------------------------------------------------------------
+
+
+async def test_a_preemptor_that_is_woken_meanwhile_goes_on_when_all_is_answered(
+    bench: Bench,
+) -> None:
+    """The victim's deletion is seen before its answer comes: that event must not get lost."""
+    held = Hold()
+    bench.api.script["delete b"] = [held]
+    a, b = bench.victim("a"), bench.victim("b")
+    queued = bench.attempt(a, b)
+    await bench.until(lambda: "b" in bench.deleted)
+    assert bench.place(queued) == "unschedulable"
+    bench.gone(a)
+    assert bench.place(queued) == "gated"
+    description = bench.queue.describe(queued.pod.key)
+    assert description["gated_by"] == "DefaultPreemption"
+    assert description["gate_reason"] == WAITING
+    bench.gone(b)
+    assert bench.queue.pop() is None
+    held.until.set()
+    await bench.settle()
+    assert bench.place(queued) == "backoff"
+    assert bench.queue.nominator.node_of(queued.uid) == "node-1"
+
+
+async def test_a_preemptor_waits_for_its_victims_to_be_gone(bench: Bench) -> None:
+    """The deletion is accepted and the victim takes its grace period."""
+    victim = bench.victim("idle")
+    queued = bench.attempt(victim)
+    await bench.settle()
+    assert bench.place(queued) == "unschedulable"
+    bench.gone(victim)
+    assert bench.place(queued) == "backoff"
+
+
+async def test_the_flush_cannot_free_a_preemptor_too_early(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete"] = [held]
+    queued = bench.attempt(bench.victim("idle"))
+    await bench.until(lambda: bench.deleted)
+    bench.clock.advance(301)
+    bench.queue.flush()
+    assert bench.place(queued) == "gated"
+    held.until.set()
+    await bench.settle()
+    assert bench.place(queued) == "active"
+
+
+async def test_other_victims_are_spared_when_the_preemptor_is_deleted(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete a"] = [held]
+    queued = bench.attempt(bench.victim("a"), bench.victim("b"))
+    await bench.until(lambda: bench.deleted)
+    bench.queue.delete(queued.pod)
+    held.until.set()
+    await bench.settle()
+    assert bench.deleted == ["a"]
+    assert bench.place(queued) == "unknown"
+    assert not bench.preemptor.is_preempting(queued.uid)
+    assert bench.results("error") == 0
+
+
+async def test_a_deletion_is_not_tried_again_for_a_preemptor_that_is_gone(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["status a"] = [held]
+    bench.api.script["delete a"] = [Refuse(503)]
+    queued = bench.attempt(bench.victim("a"))
+    await bench.until(lambda: bench.api.count("PATCH", "/pods/a/status"))
+    bench.queue.delete(queued.pod)
+    held.until.set()
+    await bench.settle()
+    assert len(bench.deleted) == 1
+    assert "deletionTimestamp" not in bench.api.pods["a"]["metadata"]
+
+
+async def test_an_update_of_the_preemptor_does_not_open_its_gate(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete"] = [held]
+    queued = bench.attempt(bench.victim("idle"))
+    await bench.until(lambda: bench.deleted)
+    # Once with what this process wrote itself, once with a change that is worth a try.
+    before = queued.pod
+    nominated = make_pod("urgent", uid="urgent-uid", priority=100, nominated="node-1")
+    bench.queue.update(before, nominated)
+    smaller = make_pod(
+        "urgent", uid="urgent-uid", priority=100, nominated="node-1", labels={"a": "b"}
+    )
+    bench.gone(make_pod("other", node="node-2"))
+    bench.queue.update(nominated, smaller)
+    assert bench.place(queued) == "gated"
+    held.until.set()
+    await bench.settle()
+    assert bench.place(queued) == "backoff"
+    assert queued.pod is smaller
+    assert bench.queue.nominator.pods_on("node-1") == [smaller]
+
+
+async def test_a_preemption_is_started_once_for_a_pod_at_a_time(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete"] = [held]
+    queued = bench.attempt(bench.victim("a"))
+    await bench.until(lambda: bench.deleted)
+    preemption = Preemption("node-2", (bench.victim("b"),))
+    bench.preemptor.start(queued.pod, preemption, profile=PROFILE, revision="rev1")
+    held.until.set()
+    await bench.settle()
+    assert bench.deleted == ["a"]
+
+
+async def test_two_preemptors_do_not_wait_for_each_other(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete a"] = [held]
+    first = bench.attempt(bench.victim("a"), name="first")
+    second = bench.attempt(bench.victim("b"), name="second")
+    await bench.until(lambda: not bench.preemptor.is_preempting(second.uid))
+    assert bench.preemptor.is_preempting(first.uid)
+    assert bench.api.pods["b"]["metadata"]["deletionTimestamp"]
+    held.until.set()
+    await bench.settle()
+
+
+# --- the end of the process --------------------------------------------------------------------
+
+
+async def test_preemptions_under_way_are_finished_at_shutdown(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete a"] = [held]
+    bench.attempt(bench.victim("a"), bench.victim("b"))
+    await bench.until(lambda: bench.deleted)
+    draining = asyncio.ensure_future(bench.preemptor.drain(5))
+    held.until.set()
+    assert await draining == 0
+    assert bench.deleted == ["a", "b"]
+
+
+async def test_preemptions_that_take_too_long_are_given_up_at_shutdown(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete a"] = [held]
+    bench.attempt(bench.victim("a"), bench.victim("b"))
+    await bench.until(lambda: bench.deleted)
+    assert await bench.preemptor.drain(0.01) == 1
+    assert bench.preemptor.in_flight == 0
+    assert bench.deleted == ["a"]
+    held.until.set()
+
+
+async def test_a_preemption_that_never_began_is_given_up_too(bench: Bench) -> None:
+    bench.attempt(bench.victim("a"))
+    assert await bench.preemptor.drain(0) == 1
+    assert bench.preemptor.in_flight == 0
+    assert bench.deleted == []
