@@ -20,6 +20,7 @@ from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import NORMAL, EventRecorder, Reference
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
+from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
 from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler, SampledHandler
 from engine.kube import resources
@@ -183,6 +184,15 @@ class App:
             clock=self._clock,
             limit=self.settings.bindings,
         )
+        self.preemptor = Preemptor(
+            client,
+            queue=self.queue,
+            recorder=self.recorder,
+            status=self.status,
+            metrics=self.metrics,
+            clock=self._clock,
+            may_act=lambda: self.elector is None or self.elector.may_act,
+        )
         # 4. The policies.
         examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = examiner.evaluations
@@ -292,10 +302,15 @@ class App:
         lost_lease = elector is not None and self.leading.is_set() and not elector.is_leading
         # 1. No new decisions.
         await _cancel([main])
-        # 2. Bindings on their way. Without the lease they are not ours to finish.
-        given_up = await self.bindings.drain(0.0 if lost_lease else DRAIN_SECONDS)
+        # 2. Bindings and evictions on their way. Without the lease they are not ours to finish.
+        patience = 0.0 if lost_lease else DRAIN_SECONDS
+        given_up, unfinished = await asyncio.gather(
+            self.bindings.drain(patience), self.preemptor.drain(patience)
+        )
         if given_up:
             log.warning("Bindings given up at shutdown", count=given_up)
+        if unfinished:
+            log.warning("Preemptions given up at shutdown", count=unfinished)
         # 3. The lease: a standby may go on now.
         if elector is not None:
             if self._keeping is not None:
@@ -378,6 +393,8 @@ class App:
         return key
 
     def _gate_of(self, pod: Pod) -> tuple[str, str] | None:
+        if (preempting := self.preemptor.gate(pod)) is not None:
+            return preempting  # for a moment only: nobody is told
         started = self._clock.monotonic()
         gate = self.rollout.active.scheduler.pre_enqueue(pod, self.cache.snapshot())
         status = "Success" if gate is None else "Unschedulable"
@@ -521,9 +538,13 @@ class App:
         )
         metrics.pull_gauges(
             "starsched_in_flight",
-            "Requests in flight: bindings, and writes of events and conditions.",
+            "In flight: bindings, preemptions, and writes of events and conditions.",
             "operation",
-            lambda: {"binding": self.bindings.in_flight, "deferred": self.writer.in_flight},
+            lambda: {
+                "binding": self.bindings.in_flight,
+                "preemption": self.preemptor.in_flight,
+                "deferred": self.writer.in_flight,
+            },
         )
         metrics.pull_gauge(
             "starsched_deferred_writes",
