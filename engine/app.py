@@ -29,6 +29,7 @@ from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.clock import Clock, SystemClock
 from engine.model import objects as api
+from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
@@ -70,13 +71,13 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.REPLICA_SETS, api.Workload),
     (resources.STATEFUL_SETS, api.Workload),
     (resources.POD_DISRUPTION_BUDGETS, api.PodDisruptionBudget),
-    (resources.PERSISTENT_VOLUMES, api.PlainObject),
-    (resources.PERSISTENT_VOLUME_CLAIMS, api.PlainObject),
-    (resources.STORAGE_CLASSES, api.StorageClass),
-    (resources.CSI_NODES, api.PlainObject),
-    (resources.CSI_DRIVERS, api.PlainObject),
-    (resources.CSI_STORAGE_CAPACITIES, api.CSIStorageCapacity),
-    (resources.VOLUME_ATTACHMENTS, api.PlainObject),
+    (resources.PERSISTENT_VOLUMES, storage.PersistentVolume),
+    (resources.PERSISTENT_VOLUME_CLAIMS, storage.PersistentVolumeClaim),
+    (resources.STORAGE_CLASSES, storage.StorageClass),
+    (resources.CSI_NODES, storage.CSINode),
+    (resources.CSI_DRIVERS, storage.CSIDriver),
+    (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
+    (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
 )
 
 

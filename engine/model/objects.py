@@ -210,6 +210,7 @@ class Volume(Record, frozen=True):
     csi: dict[str, Any] | None = None
     azure_disk: dict[str, Any] | None = None
     cinder: dict[str, Any] | None = None
+    portworx_volume: dict[str, Any] | None = None
     image: dict[str, Any] | None = None
 
 
@@ -412,30 +413,11 @@ class PodDisruptionBudget(Record, frozen=True):
 
 
 class PlainObject(Record, frozen=True):
-    """An object whose spec and status are kept as plain data (volumes, claims, classes, CSI)."""
+    """An object whose spec and status are kept as plain data."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
-
-
-class StorageClass(Record, frozen=True):
-    """A storage class."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    provisioner: str = ""
-    volume_binding_mode: str | None = None
-    allowed_topologies: list[dict[str, Any]] = []
-
-
-class CSIStorageCapacity(Record, frozen=True):
-    """How much a driver can still provision for a class in a topology."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    storage_class_name: str = ""
-    node_topology: LabelSelector | None = None
-    capacity: str | int | None = None
-    maximum_volume_size: str | int | None = None
 
 
 class ConfigMap(Record, frozen=True):

@@ -14,6 +14,7 @@ from engine.caching.snapshot import Snapshot
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.model import storage
 
 Manifest = Mapping[str, Any]
 
@@ -25,12 +26,13 @@ OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "StatefulSet": ("statefulsets", api.Workload),
     "ReplicationController": ("replicationcontrollers", api.ReplicationController),
     "PodDisruptionBudget": ("poddisruptionbudgets", api.PodDisruptionBudget),
-    "PersistentVolume": ("persistentvolumes", api.PlainObject),
-    "PersistentVolumeClaim": ("persistentvolumeclaims", api.PlainObject),
-    "StorageClass": ("storageclasses", api.StorageClass),
-    "CSINode": ("csinodes", api.PlainObject),
-    "CSIDriver": ("csidrivers", api.PlainObject),
-    "CSIStorageCapacity": ("csistoragecapacities", api.CSIStorageCapacity),
+    "PersistentVolume": ("persistentvolumes", storage.PersistentVolume),
+    "PersistentVolumeClaim": ("persistentvolumeclaims", storage.PersistentVolumeClaim),
+    "StorageClass": ("storageclasses", storage.StorageClass),
+    "CSINode": ("csinodes", storage.CSINode),
+    "CSIDriver": ("csidrivers", storage.CSIDriver),
+    "VolumeAttachment": ("volumeattachments", storage.VolumeAttachment),
+    "CSIStorageCapacity": ("csistoragecapacities", storage.CSIStorageCapacity),
 }
 _FINISHED: Final = ("Succeeded", "Failed")
 
