@@ -4,8 +4,11 @@ Owns the NodeInfos: nothing else makes new ones from old. Single-threaded, no I/
 come in any order that the API server's separate watches can produce, and any number of times.
 """
 
+from collections.abc import Mapping, Sequence
+
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
+from engine.model.fact import NO_FACTS, Facts, NodeFacts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -46,6 +49,7 @@ class Cache:
         self._uid_of: dict[str, str] = {}  # pod key -> uid
         self._assumed: set[str] = set()
         self._node_count = 0
+        self._facts: dict[str, NodeFacts] = {}
         # Names of nodes that the snapshot does not show as they are; a dict keeps their order.
         self._stale: dict[str, None] = {}
         self._snapshot = Snapshot(self.objects)
@@ -57,7 +61,7 @@ class Cache:
         info = self._infos.get(node.name)
         if info is None or info.node is None:
             self._node_count += 1
-        self._put(NodeInfo(node.name, node) if info is None else info.with_node(node))
+        self._put((self._new_info(node.name) if info is None else info).with_node(node))
 
     def update_node(self, node: Node) -> None:
         """Take a new version of *node*; an unknown one is added."""
@@ -70,6 +74,37 @@ class Cache:
             return
         self._node_count -= 1
         self._put(info.with_node(None))
+
+    # --- facts -------------------------------------------------------------------------------
+
+    def set_node_facts(self, name: str, facts: NodeFacts) -> None:
+        """Show *facts* for the node *name*, also if it comes later."""
+        if self._facts.get(name, NO_FACTS) == facts:
+            return
+        if facts == NO_FACTS:
+            del self._facts[name]
+        else:
+            self._facts[name] = facts
+        info = self._infos.get(name)
+        if info is not None:
+            self._put(info.with_facts(facts))
+
+    def set_other_facts(
+        self, *, cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts]
+    ) -> None:
+        """Show these facts of the cluster, of pods by type, and of pods by key."""
+        snapshot = self._snapshot
+        snapshot.cluster_facts = dict(cluster)
+        snapshot.type_facts = dict(types)
+        snapshot.pod_facts = dict(pods)
+
+    def set_pod_type_labels(self, labels: Sequence[str]) -> None:
+        """The labels that say of which type a pod is: the first that it has counts."""
+        self._snapshot.pod_type_labels = tuple(labels)
+
+    def facts_of_node(self, name: str) -> NodeFacts:
+        """The facts of the node *name* as they are shown."""
+        return self._facts.get(name, NO_FACTS)
 
     # --- pods --------------------------------------------------------------------------------
 
@@ -165,6 +200,10 @@ class Cache:
 
     # --- the only writers of NodeInfos -------------------------------------------------------
 
+    def _new_info(self, name: str) -> NodeInfo:
+        info, facts = NodeInfo(name), self._facts.get(name)
+        return info if facts is None else info.with_facts(facts)
+
     def _put(self, info: NodeInfo) -> None:
         if info.node is None and not info.pods:
             self._infos.pop(info.name, None)
@@ -180,7 +219,7 @@ class Cache:
         known = self._pods.get(pod.uid)
         if known is not None and known.node_name != pod.node_name:
             self._drop(pod.uid)
-        info = self._infos.get(pod.node_name) or NodeInfo(pod.node_name)
+        info = self._infos.get(pod.node_name) or self._new_info(pod.node_name)
         self._put(info.with_pod(pod))
         self._pods[pod.uid] = pod
         self._uid_of[pod.key] = pod.uid

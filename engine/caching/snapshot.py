@@ -8,6 +8,7 @@ import heapq
 from typing import Final
 
 from engine.caching.objects import ObjectStore
+from engine.model.fact import DEFAULT_TYPE_LABELS, Fact, Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 
@@ -30,6 +31,9 @@ class Snapshot:
         image_nodes: Image name -> number of nodes that have it.
         image_generation: Grows when `image_nodes` or `node_count` changes.
         objects: The other objects (live, not frozen: they change between cycles only).
+        cluster_facts, type_facts, pod_facts: Facts of the cluster, of pods by type and by key;
+            those of nodes are in the NodeInfos.
+        pod_type_labels: The labels that say of which type a pod is, the first that it has.
     """
 
     def __init__(self, objects: ObjectStore | None = None) -> None:
@@ -39,6 +43,10 @@ class Snapshot:
         self.image_nodes: dict[str, int] = {}
         self.image_generation = 0
         self.objects = objects if objects is not None else ObjectStore()
+        self.cluster_facts: dict[str, Fact] = {}
+        self.type_facts: dict[str, Facts] = {}
+        self.pod_facts: dict[str, Facts] = {}
+        self.pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
         self._free_slots: list[int] = []  # a heap: the lowest slot first, so that runs repeat
         self._log: list[int] = []  # the slot of each change, the last one being `generation`
         self._log_start = 0  # the generation before the first entry of the log

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Final
 
+from engine.model.fact import NO_FACTS, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import HostPort, Pod
 from engine.model.resources import Amounts
@@ -60,10 +61,12 @@ class NodeInfo:
         requested: Sum of the pods' `running_requests`, no zero entries.
         nonzero_requested: Sum of their `running_nonzero_requests`: cpu and memory, always both.
         used_ports: How many pods hold each host port (more than one only after a conflict).
+        facts: What is known of the node from outside the API.
         generation: Grows with each change, over all nodes.
     """
 
     __slots__ = (
+        "facts",
         "generation",
         "name",
         "node",
@@ -79,6 +82,7 @@ class NodeInfo:
     requested: Amounts
     nonzero_requested: Amounts
     used_ports: dict[HostPort, int]
+    facts: NodeFacts
     generation: int
 
     def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
@@ -88,6 +92,7 @@ class NodeInfo:
         self.requested = _NO_AMOUNTS
         self.nonzero_requested = _NOTHING_REQUESTED
         self.used_ports = _NO_PORTS
+        self.facts = NO_FACTS
         self.generation = next(_generations)
         for pod in pods:
             grown = self.with_pod(pod)
@@ -110,6 +115,7 @@ class NodeInfo:
         copy.requested = self.requested
         copy.nonzero_requested = self.nonzero_requested
         copy.used_ports = self.used_ports
+        copy.facts = self.facts
         copy.generation = next(_generations)
         return copy
 
@@ -117,6 +123,12 @@ class NodeInfo:
         """The same pods on another version of the node, or on none."""
         copy = self._copy()
         copy.node = node
+        return copy
+
+    def with_facts(self, facts: NodeFacts) -> "NodeInfo":
+        """The same node and pods with other facts."""
+        copy = self._copy()
+        copy.facts = facts
         return copy
 
     def with_pod(self, pod: Pod) -> "NodeInfo":

@@ -213,7 +213,10 @@ class _Engine:
         question = request["question"]
         if question == "judge":
             pods = _told_apart(request["pods"])
-            world = World.from_manifests(request["nodes"], pods, request["objects"])
+            world = World.from_manifests(
+                request["nodes"], pods, request["objects"], request["facts"]
+            )
+            world.cache.set_pod_type_labels(self._bundle.runtime.facts.pod_type_labels)
             pod, scheduler = self._ready(request["pod"], request)
             return judge(world, scheduler, pod).to_plain()
         nothing = World.from_manifests([])

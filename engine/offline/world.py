@@ -11,10 +11,12 @@ import msgspec
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
+from engine.facts.readings import read_plain
+from engine.facts.store import FactStore, nodes_of
 from engine.model import objects as api
+from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.model import storage
 
 Manifest = Mapping[str, Any]
 
@@ -57,8 +59,9 @@ class World:
         nodes: Iterable[Manifest],
         pods: Iterable[Manifest] = (),
         objects: Iterable[Manifest] = (),
+        facts: Mapping[str, Any] | None = None,
     ) -> "World":
-        """Build the world of these manifests.
+        """Build the world of these manifests, and of a facts document (see `docs/facts.md`).
 
         Pods are those that have a node; finished ones take no room and are left out, as the API
         server leaves them out of the scheduler's watch. Raises `ManifestError` for a manifest of
@@ -76,7 +79,20 @@ class World:
         for manifest in objects:
             plural, record = _object_of(manifest)
             cache.objects.put(plural, record)
+        _show_facts(cache, facts or {})
         return cls(cache)
+
+
+def _show_facts(cache: Cache, given: Mapping[str, Any]) -> None:
+    """Put the facts of a document into *cache*. Raises `ManifestError` for its first problem."""
+    document = read_plain(given, now=0.0)
+    if document.problems:
+        raise ManifestError(f"facts: {document.problems[0]}")
+    store = FactStore(step_seconds=1.0)
+    for name in nodes_of(store.replace(0, document.readings)):
+        cache.set_node_facts(name, store.node(name, 0.0))
+    others = store.others(0.0)
+    cache.set_other_facts(cluster=others.cluster, types=others.types, pods=others.pods)
 
 
 def pod_of(manifest: Manifest) -> Pod:

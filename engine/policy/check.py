@@ -370,6 +370,10 @@ class _Checker:
             return Problem(
                 note.module, note.line, column, message, did_you_mean(note.name, list(fields))
             )
+        if note.kind == "presence":
+            message = f"`{note.owner}.{note.name}` has an entry for every name that is written here"
+            hint = "a fact that is missing is None: compare it with None"
+            return Problem(note.module, note.line, column, message, hint)
         message = f"{note.owner} is changed: what a hook is given cannot be changed"
         hint = "copy it first: `dict(...)` or `list(...)`"
         return Problem(note.module, note.line, column, message, hint)

@@ -15,6 +15,7 @@ from engine.framework.extension_points import PLUGIN_SETS
 from engine.policy.documents import Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders
+from engine.policy.fact_config import FactsConfig, read_facts
 from engine.policy.sandbox.protocol import MIB, Limits
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
@@ -134,6 +135,7 @@ class PolicyRuntime:
     limits: Limits = field(default_factory=Limits)
     score_failure_policy: str = "Fail"
     fallback: Fallback = field(default_factory=Fallback)
+    facts: FactsConfig = field(default_factory=FactsConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +441,7 @@ def _runtime(members: Object) -> PolicyRuntime:
         min_decisions=fallback_members.integer("minDecisions", plain.min_decisions, 1),
     )
     fallback_members.finish()
+    facts = read_facts(members.object("facts"))
     metadata = members.object("metadata")
     metadata.text("name")
     metadata.finish()
@@ -452,6 +455,7 @@ def _runtime(members: Object) -> PolicyRuntime:
         ),
         score_failure_policy=score,
         fallback=fallback,
+        facts=facts,
     )
 
 

@@ -40,7 +40,7 @@ from engine.policy.abstract import (
     union,
 )
 from engine.policy.syntax import has_star, local_names, stored_names
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.views import AGES, RECORDS, VIEWS
 
 ALL: Final = "*"
 
@@ -49,6 +49,9 @@ _MAX_PASSES: Final = 40
 _MAX_CONTEXTS: Final = 3_000
 _MAX_ATOMS: Final = 64
 _MAX_CALLS: Final = 50
+
+# What a fact is not given with unless it is asked for.
+_AGE: Final = AGES.partition(".")[2]
 
 MUTATORS: Final = frozenset(
     {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault", "popitem"}
@@ -62,7 +65,7 @@ class Note:
     module: str
     line: int
     column: int
-    kind: str  # "field" or "change"
+    kind: str  # "field", "change" or "presence"
     owner: str  # a view or record name; for changes what is changed
     name: str
 
@@ -75,6 +78,7 @@ class Walk:
         self.reads: dict[str, set[str]] = {view: set() for view in VIEWS}
         self.notes: set[Note] = set()
         self._touched: set[tuple[str, str]] = set()
+        self._reads_ages = False
         self._contexts: dict[tuple[object, ...], Context] = {}
         self._changed = True
         self._pass = 0
@@ -99,6 +103,10 @@ class Walk:
         for view, name in self._touched:
             if not any(path.partition("[")[0] in (name, ALL) for path in self.reads[view]):
                 self.reads[view].add(name)
+        if self._reads_ages:
+            for view, paths in self.reads.items():
+                if any((f := VIEWS[view].get(p.partition("[")[0])) and f.fills for p in paths):
+                    paths.add(AGES)
         return self.reads
 
     # --- effects ---------------------------------------------------------------------------
@@ -133,6 +141,12 @@ class Walk:
         if isinstance(node, ast.Attribute) and node.end_col_offset is not None:
             line, offset = node.end_lineno or line, node.end_col_offset - len(node.attr.encode())
         self.notes.add(Note(module.path, line, offset + 1, kind, owner, name))
+
+    def _note_presence(self, module: Module, node: ast.expr, owners: Value) -> None:
+        """*node* asks whether a dict has an entry that is always there, if need be as None."""
+        for atom in owners:
+            if isinstance(atom, Lazy) and VIEWS[atom.view][atom.field].fills:
+                self._note(module, node, "presence", atom.view, atom.field)
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -457,6 +471,8 @@ class Walk:
 
     def _attribute(self, module: Module, scope: Scope, node: ast.Attribute) -> Value:
         owner = self._eval(module, scope, node.value)
+        # Whatever it is taken from: facts cannot be followed everywhere, the name can.
+        self._reads_ages |= node.attr == _AGE
         found: set[Atom] = set()
         unknown: set[str] = set()
         for atom in owner:
@@ -532,6 +548,7 @@ class Walk:
             if isinstance(operator, ast.In | ast.NotIn):
                 lazy = frozenset(a for a in right if isinstance(a, Lazy))
                 if lazy:
+                    self._note_presence(module, node, lazy)
                     self._entry(lazy, left)
                 self._escape(frozenset(a for a in left if not isinstance(a, Text)))
                 self._escape(right - lazy)
@@ -597,6 +614,8 @@ class Walk:
             self._note_change(module, func, owner)
         if func.attr == "get" and is_plain and 1 <= len(node.args) <= 2 and (lazy or maps):
             key = self._eval(module, scope, node.args[0])
+            if len(node.args) == 2:
+                self._note_presence(module, node, lazy)
             fallback = self._eval(module, scope, node.args[1]) if len(node.args) == 2 else OTHER
             found = self._entry(lazy | maps, key) | fallback
             if rest := owner - lazy - maps:
@@ -633,6 +652,7 @@ class Walk:
         keywords = {k.arg: self._eval(module, scope, k.value) for k in node.keywords if k.arg}
         if name == "type" and len(args) == 1:
             return OTHER
+        self._reads_ages |= name == "dir"
         if name in ("getattr", "hasattr") and len(args) >= 2:
             return self._reflect(name, args)
         if name in ("list", "tuple", "reversed", "sorted") and len(args) == 1:
@@ -685,6 +705,7 @@ class Walk:
             found |= extra
         names = [a.value for a in args[1] if isinstance(a, Text)]
         is_known = bool(names) and len(names) == len(args[1])
+        self._reads_ages |= not is_known or _AGE in names
         for atom in args[0]:
             if not is_known or not isinstance(atom, View | Typed):
                 self._escape(frozenset({atom}))

@@ -1,0 +1,1 @@
+"""Facts: values about nodes and pods that come from elsewhere, with their age."""

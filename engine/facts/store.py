@@ -1,0 +1,122 @@
+"""What every source said last, and what policies see of it now.
+
+Owns the merging of sources (a later one of the configuration wins where two give the same name) and
+the ages. Pure: time is an argument. Getting the values is the sources', showing them the keeper's.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.model.fact import Fact, Facts, NodeFacts
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFacts:
+    """Facts that are not about nodes: of the cluster, of pods by type, of pods by key."""
+
+    cluster: Facts
+    types: Mapping[str, Facts]
+    pods: Mapping[str, Facts]
+
+
+class FactStore:
+    """The readings of all sources.
+
+    Args:
+        step_seconds: Ages are rounded down to whole steps, so that they change that seldom.
+    """
+
+    def __init__(self, step_seconds: float = 5.0) -> None:
+        self.step_seconds = step_seconds
+        self._sources: dict[int, dict[Subject, Readings]] = {}
+        self._order: list[int] = []
+        # By node: its own subject and those of pairs with it, so that one node is cheap to look up.
+        self._pairs_of: dict[str, dict[Subject, None]] = {}
+
+    def replace(self, source: int, readings: Mapping[Subject, Readings]) -> set[Subject]:
+        """Take everything that *source* (its place in the configuration) now says.
+
+        Returns the subjects about which it says something else than before.
+        """
+        before = self._sources.get(source, {})
+        changed = {s for s in before.keys() | readings.keys() if before.get(s) != readings.get(s)}
+        self._keep(source, dict(readings))
+        for subject in changed:
+            self._index(subject)
+        return changed
+
+    def put(self, source: int, subject: Subject, readings: Readings) -> bool:
+        """Take what *source* now says about *subject* alone. True if that is something else."""
+        known = self._sources.get(source)
+        if known is None:
+            self._keep(source, {})
+            known = self._sources[source]
+        if known.get(subject, {}) == readings:
+            return False
+        if readings:
+            known[subject] = readings
+        else:
+            del known[subject]
+        self._index(subject)
+        return True
+
+    def forget(self, source: int) -> set[Subject]:
+        """Drop everything that *source* said; the subjects that this changes."""
+        changed = self.replace(source, {})
+        self._sources.pop(source, None)
+        self._order = sorted(self._sources)
+        return changed
+
+    def subjects(self) -> Iterable[Subject]:
+        """Everything that something is known about."""
+        return dict.fromkeys(s for known in self._sources.values() for s in known)
+
+    # --- what policies see -------------------------------------------------------------------
+
+    def node(self, name: str, now: float) -> NodeFacts:
+        """The facts of the node *name*."""
+        of_pods: dict[str, dict[str, Fact]] = {}
+        for subject in self._pairs_of.get(name, ()):
+            for fact_name, fact in self._facts(subject, now).items():
+                of_pods.setdefault(fact_name, {})[subject[1]] = fact
+        return NodeFacts(self._facts(("node", name), now), of_pods)
+
+    def others(self, now: float) -> OtherFacts:
+        """All facts that are not about nodes."""
+        types: dict[str, Facts] = {}
+        pods: dict[str, Facts] = {}
+        for subject in self.subjects():
+            if subject[0] == "type":
+                types[subject[1]] = self._facts(subject, now)
+            elif subject[0] == "pod":
+                pods[subject[1]] = self._facts(subject, now)
+        return OtherFacts(self._facts(CLUSTER, now), types, pods)
+
+    def _facts(self, subject: Subject, now: float) -> dict[str, Fact]:
+        merged: dict[str, Reading] = {}
+        for source in self._order:
+            merged.update(self._sources[source].get(subject, {}))
+        return {name: merged[name].fact(now, self.step_seconds) for name in sorted(merged)}
+
+    # --- keeping -----------------------------------------------------------------------------
+
+    def _keep(self, source: int, readings: dict[Subject, Readings]) -> None:
+        self._sources[source] = readings
+        self._order = sorted(self._sources)
+
+    def _index(self, subject: Subject) -> None:
+        if subject[0] != "pair":
+            return
+        node = subject[2]
+        if any(subject in known for known in self._sources.values()):
+            self._pairs_of.setdefault(node, {})[subject] = None
+        elif subject in self._pairs_of.get(node, ()):
+            del self._pairs_of[node][subject]
+            if not self._pairs_of[node]:
+                del self._pairs_of[node]
+
+
+def nodes_of(subjects: Iterable[Subject]) -> set[str]:
+    """The nodes that *subjects* are about."""
+    return {s[-1] for s in subjects if s[0] in ("node", "pair")}
