@@ -1,0 +1,233 @@
+"""The client of an extender, against real servers: what arrives, and what goes wrong."""
+
+import asyncio
+import re
+import shutil
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from engine.framework.extender import Extender, ExtenderError, ExtenderTls
+from engine.kube.extender_client import ExtenderClient
+from tests.controlplane import ControlPlane
+from tests.small_extender import SmallExtender
+
+
+def _client(url: str, **words: Any) -> ExtenderClient:
+    return ExtenderClient(Extender(url_prefix=url, **words))
+
+
+async def test_a_request_is_a_post_of_json_to_the_verb_and_200_brings_the_body() -> None:
+    seen: list[web.Request] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append(request)
+        assert await request.read() == b'{"Pod":1}'
+        return web.Response(body=b"answer")
+
+    app = web.Application()
+    app.router.add_route("*", "/{tail:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    client = _client(f"http://127.0.0.1:{runner.addresses[0][1]}/prefix//")
+    assert await client.send("a/verb", b'{"Pod":1}') == b"answer"
+    assert seen[0].method == "POST"
+    assert seen[0].path == "/prefix/a/verb"
+    assert seen[0].headers["Content-Type"] == "application/json"
+    await client.close()
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("status", [201, 204, 400, 404, 500, 503])
+async def test_anything_but_200_is_an_error_with_kube_schedulers_text(status: int) -> None:
+    async with SmallExtender(filter=lambda _: web.Response(status=status)) as extender:
+        client = _client(extender.url)
+        want = f"failed filter with extender at URL {extender.url}/filter, code {status}"
+        with pytest.raises(ExtenderError, match=f"^{re.escape(want)}$"):
+            await client.send("filter", b"{}")
+        await client.close()
+
+
+async def test_an_extender_that_is_down_is_an_error_that_says_where() -> None:
+    async with SmallExtender() as extender:
+        url = extender.url
+    client = _client(url)
+    address = url.removeprefix("http://").removesuffix("/x")
+    with pytest.raises(ExtenderError) as caught:
+        await client.send("filter", b"{}")
+    assert str(caught.value) == (
+        f'Post "{url}/filter": dial tcp {address}: connect: connection refused'
+    )
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"], ids=["head", "body"]
+)
+async def test_an_extender_that_does_not_answer_in_time_is_an_error(head: bytes) -> None:
+    gone = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        await gone.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = _client(f"http://127.0.0.1:{port}", timeout=timedelta(milliseconds=100))
+    with pytest.raises(ExtenderError, match="context deadline exceeded"):
+        await client.send("filter", b"{}")
+    gone.set()
+    await client.close()
+    server.close()
+
+
+async def test_an_extender_that_hangs_up_half_way_is_an_error() -> None:
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+        writer.close()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    client = _client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    with pytest.raises(ExtenderError, match="Post"):
+        await client.send("filter", b"{}")
+    await client.close()
+    server.close()
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_a_kept_connection_that_was_closed_costs_nothing_unless_it_could_bind_twice(
+    repeatable: bool,
+) -> None:
+    requests = 0
+
+    async def once_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        while not reader.at_eof():
+            with_body = await reader.readuntil(b"\r\n\r\n{}")
+            assert with_body
+            requests += 1
+            if requests == 2:
+                break  # the second request of the kept connection is met with a hang-up
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    server = await asyncio.start_server(once_each, "127.0.0.1", 0)
+    client = _client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert await client.send("filter", b"{}") == b"ok"
+    if repeatable:
+        assert await client.send("filter", b"{}") == b"ok"
+        assert requests == 3
+    else:
+        with pytest.raises(ExtenderError, match="EOF"):
+            await client.send("bind", b"{}", repeatable=False)
+        assert requests == 2
+    await client.close()
+    server.close()
+
+
+async def test_a_client_that_is_not_used_any_more_closes_after_its_last_answer() -> None:
+    may_answer = asyncio.Event()
+
+    async def slowly() -> bytes:
+        await may_answer.wait()
+        return b"done"
+
+    async with SmallExtender(filter=lambda _: slowly()) as extender:
+        client = _client(extender.url)
+        asking = asyncio.ensure_future(client.send("filter", b"{}"))
+        await extender.waiting.wait()
+        client.retire()
+        may_answer.set()
+        assert await asking == b"done"
+        await client.close()
+
+
+# --- TLS ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(control_plane: ControlPlane, tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and `kubernetes`, its authority included, and its key."""
+    folder = control_plane.ca_file.parent
+    for name in ("apiserver.crt", "apiserver.key"):
+        shutil.copy(folder / name, tmp_path / name)
+    return tmp_path / "apiserver.crt", tmp_path / "apiserver.key"
+
+
+def _server_tls(certificate: tuple[Path, Path], *, asks_client: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    if asks_client:
+        context.load_verify_locations(certificate[0])
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def _ask(url: str, tls: ExtenderTls) -> bytes:
+    client = _client(url, tls=tls)
+    try:
+        return await client.send("filter", b"{}")
+    finally:
+        await client.close()
+
+
+async def test_the_certificate_is_held_to_the_authority_and_the_name(
+    certificate: tuple[Path, Path],
+) -> None:
+    crt = certificate[0]
+    tls = _server_tls(certificate)
+    async with SmallExtender(filter=lambda _: b"ok", tls=tls) as extender:
+        assert await _ask(extender.url, ExtenderTls(ca_file=str(crt))) == b"ok"
+        assert await _ask(extender.url, ExtenderTls(ca_data=crt.read_bytes())) == b"ok"
+        good_name = ExtenderTls(ca_file=str(crt), server_name="kubernetes")
+        assert await _ask(extender.url, good_name) == b"ok"
+        assert await _ask(extender.url, ExtenderTls(insecure=True)) == b"ok"
+        for wrong in (
+            ExtenderTls(),
+            ExtenderTls(ca_file=str(crt), server_name="elsewhere.example.com"),
+        ):
+            with pytest.raises(ExtenderError, match=r"tls: .*certificate"):
+                await _ask(extender.url, wrong)
+
+
+async def test_a_client_certificate_is_shown_from_files_and_from_data(
+    certificate: tuple[Path, Path],
+) -> None:
+    crt, key = certificate
+    tls = _server_tls(certificate)
+    seen: list[bool] = []
+
+    def reply(_: Any) -> bytes:
+        seen.append(True)
+        return b"ok"
+
+    async with SmallExtender(filter=reply, tls=tls) as extender:
+        files = ExtenderTls(ca_file=str(crt), cert_file=str(crt), key_file=str(key))
+        data = ExtenderTls(ca_file=str(crt), cert_data=crt.read_bytes(), key_data=key.read_bytes())
+        assert await _ask(extender.url, files) == b"ok"
+        assert await _ask(extender.url, data) == b"ok"
+    asking = _server_tls(certificate, asks_client=True)
+    async with SmallExtender(filter=reply, tls=asking) as extender:
+        with pytest.raises(ExtenderError):
+            await _ask(extender.url, ExtenderTls(ca_file=str(crt)))
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("tls", "want"),
+    [
+        (ExtenderTls(ca_file="/nowhere/ca.crt"), "open /nowhere/ca.crt: No such file"),
+        (ExtenderTls(ca_data=b"no PEM"), "unable to load root certificates"),
+        (ExtenderTls(cert_data=b"no PEM", key_data=b"no PEM"), "tls: "),
+    ],
+)
+def test_tls_settings_that_cannot_be_used_are_said_at_once(tls: ExtenderTls, want: str) -> None:
+    with pytest.raises(ExtenderError, match="couldn't build extenders") as caught:
+        _client("https://127.0.0.1:1", tls=tls)
+    assert want in str(caught.value)
