@@ -33,7 +33,7 @@ from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.hints import Hints
+from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.rollout.last_good import NoStore, Store
@@ -380,7 +380,7 @@ class App:
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
             self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)
-        self.queue.rekey(hints_of(new))
+        self.queue.rekey(hints_of(new, self.cache))
 
     def _is_ours(self, pod: Pod) -> bool:
         return self.rollout.active.scheduler.profile_of(pod) is not None
@@ -616,11 +616,16 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def hints_of(deployment: Deployment) -> Hints:
+def hints_of(deployment: Deployment, cache: Cache) -> Hints:
     """The queueing hints of a deployment's policies."""
     bundle = deployment.bundle
-    replaced = [policy.name for policy in bundle.policies.values() if not policy.is_builtin]
-    return Hints(bundle.profiles, replaced)
+    # A shipped policy that is not one of kube-scheduler's is judged by its reads as well.
+    derived = {
+        policy.name: policy.hooks
+        for policy in bundle.policies.values()
+        if not policy.is_builtin or policy.name not in INTERESTS
+    }
+    return Hints(bundle.profiles, derived, objects=cache.objects, node_info=cache.node_info)
 
 
 def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:

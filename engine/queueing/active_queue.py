@@ -4,6 +4,7 @@ Owns the order of attempts and the record of what happened during each of them, 
 between a pod's pop and its rejection is not lost.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -28,6 +29,11 @@ class ActiveQueue:
     def add(self, queued: QueuedPod) -> None:
         """Add a pod, or re-order it after its key changed."""
         self._heap.push(queued.uid, queued, queued.order)
+
+    def pull(self, queued: QueuedPod) -> None:
+        """Let a pod that is here go before all that were not pulled."""
+        # The smallest key there is; a key of the policy is longer, or decides by the time.
+        self._heap.push(queued.uid, queued, ((), -math.inf, queued.sequence))
 
     def remove(self, queued: QueuedPod) -> None:
         """Take a pod out."""

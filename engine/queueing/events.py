@@ -18,6 +18,8 @@ POD: Final = "Pod"
 ASSIGNED_POD: Final = "AssignedPod"
 """A pod on a node, or nominated to one."""
 NODE: Final = "Node"
+FACTS: Final = "Facts"
+"""What is measured or known elsewhere about nodes, pods or the cluster."""
 
 ADD: Final = "Add"
 UPDATE: Final = "Update"
@@ -57,6 +59,7 @@ ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, DELETE)
 POD_ADD: Final = ClusterEvent(POD, ADD)
 POD_UPDATE: Final = ClusterEvent(POD, UPDATE)
 POD_DELETE: Final = ClusterEvent(POD, DELETE)
+FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
 POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")

@@ -210,6 +210,17 @@ class SchedulingQueue:
             if queued is None:
                 return None
             self._on_incoming("active", POP_FROM_BACKOFF)
+        return self._start(queued)
+
+    def take(self, uid: str) -> QueuedPod | None:
+        """As `pop`, for the pod of *uid*; None if it is not active."""
+        queued = self._known.get(uid)
+        if queued is None or queued.place is not Place.ACTIVE:
+            return None
+        self._active.remove(queued)
+        return self._start(queued)
+
+    def _start(self, queued: QueuedPod) -> QueuedPod:
         # Counted at pop, not at failure: a crash in between must not hand out a free retry.
         queued.attempts += 1
         queued.place = Place.IN_FLIGHT
@@ -388,6 +399,21 @@ class SchedulingQueue:
                 activated += place is Place.ACTIVE
         return activated
 
+    def pull(self, uids: Iterable[str]) -> None:
+        """Try these pods before all others, whatever they wait for but a gate.
+
+        For pods that only make sense together. Pods in flight are left alone.
+        """
+        for uid in uids:
+            queued = self._known.get(uid)
+            if queued is None:
+                continue
+            if queued.place in (Place.UNSCHEDULABLE, Place.BACKOFF):
+                self._take_out(queued)
+                self._settle(queued, FORCE_ACTIVATE.label, immediately=True)
+            if queued.place is Place.ACTIVE:
+                self._active.pull(queued)
+
     def reconsider(self, uid: str, label: str, *, only_gated: bool = False) -> bool:
         """Settle a pod that is set aside anew: its gate is asked, then it waits out its backoff.
 
@@ -484,6 +510,11 @@ class SchedulingQueue:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._known
+
+    def is_being_tried(self, uid: str) -> bool:
+        """True if the pod is active or in flight: its attempt is under way, or due."""
+        queued = self._known.get(uid)
+        return queued is not None and queued.place in (Place.ACTIVE, Place.IN_FLIGHT)
 
     def counts(self) -> dict[str, int]:
         """How many pods are in each place."""

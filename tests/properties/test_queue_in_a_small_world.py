@@ -35,7 +35,7 @@ from engine.queueing.events import (
     node_update_events,
     pod_update_events,
 )
-from engine.queueing.hints import tolerates
+from engine.queueing.hints.nodes import tolerates
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from tests.builders import make_node, make_pod, taint, toleration

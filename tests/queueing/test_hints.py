@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
 from engine.model.objects import ObjectMeta, PlainObject
 from engine.queueing.events import (
@@ -97,9 +98,17 @@ def test_fit_looks_away_from_what_its_arguments_ignore(arguments: dict[str, Any]
     assert worth("NodeResourcesFit", NODE_ADD, pod, None, node, Hints([profile]))
 
 
+def device_class(name: str, resource: str | None = None) -> PlainObject:
+    spec = {} if resource is None else {"extendedResourceName": resource}
+    return PlainObject(ObjectMeta(name=name), spec)
+
+
 def test_fit_leaves_resources_that_devices_stand_for_to_others() -> None:
     pod = make_pod(requests={"example.com/gpu": 1})
-    hints = Hints(device_resources=["example.com/gpu"])
+    assert not worth("NodeResourcesFit", NODE_ADD, pod, None, make_node("n"))
+    objects = ObjectStore()
+    objects.put("deviceclasses", device_class("gpus", "example.com/gpu"))
+    hints = Hints(objects=objects)
     assert worth("NodeResourcesFit", NODE_ADD, pod, None, make_node("n"), hints)
 
 
@@ -235,7 +244,7 @@ def test_a_claim_of_another_namespace_helps_no_pod() -> None:
 
 
 # These reject pods, not nodes.
-_PER_POD = {"SchedulingGates", "DefaultPreemption", "GangScheduling"}
+_PER_POD = {"PodSpec", "SchedulingGates", "DefaultPreemption", "GangScheduling"}
 
 
 @pytest.mark.parametrize("plugin", sorted(INTERESTS.keys() - _PER_POD))
@@ -296,7 +305,7 @@ def test_a_pod_is_not_retried_because_of_room_that_it_gave_back_itself() -> None
 
 
 def test_a_built_in_that_a_user_replaced_is_a_user_policy() -> None:
-    hints = Hints(replaced=["NodeResourcesFit"])
+    hints = Hints(policies={"NodeResourcesFit": {}})
     assert hints.is_interested("NodeResourcesFit", NODE_TAINT)
     assert worth("NodeResourcesFit", NODE_TAINT, make_pod(), make_node("n"), make_node("n"), hints)
 

@@ -602,7 +602,7 @@ def test_new_policies_retry_a_pod_that_the_old_ones_are_rejecting_just_now() -> 
 def test_hints_are_replaced_with_the_policies() -> None:
     bench = Bench()
     queued = bench.reject(make_pod())
-    bench.queue.rekey(Hints(replaced=["NodeResourcesFit"]))
+    bench.queue.rekey(Hints(policies={"NodeResourcesFit": {}}))
     bench.pop()
     bench.queue.requeue_unschedulable(queued, FIT)
     node = make_node("n")

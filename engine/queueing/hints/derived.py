@@ -1,0 +1,212 @@
+"""The hint of a policy that is not kube-scheduler's: what it reads says what can change its mind.
+
+Owns deriving events from the fields that the hooks which can reject read of pod, node, cluster and
+group. A change of an object is worth a retry if one of the fields that are read has another value
+after it. Nothing is known of *how* a field matters: more room can only help a policy that wants
+room, but another one may want less.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from engine.caching.snapshot import Snapshot
+from engine.model.node import Node
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.policy.analysis import Reads
+from engine.policy.projections import Projector
+from engine.policy.views import VIEWS
+from engine.queueing.events import (
+    ADD,
+    ASSIGNED_POD,
+    DELETE,
+    FACTS,
+    NODE,
+    POD,
+    UPDATE,
+    ClusterEvent,
+    is_meaningful_pod_change,
+)
+from engine.queueing.hints.interest import OWN_POD, Around
+from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_behind
+
+# The hooks whose answer can keep a pod waiting: before the queue, and after it.
+_GATES: Final = frozenset({"pre_enqueue"})
+_FILTERS: Final = frozenset({"pre_filter", "counters", "filter", "permit"})
+
+_MANIFEST: Final = "manifest"
+# What the API server and schedulers write by themselves. Answering to what we write about a failed
+# attempt would make each attempt cause the next one.
+_BOOKKEEPING: Final = ("resourceVersion", "generation", "managedFields")
+_OUR_STATUS: Final = ("conditions", "nominatedNodeName", "observedGeneration")
+
+
+class DerivedHint:
+    """What can change the mind of one policy, at its gate or at its filters.
+
+    Args:
+        hooks: What each hook of the policy reads. Without one that can reject, nothing is known,
+            and everything that a policy could see counts.
+        at_gate: For pods that its `pre_enqueue` keeps out.
+    """
+
+    def __init__(self, hooks: Mapping[str, Reads], *, at_gate: bool) -> None:
+        names = _GATES if at_gate else _FILTERS
+        read = [
+            reads
+            for name, reads in hooks.items()
+            if name in names or (name.startswith("among_") and not at_gate)
+        ]
+        self._is_known = bool(read)
+        paths = {v: frozenset[str]().union(*(one.of(v) for one in read)) for v in VIEWS}
+        fields = {view: fields_of(view, found) for view, found in paths.items()}
+        self._resources = frozenset[str]().union(
+            *(resources_behind(view, found) for view, found in fields.items())
+        )
+        params = {param for one in read for param in one.params}
+        self._counts = "counts" in params
+        self._is_grouped = "group" in params
+        if self._is_grouped:
+            self._resources |= {POD, ASSIGNED_POD, "PodGroup"}
+        self._placed = ASSIGNED_POD in resources_behind("node", fields["node"])
+        # A pre-filter may name nodes that are yet to come.
+        looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources
+        self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and not at_gate)
+        self._looks_at_nodes = looks_at_nodes
+        self._pod = _Reader("pod", paths["pod"])
+        self._node = _Reader("node", paths["node"])
+        self._last_node: tuple[Any, Any, bool] = (None, None, False)
+
+    def is_interested(self, event: ClusterEvent) -> bool:
+        """If such events about something else than the pod itself can help at all."""
+        resource, action = event.resource, event.action
+        if not self._is_known or ANYTHING in self._resources:
+            return True
+        if resource == NODE:
+            if action == ADD:
+                return self._wants_new_nodes
+            if action == DELETE:
+                return self._counts or NODE in self._resources
+            return self._looks_at_nodes
+        return resource in self._resources or (
+            self._counts and resource in (ASSIGNED_POD, "Namespace")
+        )
+
+    def is_worth(
+        self, event: ClusterEvent, resource: str, around: Around, pod: Pod, old: Any, new: Any
+    ) -> bool:
+        """If *event* may help *pod*; `is_interested` has said yes, or it is about *pod* itself.
+
+        Args:
+            event: What happened.
+            resource: As the pod sees it (`interest.resource_for`).
+            around: What a look may see beside the objects.
+            pod: The rejected pod.
+            old: The object before the event; None if it is new.
+            new: The object after the event; None if it is gone.
+        """
+        if not self._is_known or ANYTHING in self._resources:
+            return _could_be_seen(event, resource, old, new)
+        if resource == OWN_POD:
+            if self._is_grouped and is_meaningful_pod_change(old, new):
+                return True  # it may belong to another group now
+            facts = Snapshot(around.objects)
+            return self._pod.differs(old, new, facts)
+        if resource == NODE:
+            return event.action in (ADD, DELETE) or self._node_differs(old, new)
+        if resource == ASSIGNED_POD:
+            return self._after_placed(event, pod, old, new)
+        if resource == POD:
+            return bool((old if new is None else new).namespace == pod.namespace)
+        return self._after_other(resource, pod, old, new)
+
+    def _node_differs(self, old: Node, new: Node) -> bool:
+        # The same for all pods that wait.
+        known_old, known_new, differs = self._last_node
+        if known_old is not old or known_new is not new:
+            differs = (self._counts and old.labels != new.labels) or self._node.differs(
+                NodeInfo(old.name, old), NodeInfo(new.name, new), Snapshot()
+            )
+            self._last_node = (old, new, differs)
+        return differs
+
+    def _after_placed(
+        self, event: ClusterEvent, pod: Pod, old: Pod | None, new: Pod | None
+    ) -> bool:
+        if old is None or new is None:
+            known = new if old is None else old
+            assert known is not None
+            return self._counts or self._placed or known.namespace == pod.namespace
+        if self._counts and (old.labels != new.labels or old.is_terminating != new.is_terminating):
+            return True
+        return self._placed and (
+            old.running_requests != new.running_requests
+            or old.running_nonzero_requests != new.running_nonzero_requests
+            or old.host_ports != new.host_ports
+        )
+
+    def _after_other(self, resource: str, pod: Pod, old: Any, new: Any) -> bool:
+        if resource == FACTS:
+            return True
+        meta = (old if new is None else new).metadata
+        if resource == "Namespace":
+            before, after = (None if one is None else one.metadata.labels for one in (old, new))
+            return before != after and (self._counts or meta.name == pod.namespace)
+        return not meta.namespace or meta.namespace == pod.namespace
+
+
+def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:
+    """If some policy could see the change."""
+    if resource == OWN_POD:
+        return is_meaningful_pod_change(old, new)
+    if resource == POD:
+        return False
+    if resource == ASSIGNED_POD and event.action == UPDATE:
+        # No view of a policy shows the status of other pods.
+        return old is None or is_meaningful_pod_change(old, new)
+    return True
+
+
+class _Reader:
+    """The fields of one view that are read, to tell two versions of an object apart."""
+
+    def __init__(self, view: str, paths: frozenset[str]) -> None:
+        known = VIEWS[view]
+        plain, self._sections = set(), set[str]()
+        for path in paths:
+            field, _, section = path.removesuffix("]").partition("[")
+            if field == _MANIFEST:
+                self._sections.add(section)
+            elif path == ANYTHING or field in known:
+                plain.add(path)
+        self._projector = Projector(view, plain)
+        self._view = view
+
+    def differs(self, old: Any, new: Any, facts: Snapshot) -> bool:
+        """If a field that is read has another value."""
+        project = self._projector.project
+        if project(old, facts) != project(new, facts):
+            return True
+        if not self._sections:
+            return False
+        before, after = (self._manifest(one, facts) for one in (old, new))
+        if "" in self._sections:
+            return before != after
+        return any(before.get(name) != after.get(name) for name in self._sections)
+
+    def _manifest(self, item: Any, facts: Snapshot) -> dict[str, Any]:
+        """The whole object without what says nothing."""
+        # Extraction may hand out what it keeps: this copy is taken to pieces.
+        given = VIEWS[self._view][_MANIFEST].extract(item, facts)
+        manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(given))
+        for name in _BOOKKEEPING:
+            manifest.get("metadata", {}).pop(name, None)
+        status = manifest.get("status", {})
+        if self._view == "pod":
+            for name in _OUR_STATUS:
+                status.pop(name, None)
+        for condition in status.get("conditions", ()):
+            condition.pop("lastHeartbeatTime", None)
+        return manifest

@@ -1,0 +1,48 @@
+"""The hint of DynamicResources: devices come and go, and so do claims to them.
+
+Source: `EventsToRegister` of kube-scheduler's DynamicResources. Unlike there, a claim that is
+deleted, and a claim that a failed placement gave back, free devices too.
+"""
+
+from typing import Any, Final
+
+from engine.model.pod import Pod
+from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
+from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
+
+
+def claim_names(pod: Pod) -> frozenset[str]:
+    """The names of the pod's resource claims, as far as they are known."""
+    manifest = pod.manifest
+    named = {one.resource_claim_name for one in manifest.spec.resource_claims}
+    made = {peek(one, "resourceClaimName") for one in manifest.status.resource_claim_statuses}
+    made.add(peek(manifest.status, "extendedResourceClaimStatus", "resourceClaimName"))
+    return frozenset(name for name in (*named, *made) if name)
+
+
+def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    if peek(old, "status", "allocation") and not peek(new, "status", "allocation"):
+        return True  # its devices are free, for whichever pod
+    if new is None or new.metadata.namespace != pod.namespace:
+        return False
+    if new.metadata.name not in claim_names(pod):
+        return False
+    return old is None or peek(old, "status") != peek(new, "status")
+
+
+def _gave_back_claims(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+    return bool(old.manifest.spec.resource_claims) or bool(claim_names(old))
+
+
+HINTS: Final[Table] = {
+    "DynamicResources": (
+        on(ASSIGNED_POD, DELETE, check=_gave_back_claims),
+        on(NODE, ADD, "UpdateNodeLabel", "UpdateNodeAllocatable"),
+        on(OWN_POD, "UpdatePodGeneratedResourceClaim"),
+        on("ResourceClaim", ADD, UPDATE, DELETE, check=_claim_changed),
+        on("DeviceClass", ADD, UPDATE),
+        # A slice that goes may make the rest of its pool whole.
+        on("ResourceSlice", ADD, UPDATE, DELETE),
+        on("DeviceTaintRule"),
+    ),
+}

@@ -1,0 +1,149 @@
+"""Queueing hints: is an event worth another attempt at a rejected pod?
+
+Owns putting the answers together: for kube-scheduler's plugins the tables of this package, for the
+policies of users what they read. A wrong no leaves a pod waiting for the flush, a wrong yes costs
+an attempt: in doubt the answer is yes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from engine.caching.objects import ObjectStore
+from engine.framework.profile import Profile
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.policy.analysis import Reads
+from engine.queueing.events import ASSIGNED_POD, ClusterEvent
+from engine.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
+from engine.queueing.hints.derived import DerivedHint
+from engine.queueing.hints.interest import OWN_POD, Around, Interest, Table, resource_for
+
+INTERESTS: Final[Table] = MappingProxyType(
+    {
+        **nodes.HINTS,
+        **volumes.HINTS,
+        **spreading.HINTS,
+        **affinity.HINTS,
+        **devices.HINTS,
+        **groups.HINTS,
+    }
+)
+"""The events that each of kube-scheduler's plugins may change its mind for."""
+
+_NOT_KNOWN: Final = DerivedHint({}, at_gate=False)
+
+
+class Hints:
+    """The answers for the policies in force.
+
+    Args:
+        profiles: Whose arguments matter to some hints; pods of other profiles get the defaults.
+        policies: What the hooks of users' policies read, by policy. A policy that replaces a
+            built-in is among them: the built-in's table does not hold for it. Rejectors that are
+            neither here nor in a table are retried on everything that they could see.
+        objects: The cluster's other objects.
+        node_info: What is counted on a node, by the node's name; None if it is not known.
+    """
+
+    def __init__(
+        self,
+        profiles: Iterable[Profile] = (),
+        policies: Mapping[str, Mapping[str, Reads]] | None = None,
+        *,
+        objects: ObjectStore | None = None,
+        node_info: Callable[[str], NodeInfo | None] | None = None,
+    ) -> None:
+        around: dict[str, Any] = {}
+        if objects is not None:
+            around["objects"] = objects
+        if node_info is not None:
+            around["node_info"] = node_info
+        self._around = {p.scheduler_name: Around(p.arguments, **around) for p in profiles}
+        self._default_around = Around(**around)
+        self._gates: dict[str, DerivedHint] = {}
+        self._filters: dict[str, DerivedHint] = {}
+        for name, hooks in (policies or {}).items():
+            self._gates[name] = DerivedHint(hooks, at_gate=True)
+            self._filters[name] = DerivedHint(hooks, at_gate=False)
+        self._covered: dict[tuple[str, str, str], tuple[Interest, ...]] = {}
+
+    def is_interested(self, plugin: str, event: ClusterEvent, *, is_gate: bool = False) -> bool:
+        """If events of this kind, about another object than the pod, can change *plugin*'s mind.
+
+        *is_gate*: the plugin keeps pods out of the queue, instead of having rejected them.
+        """
+        if event.is_wildcard:
+            return True
+        derived = self._derived(plugin, is_gate=is_gate)
+        if derived is not None:
+            return derived.is_interested(event)
+        return bool(self._interests(plugin, event.resource, event.action))
+
+    def is_known(self, plugin: str) -> bool:
+        """False if nothing is known of what *plugin* looks at."""
+        return plugin in INTERESTS or plugin in self._filters
+
+    def is_of_interest(self, event: ClusterEvent) -> bool:
+        """If events of this kind can change the mind of a plugin that is known."""
+        plugins = INTERESTS.keys() | self._filters.keys()
+        return any(
+            self.is_interested(plugin, event, is_gate=is_gate)
+            for plugin in plugins
+            for is_gate in (False, True)
+        )
+
+    def worth_retrying(
+        self,
+        event: ClusterEvent,
+        pod: Pod,
+        rejectors: Iterable[str],
+        old: Any,
+        new: Any,
+        *,
+        is_gated: bool = False,
+    ) -> bool:
+        """If *event* may make one of *rejectors* let *pod* pass.
+
+        Args:
+            event: What happened.
+            pod: The rejected pod.
+            rejectors: The plugins that rejected it.
+            old: The object before the event; None if it is new.
+            new: The object after the event; None if it is gone.
+            is_gated: They keep the pod out of the queue, instead of having rejected it.
+        """
+        if event.is_wildcard:
+            # With a pod, it is meant for that pod alone.
+            return not isinstance(new, Pod) or new.uid == pod.uid
+        resource = resource_for(event, pod, new)
+        if resource == ASSIGNED_POD and (old if new is None else new).uid == pod.uid:
+            # It was assumed, refused and forgotten: room that it gave back itself is no news.
+            return False
+        around = self._around.get(pod.scheduler_name, self._default_around)
+        for plugin in rejectors:
+            derived = self._derived(plugin, is_gate=is_gated)
+            if derived is not None:
+                if (resource == OWN_POD or derived.is_interested(event)) and derived.is_worth(
+                    event, resource, around, pod, old, new
+                ):
+                    return True
+                continue
+            for interest in self._interests(plugin, resource, event.action):
+                if interest.check(around, pod, old, new):
+                    return True
+        return False
+
+    def _derived(self, plugin: str, *, is_gate: bool) -> DerivedHint | None:
+        found = (self._gates if is_gate else self._filters).get(plugin)
+        if found is None and plugin not in INTERESTS:
+            return _NOT_KNOWN
+        return found
+
+    def _interests(self, plugin: str, resource: str, action: str) -> tuple[Interest, ...]:
+        key = (plugin, resource, action)
+        found = self._covered.get(key)
+        if found is None:
+            found = tuple(i for i in INTERESTS.get(plugin, ()) if i.covers(resource, action))
+            self._covered[key] = found
+        return found

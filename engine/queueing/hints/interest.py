@@ -1,0 +1,130 @@
+"""How a hint is written down: on which events, with which look at the objects.
+
+Owns the form of the tables in this package and what a look may see beside the objects of the event.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.caching.objects import ObjectStore
+from engine.model.node_info import NodeInfo
+from engine.model.objects import NodeAffinity, NodeSelector, from_plain
+from engine.model.pod import Pod
+from engine.model.resources import is_extended_resource
+from engine.queueing.events import POD, ClusterEvent
+
+OWN_POD: Final = "OwnPod"
+"""The rejected pod itself, where tables have to tell it from other pods without a node (`POD`)."""
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _unknown(name: str) -> NodeInfo | None:
+    """The default of `Around.node_info`."""
+    return None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a look may see beside the objects of the event.
+
+    Attributes:
+        arguments: The plugins' arguments in the pod's profile, by plugin.
+        objects: The cluster's other objects.
+        node_info: What is counted on a node now; None if that is not known.
+    """
+
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    objects: ObjectStore = field(default_factory=ObjectStore)
+    node_info: Callable[[str], NodeInfo | None] = _unknown
+
+    def argument(self, plugin: str, name: str) -> Any:
+        """An argument by its name in camelCase, in either spelling; None if not given."""
+        given = self.arguments.get(plugin, {})
+        return given.get(name) or given.get(snake_case(name)) or None
+
+    @functools.cached_property
+    def added_affinity(self) -> NodeSelector | None:
+        """What NodeAffinity requires of nodes for every pod of the profile."""
+        added = self.argument("NodeAffinity", "addedAffinity")
+        return from_plain(NodeAffinity, added).required if added else None
+
+    @functools.cached_property
+    def _ignored(self) -> tuple[frozenset[str], frozenset[str]]:
+        names = self.argument("NodeResourcesFit", "ignoredResources")
+        groups = self.argument("NodeResourcesFit", "ignoredResourceGroups")
+        return frozenset(names or ()), frozenset(groups or ())
+
+    def ignores(self, resource: str) -> bool:
+        """If NodeResourcesFit looks away from *resource*."""
+        names, groups = self._ignored
+        return is_extended_resource(resource) and (
+            resource in names or resource.partition("/")[0] in groups
+        )
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """The labels of a namespace; none if it is not known."""
+        found = self.objects.get("namespaces", namespace)
+        return {} if found is None else found.metadata.labels
+
+
+Check = Callable[[Around, Pod, Any, Any], bool]
+"""If a change from an old to a new object may help a pod. False only if the objects rule it out."""
+
+
+def always(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    """Any such event may help."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """Events that may help, and the look that rules most of them out.
+
+    `actions` is empty for every action of the resource.
+    """
+
+    resource: str
+    actions: frozenset[str]
+    check: Check = always
+
+    def covers(self, resource: str, action: str) -> bool:
+        """If it is about such events."""
+        return resource == self.resource and (not self.actions or action in self.actions)
+
+
+def on(resource: str, *actions: str, check: Check = always) -> Interest:
+    """The `Interest` in *actions* (none: every action) of *resource*."""
+    return Interest(resource, frozenset(actions), check)
+
+
+Table = Mapping[str, tuple[Interest, ...]]
+"""Interests by plugin."""
+
+
+def resource_for(event: ClusterEvent, pod: Pod, new: Any) -> str:
+    """The resource of *event* as *pod* sees it: its own changes are `OWN_POD`."""
+    if event.resource == POD and isinstance(new, Pod) and new.uid == pod.uid:
+        return OWN_POD
+    return event.resource
+
+
+@functools.cache
+def snake_case(name: str) -> str:
+    """`claim_ref` for `claimRef`."""
+    return _WORD.sub("_", name).lower()
+
+
+def peek(value: Any, *path: str) -> Any:
+    """A field of an object, typed or plain, by the API's names; None where there is nothing."""
+    for name in path:
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        else:
+            value = getattr(value, snake_case(name), None)
+        if value is None:
+            return None
+    return value

@@ -1,0 +1,131 @@
+"""The hint of PodTopologySpread: the counts in the domains change, or the domains do.
+
+Source: `EventsToRegister` of kube-scheduler's PodTopologySpread. Unlike there, a node that comes to
+be counted, or not to be, because of its other labels or its taints makes a difference; so do the
+services and workloads that the default constraints go by.
+"""
+
+from typing import Any, Final
+
+from engine.caching.snapshot import Snapshot
+from engine.model.node import Node
+from engine.model.objects import (
+    LabelSelector,
+    LabelSelectorRequirement,
+    TopologySpreadConstraint,
+    from_plain,
+)
+from engine.model.pod import Pod
+from engine.model.selectors import SelectorError, matches_label_selector
+from engine.policy.views import POD_FIELDS
+from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE
+from engine.queueing.hints.interest import OWN_POD, Around, Table, on
+from engine.queueing.hints.nodes import has_untolerated_taint, is_meant
+
+_PLUGIN: Final = "PodTopologySpread"
+_HARD: Final = "DoNotSchedule"
+
+
+def _defaults(around: Around) -> list[TopologySpreadConstraint]:
+    """The profile's default constraints that can reject; the built-in ones cannot."""
+    if around.argument(_PLUGIN, "defaultingType") in (None, "System"):
+        return []
+    given = around.argument(_PLUGIN, "defaultConstraints") or []
+    made = [from_plain(TopologySpreadConstraint, one) for one in given]
+    return [one for one in made if one.when_unsatisfiable == _HARD]
+
+
+def _constraints(around: Around, pod: Pod) -> list[tuple[TopologySpreadConstraint, LabelSelector]]:
+    """What can reject *pod*, each with the pods that it counts."""
+    own = pod.manifest.spec.topology_spread_constraints
+    if own:
+        return [(c, _own_selector(c, pod)) for c in own if c.when_unsatisfiable == _HARD]
+    defaults = _defaults(around)
+    if not defaults:
+        return []
+    plain = POD_FIELDS["spread_selector"].extract(pod, Snapshot(around.objects))
+    if plain is None:
+        return []
+    words = {"matchLabels": plain["labels"], "matchExpressions": plain["expressions"]}
+    selector = from_plain(LabelSelector, words)
+    return [(c, selector) for c in defaults]
+
+
+def _own_selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector:
+    selector = constraint.label_selector
+    if selector is None:
+        return LabelSelector({}, [LabelSelectorRequirement("x", "In", ["no pod has this"])])
+    equal = [
+        LabelSelectorRequirement(key, "In", [pod.labels[key]])
+        for key in constraint.match_label_keys
+        if key in pod.labels
+    ]
+    if not equal:
+        return selector
+    return LabelSelector(selector.match_labels, [*selector.match_expressions, *equal])
+
+
+def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+    known = new if new is not None else old
+    assert known is not None
+    if known.namespace != pod.namespace:
+        return False
+    constraints = _constraints(around, pod)
+    if not constraints:
+        return True  # they changed since it was rejected
+
+    def counts(selector: LabelSelector, other: Pod | None) -> bool:
+        # Pods on their way out do not count.
+        if other is None or (other.is_terminating and new is not None):
+            return False
+        return matches_label_selector(selector, other.labels)
+
+    try:
+        return any(counts(s, old) != counts(s, new) for _, s in constraints)
+    except SelectorError:
+        return True
+
+
+def _after_own_toleration(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
+    return any(c.node_taints_policy == "Honor" for c, _ in _constraints(around, pod))
+
+
+def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) -> bool:
+    constraints = [c for c, _ in _constraints(around, pod)]
+
+    def domains(node: Node | None) -> tuple[tuple[str, bool], ...] | None:
+        """The node's domain for each constraint, and if it counts there; None if in none."""
+        if node is None or any(c.topology_key not in node.labels for c in constraints):
+            return None
+        is_affine, is_tolerated = is_meant(pod, node), not has_untolerated_taint(node, pod)
+        return tuple(
+            (
+                node.labels[c.topology_key],
+                (is_affine or c.node_affinity_policy == "Ignore")
+                and (is_tolerated or c.node_taints_policy != "Honor"),
+            )
+            for c in constraints
+        )
+
+    return domains(old) != domains(new)
+
+
+def _after_owner(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    """If a service or workload may be what the default constraints go by."""
+    namespace = (old if new is None else new).metadata.namespace
+    has_own = bool(pod.manifest.spec.topology_spread_constraints)
+    return bool(namespace == pod.namespace and not has_own and _defaults(around))
+
+
+HINTS: Final[Table] = {
+    _PLUGIN: (
+        on(ASSIGNED_POD, ADD, DELETE, "UpdatePodLabel", "UpdatePodTerminating", check=_after_pod),
+        on(OWN_POD, "UpdatePodLabel"),
+        on(OWN_POD, "UpdatePodToleration", check=_after_own_toleration),
+        on(NODE, ADD, DELETE, "UpdateNodeLabel", "UpdateNodeTaint", check=_after_node),
+        *(
+            on(kind, check=_after_owner)
+            for kind in ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+        ),
+    ),
+}
