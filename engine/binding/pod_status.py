@@ -18,7 +18,7 @@ import structlog
 
 from engine.binding.deferred_writer import DeferredWriter
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Conflict, NotFound
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -188,9 +188,7 @@ class PodStatusUpdater:
                     subresource="status",
                 )
             except ApiError as error:
-                # Conflict: changed meanwhile; or, for good, another pod has taken the name (the
-                # patch carries the uid).
-                is_conflict = isinstance(error, Conflict)
+                is_conflict = isinstance(error, Conflict)  # changed meanwhile
                 may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
                 if may_pass and attempt < _TRIES:
                     floor = error.retry_after or 0.0
@@ -198,7 +196,7 @@ class PodStatusUpdater:
                     wait *= 2
                     continue
                 self._waiting.pop(uid, None)
-                is_gone = is_conflict or isinstance(error, NotFound)
+                is_gone = isinstance(error, NotFound) or _has_another_uid(error)
                 self._metrics.status_patches.labels("gone" if is_gone else "failed").inc()
                 if not is_gone:
                     log.warning("Cannot report on a pod", pod=pod.key, reason=str(error))
@@ -244,3 +242,8 @@ class PodStatusUpdater:
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
             condition["lastProbeTime"] = None
         return condition
+
+
+def _has_another_uid(error: ApiError) -> bool:
+    """True if the patch was refused because another pod has taken the name: it carries the uid."""
+    return isinstance(error, Invalid) and "metadata.uid: " in error.message

@@ -21,7 +21,7 @@ from engine.binding.event_recorder import NORMAL, EventRecorder, pod_reference
 from engine.binding.placement import Preemption
 from engine.binding.pod_status import PodStatusUpdater
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -370,7 +370,8 @@ class Preemptor:
                 return False
             except ApiError as error:
                 failure = error
-            if isinstance(failure, Conflict) and await self._is_gone(victim):
+            # Another pod's uid is a conflict for a deletion, and invalid for a patch.
+            if isinstance(failure, Conflict | Invalid) and await self._is_gone(victim):
                 return False
             if tries == MOST_TRIES or not _may_pass(failure):
                 raise failure

@@ -150,8 +150,10 @@ class ScriptedApi:
         pod = self.pods.get(name)
         if pod is None:
             return _status(404, "NotFound", f'pods "{name}" not found')
-        if pod["metadata"]["uid"] != body["metadata"]["uid"]:
-            return _status(409, "Conflict", "the UID in the precondition does not match")
+        uid = body["metadata"]["uid"]
+        if pod["metadata"]["uid"] != uid:
+            why = f'metadata.uid: Invalid value: "{uid}": field is immutable'
+            return _status(422, "Invalid", f'Pod "{name}" is invalid: {why}')
         status, patch = pod.setdefault("status", {}), dict(body["status"])
         patched = patch.pop("conditions", [])
         conditions = {c["type"]: c for c in status.get("conditions", [])}

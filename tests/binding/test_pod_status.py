@@ -168,7 +168,7 @@ async def test_newer_words_replace_those_that_wait(bench: Bench) -> None:
     [
         pytest.param([Refuse(500), Refuse(429)], "written", id="errors that pass"),
         pytest.param([Refuse(409, "Conflict")], "written", id="changed meanwhile"),
-        pytest.param([Refuse(409, "Conflict")] * 9, "gone", id="another pod of that name"),
+        pytest.param([Refuse(409, "Conflict")] * 9, "failed", id="changed again and again"),
         pytest.param([Refuse(404, "NotFound")], "gone", id="deleted"),
         pytest.param([Refuse(403, "Forbidden")], "failed", id="forbidden"),
     ],
