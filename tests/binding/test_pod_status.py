@@ -178,3 +178,11 @@ async def test_errors_end_as_they_should(bench: Bench, steps: list[Any], result:
     await bench.report(web())
     name = "starsched_pod_status_patches_total"
     assert bench.metrics.registry.get_sample_value(name, {"result": result}) == 1
+
+
+async def test_another_pod_of_that_name_is_left_alone(bench: Bench) -> None:
+    bench.api.add_pod("web", "u2")
+    await bench.report(web())
+    assert "status" not in bench.api.pods["web"]
+    name = "starsched_pod_status_patches_total"
+    assert bench.metrics.registry.get_sample_value(name, {"result": "gone"}) == 1
