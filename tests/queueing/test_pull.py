@@ -1,0 +1,53 @@
+"""Pods that only make sense together are tried one after the other."""
+
+from engine.queueing.queued_pod import Place
+from tests.builders import make_pod
+from tests.queueing.test_scheduling_queue import Bench
+
+
+def test_pulled_pods_go_before_all_others_in_the_order_of_their_coming() -> None:
+    bench = Bench()
+    pods = {name: make_pod(name) for name in ("a", "b", "c", "d")}
+    for pod in pods.values():
+        bench.queue.add(pod)
+    bench.queue.add(make_pod("urgent", priority=1000))
+    bench.queue.pull([pods["d"].uid, pods["c"].uid])
+    bench.queue.check_invariants()
+    assert bench.pop_names() == ["c", "d", "urgent", "a", "b"]
+
+
+def test_pods_are_pulled_where_nothing_orders_the_queue() -> None:
+    bench = Bench(key_of=lambda pod: ())
+    pods = [make_pod(name) for name in ("a", "b", "c")]
+    for pod in pods:
+        bench.queue.add(pod)
+    bench.queue.pull([pods[2].uid])
+    assert bench.pop_names() == ["c", "a", "b"]
+
+
+def test_a_rejected_pod_is_pulled_past_its_backoff_and_a_gated_one_is_not() -> None:
+    bench = Bench()
+    rejected, gated = make_pod("rejected"), make_pod("gated", gates=["wait"])
+    bench.reject(rejected)
+    bench.queue.add(gated)
+    bench.queue.pull([rejected.uid, gated.uid, "nobody"])
+    bench.queue.check_invariants()
+    assert bench.pop_names() == ["rejected"]
+    assert bench.place(gated) == "gated"
+
+
+def test_one_active_pod_is_taken_as_if_it_were_popped() -> None:
+    bench = Bench()
+    first, second = make_pod("first"), make_pod("second")
+    bench.queue.add(first)
+    bench.queue.add(second)
+    taken = bench.queue.take(second.uid)
+    assert taken is not None
+    assert (taken.pod.name, taken.attempts, taken.place) == ("second", 1, Place.IN_FLIGHT)
+    assert bench.queue.is_being_tried(second.uid)
+    assert bench.queue.take(second.uid) is None
+    bench.queue.check_invariants()
+    assert bench.pop_names() == ["first"]
+    assert bench.queue.requeue_error(taken)
+    bench.queue.check_invariants()
+    assert not bench.queue.is_being_tried(second.uid)
