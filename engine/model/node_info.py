@@ -6,12 +6,15 @@ that shares what is equal, so that a snapshot can hold it while the cache goes o
 
 import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from engine.model.fact import NO_FACTS, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import HostPort, Pod
+from engine.model.pod_volumes import VolumeUse
 from engine.model.resources import Amounts
+
+Key = TypeVar("Key")
 
 # One counter for all nodes: a node that is deleted and made anew never repeats a generation.
 _generations = itertools.count(1)
@@ -20,6 +23,7 @@ _NO_PODS: Final[dict[str, Pod]] = {}
 _NO_AMOUNTS: Final[Amounts] = {}
 _NOTHING_REQUESTED: Final[Amounts] = {"cpu": 0, "memory": 0}
 _NO_PORTS: Final[dict[HostPort, int]] = {}
+_NO_VOLUMES: Final[dict[VolumeUse, int]] = {}
 
 
 def _plus(sums: Amounts, amounts: Amounts) -> Amounts:
@@ -48,7 +52,25 @@ def _counts_alike(one: Pod, other: Pod) -> bool:
         one.running_requests == other.running_requests
         and one.running_nonzero_requests == other.running_nonzero_requests
         and one.host_ports == other.host_ports
+        and one.volumes == other.volumes
     )
+
+
+def _more(counts: dict[Key, int], keys: Iterable[Key]) -> dict[Key, int]:
+    grown = counts.copy()
+    for key in keys:
+        grown[key] = grown.get(key, 0) + 1
+    return grown
+
+
+def _fewer(counts: dict[Key, int], keys: Iterable[Key]) -> dict[Key, int]:
+    left = counts.copy()
+    for key in keys:
+        if left[key] == 1:
+            del left[key]
+        else:
+            left[key] -= 1
+    return left
 
 
 class NodeInfo:
@@ -61,6 +83,7 @@ class NodeInfo:
         requested: Sum of the pods' `running_requests`, no zero entries.
         nonzero_requested: Sum of their `running_nonzero_requests`: cpu and memory, always both.
         used_ports: How many pods hold each host port (more than one only after a conflict).
+        volumes: How many volumes of its pods use each claim and each disk.
         facts: What is known of the node from outside the API.
         generation: Grows with each change, over all nodes.
     """
@@ -74,6 +97,7 @@ class NodeInfo:
         "pods",
         "requested",
         "used_ports",
+        "volumes",
     )
 
     name: str
@@ -82,6 +106,7 @@ class NodeInfo:
     requested: Amounts
     nonzero_requested: Amounts
     used_ports: dict[HostPort, int]
+    volumes: dict[VolumeUse, int]
     facts: NodeFacts
     generation: int
 
@@ -92,12 +117,14 @@ class NodeInfo:
         self.requested = _NO_AMOUNTS
         self.nonzero_requested = _NOTHING_REQUESTED
         self.used_ports = _NO_PORTS
+        self.volumes = _NO_VOLUMES
         self.facts = NO_FACTS
         self.generation = next(_generations)
         for pod in pods:
             grown = self.with_pod(pod)
             self.pods, self.requested = grown.pods, grown.requested
             self.nonzero_requested, self.used_ports = grown.nonzero_requested, grown.used_ports
+            self.volumes = grown.volumes
 
     def __repr__(self) -> str:
         return f"<NodeInfo {self.name}: {len(self.pods)} pods, generation {self.generation}>"
@@ -115,6 +142,7 @@ class NodeInfo:
         copy.requested = self.requested
         copy.nonzero_requested = self.nonzero_requested
         copy.used_ports = self.used_ports
+        copy.volumes = self.volumes
         copy.facts = self.facts
         copy.generation = next(_generations)
         return copy
@@ -150,10 +178,9 @@ class NodeInfo:
             "memory": nonzero["memory"] + more["memory"],
         }
         if pod.host_ports:
-            ports = self.used_ports.copy()
-            for port in pod.host_ports:
-                ports[port] = ports.get(port, 0) + 1
-            copy.used_ports = ports
+            copy.used_ports = _more(self.used_ports, pod.host_ports)
+        if pod.volumes:
+            copy.volumes = _more(self.volumes, (volume.use for volume in pod.volumes))
         return copy
 
     def without_pod(self, uid: str) -> "NodeInfo":
@@ -169,11 +196,7 @@ class NodeInfo:
             "memory": nonzero["memory"] - less["memory"],
         }
         if pod.host_ports:
-            ports = self.used_ports.copy()
-            for port in pod.host_ports:
-                if ports[port] == 1:
-                    del ports[port]
-                else:
-                    ports[port] -= 1
-            copy.used_ports = ports
+            copy.used_ports = _fewer(self.used_ports, pod.host_ports)
+        if pod.volumes:
+            copy.volumes = _fewer(self.volumes, (volume.use for volume in pod.volumes))
         return copy

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.model.decoding import decode_object, object_from_plain
 from engine.model.objects import Container, OwnerReference, PodManifest
+from engine.model.pod_volumes import PodVolume, pod_volumes
 from engine.model.resources import (
     Amounts,
     Quantities,
@@ -48,6 +49,7 @@ class Pod:
         "_qos_class",
         "_running",
         "_spec",
+        "_volumes",
         "key",
         "manifest",
         "name",
@@ -70,6 +72,7 @@ class Pod:
     _qos_class: str | None
     _created_at: float | None
     _problems: tuple[str, ...] | None
+    _volumes: tuple[PodVolume, ...] | None
 
     def __init__(self, manifest: PodManifest, raw: bytes | None = None) -> None:
         meta = manifest.metadata
@@ -86,6 +89,7 @@ class Pod:
         self._qos_class = None
         self._created_at = None
         self._problems = None
+        self._volumes = None
 
     @classmethod
     def from_raw(cls, raw: bytes) -> "Pod":
@@ -117,6 +121,7 @@ class Pod:
         copy._qos_class = self._qos_class
         copy._created_at = self._created_at
         copy._problems = self._problems
+        copy._volumes = self._volumes
         return copy
 
     def __repr__(self) -> str:
@@ -233,6 +238,15 @@ class Pod:
         if self._host_ports is None:
             self._host_ports = _host_ports(self.manifest)
         return self._host_ports
+
+    @property
+    def volumes(self) -> tuple[PodVolume, ...]:
+        """Its claims and disks, in the order of the spec; usually none."""
+        if self._volumes is None:
+            self._volumes = pod_volumes(
+                self.manifest.spec.volumes, self.namespace, self.name, self.uid
+            )
+        return self._volumes
 
     @property
     def qos_class(self) -> str:
