@@ -116,3 +116,12 @@ class PreemptAnswer:
 
 Question: TypeAlias = ExtenderFilter | ExtenderPrioritize | ExtenderPreempt
 Answer: TypeAlias = FilterAnswer | PrioritizeAnswer | PreemptAnswer
+
+
+def unopposed(question: Question) -> Answer:
+    """The answer of extenders that have nothing to say, for decisions that only try something."""
+    if isinstance(question, ExtenderFilter):
+        return FilterAnswer(tuple(info.name for info in question.infos))
+    if isinstance(question, ExtenderPrioritize):
+        return PrioritizeAnswer((0,) * len(question.infos))
+    return PreemptAnswer(question.victims)

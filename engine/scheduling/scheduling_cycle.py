@@ -33,6 +33,7 @@ from engine.scheduling.extenders import (
     PreemptAnswer,
     PrioritizeAnswer,
     Question,
+    unopposed,
 )
 from engine.scheduling.feasibility import (
     NO_NOMINATIONS,
@@ -137,7 +138,7 @@ class Scheduler:
         evaluator: Answers what the memo does not know.
         plugins: The plugins of the runtime by name; those that a profile does not enable are not
             asked.
-        has_extenders: Ask extenders; then `steps` is to be used, not `schedule`.
+        has_extenders: `steps` asks extenders; None: if the bundle's configuration has some.
     """
 
     def __init__(
@@ -146,10 +147,10 @@ class Scheduler:
         evaluator: Evaluator,
         *,
         plugins: Mapping[str, RuntimePlugin] | None = None,
-        has_extenders: bool = False,
+        has_extenders: bool | None = None,
     ) -> None:
         self.bundle = bundle
-        self.has_extenders = has_extenders
+        self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = dict(plugins or {})
         self._memo = VerdictMemo(evaluator, [i.policy for i in bundle.program.instances])
@@ -218,8 +219,9 @@ class Scheduler:
     ) -> Decision:
         """Choose a node for *pod*; *nominations* are the nodes promised to pods, by name.
 
-        Same pod, same snapshot, same bundle: same decision, whatever was decided before. Raises
-        `KeyError` if no profile has the pod's `schedulerName`.
+        Same pod, same snapshot, same bundle: same decision, whatever was decided before. No
+        extender is asked: `steps` is for that. Raises `KeyError` if no profile has the pod's
+        `schedulerName`.
         """
         return _without_extenders(self.steps(pod, snapshot, nominations)).decision
 
@@ -803,14 +805,14 @@ def _row(
 
 
 def _without_extenders(steps: Steps) -> Explanation:
-    """The end of *steps*, which ask nobody."""
+    """The end of *steps* if no extender has anything to say."""
     try:
         question = next(steps)
+        while True:
+            question = steps.send(unopposed(question))
     except StopIteration as end:
         explanation: Explanation = end.value
         return explanation
-    steps.close()
-    raise RuntimeError(f"nobody answers {type(question).__name__}: extenders need `steps`")
 
 
 def _promised(pod: Pod, snapshot: Snapshot, nominations: Nominations) -> dict[int, tuple[Pod, ...]]:
