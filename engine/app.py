@@ -23,6 +23,8 @@ from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
 from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler, SampledHandler
+from engine.facts.keeper import FactKeeper
+from engine.facts.sources import Source, make_fact_source
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -32,7 +34,10 @@ from engine.model import objects as api
 from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
+from engine.policy.fact_config import FactSource
+from engine.queueing.events import FACTS_UPDATE
 from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -43,7 +48,7 @@ from engine.rollout.trial import Deployment, Examiner
 from engine.scheduling.loop import SchedulingLoop
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
-from engine.watching.informer import Handler, Informer
+from engine.watching.informer import Handler, Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
 log = structlog.get_logger(component="app")
@@ -211,6 +216,13 @@ class App:
         # 5. Hearing from the API server.
         self.nodes = NodeHandler(self.cache, self.queue)
         self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
+        self.facts = FactKeeper(
+            self.cache,
+            clock=self._clock,
+            make_source=self._make_fact_source,
+            on_change=self._facts_changed,
+            objects=self._known_objects,
+        )
         self._informers = self._make_informers()
         # 6. Leading.
         self.elector: LeaderElector | None = None
@@ -266,6 +278,7 @@ class App:
         # 3. Following the policies' source; also as a standby, so that it takes over warm.
         self._in_background(self.rollout.run())
         self._in_background(self._tick())
+        self._in_background(self.facts.run())
         # 4. Leading.
         if self.elector is not None:
             await self._unless_broken(self.elector.acquire())
@@ -375,12 +388,25 @@ class App:
                 outcomes=self.outcomes,
                 metrics=self.metrics,
                 clock=self._clock,
+                preemptions=self.preemptor,
             )
         self.loop.use(new.scheduler, self.rollout.counts)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
             self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)
+        self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         self.queue.rekey(hints_of(new, self.cache))
+
+    def _make_fact_source(self, config: FactSource) -> Source:
+        return make_fact_source(config, self._client, self._clock)
+
+    def _facts_changed(self) -> None:
+        self.queue.move(FACTS_UPDATE, None, None)
+
+    def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
+        infos = [info for info in self.cache.snapshot().infos if info is not None]
+        placed = [pod for info in infos for pod in info.pods.values()]
+        return [i.node for i in infos if i.node is not None], [*self.pods.pending_pods(), *placed]
 
     def _is_ours(self, pod: Pod) -> bool:
         return self.rollout.active.scheduler.profile_of(pod) is not None
@@ -461,11 +487,21 @@ class App:
         made: list[Informer[Any]] = []
         # Nodes and the rest before pods: the order costs nothing, and spares the cache the
         # placeholders for nodes that it does not know yet.
-        made.append(self._informer(resources.NODES, Node.from_raw, self.nodes))
+        of_nodes = Handlers[Node](
+            self.facts.on_node, lambda _, new: self.facts.on_node(new), self.facts.on_node_gone
+        )
+        of_pods = Handlers[Pod](
+            self.facts.on_pod, lambda _, new: self.facts.on_pod(new), self.facts.on_pod_gone
+        )
+        made.append(self._informer(resources.NODES, Node.from_raw, self.nodes, before=of_nodes))
         for resource, record in OTHER_OBJECTS:
             handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
             made.append(self._informer(resource, _decoder(record), handler, optional=True))
-        made.append(self._informer(resources.PODS, Pod.from_raw, self.pods, selector=NOT_TERMINAL))
+        made.append(
+            self._informer(
+                resources.PODS, Pod.from_raw, self.pods, selector=NOT_TERMINAL, before=of_pods
+            )
+        )
         return made
 
     def _informer(
@@ -476,12 +512,16 @@ class App:
         *,
         selector: str = "",
         optional: bool = False,
+        before: Handler[Any] | None = None,
     ) -> Informer[Any]:
         options = WatchOptions(field_selector=selector, optional=optional)
         timed = SampledHandler(
             handler, resource.kind, self.metrics.event_handling_seconds, self._clock
         )
-        return Informer(self._client, resource, decode, timed, options=options, clock=self._clock)
+        handlers = [timed] if before is None else [before, timed]
+        return Informer(
+            self._client, resource, decode, handlers, options=options, clock=self._clock
+        )
 
     # --- showing ---------------------------------------------------------------------------
 
@@ -626,6 +666,18 @@ def hints_of(deployment: Deployment, cache: Cache) -> Hints:
         if not policy.is_builtin or policy.name not in INTERESTS
     }
     return Hints(bundle.profiles, derived, objects=cache.objects, node_info=cache.node_info)
+
+
+def _reads_ages(deployment: Deployment) -> bool:
+    """True if a policy of some profile looks at how old a fact is."""
+    bundle = deployment.bundle
+    used = {
+        enabled.policy
+        for profile in bundle.profiles
+        for point in profile.points.values()
+        for enabled in point
+    }
+    return reads_ages(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
 
 
 def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:

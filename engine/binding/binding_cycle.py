@@ -1,18 +1,18 @@
-"""The binding cycle: reserve, wait for leave, bind; many at once, each undone as a whole.
+"""The binding cycle: wait for leave, prepare, bind; many at once, each undone as a whole.
 
 Owns the order of these steps, their undoing and how many run at once. The pod was assumed by the
 scheduling loop; whatever way out but success is taken here, it is forgotten again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Final, Protocol
 
 import structlog
 
 from engine.binding.binder import BindingError, PodIsGone
-from engine.binding.placement import Outcomes, Placement, Rejection
+from engine.binding.placement import Outcomes, Placement, PreBindError, Rejection
 from engine.caching.cache import Cache
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -28,23 +28,11 @@ MOST_IN_FLIGHT: Final = 96
 
 
 class NotPermitted(Exception):
-    """A reservation or a permit was refused; the text is the reason, without names in it."""
+    """Leave to bind was refused; the text is the reason, without names in it."""
 
     def __init__(self, reason: str, policy: str) -> None:
         super().__init__(reason)
         self.policy = policy
-
-
-class Reserver(Protocol):
-    """Holds something for a placement beyond what the cache counts (volumes, devices)."""
-
-    async def reserve(self, placement: Placement) -> None:
-        """Hold it. Raises `NotPermitted` if it cannot be had any more."""
-        ...
-
-    async def unreserve(self, placement: Placement) -> None:
-        """Let it go; called even if `reserve` failed half way, and must not raise."""
-        ...
 
 
 class Permit(Protocol):
@@ -72,7 +60,6 @@ class BindingCycle:
         binder: Talks to the API server.
         outcomes: Told how it ended.
         metrics, clock: Measure.
-        reservers: In order; let go in reverse.
         permits: All must give leave.
         limit: Most cycles in flight; `has_room` and `wait_for_room` keep the loop to it.
     """
@@ -86,7 +73,6 @@ class BindingCycle:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
-        reservers: Sequence[Reserver] = (),
         permits: Sequence[Permit] = (),
         limit: int = MOST_IN_FLIGHT,
     ) -> None:
@@ -96,10 +82,10 @@ class BindingCycle:
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
-        self._reservers = tuple(reservers)
         self._permits = tuple(permits)
         self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
+        self._actions: set[asyncio.Task[None]] = set()
         self._room = asyncio.Event()
         self._room.set()
         self._seconds = {
@@ -125,6 +111,20 @@ class BindingCycle:
             self._room.clear()
         task.add_done_callback(self._ended)
 
+    def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
+        """Carry out *action*, what a plugin does about a pod that fits nowhere."""
+        task = asyncio.ensure_future(self._guard(action, pod))
+        self._actions.add(task)
+        task.add_done_callback(self._actions.discard)
+
+    async def _guard(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
+        try:
+            await action()
+        except Exception:
+            # The pod is in the queue already and is tried again in any case.
+            log.exception("What a plugin does about an unschedulable pod failed", pod=pod.key)
+            self._loop_errors.inc()
+
     async def wait_for_room(self) -> None:
         """Return when one more may start."""
         await self._room.wait()
@@ -135,6 +135,8 @@ class BindingCycle:
         A cycle that is given up here leaves its binding to the API server: bound or not, the next
         scheduler sees it there. Returns how many were given up.
         """
+        for action in self._actions:
+            action.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
         left = list(self._tasks)
@@ -170,24 +172,29 @@ class BindingCycle:
         )
 
     async def _carry_out(self, placement: Placement) -> Rejection | None:
-        """Reserve, wait, bind. None: bound. Anything else: all is undone, and this is why."""
+        """Wait, prepare, bind. None: bound. Anything else: all is undone, and this is why."""
         pod, node = placement.pod, placement.node
         async with AsyncExitStack() as undo:
-            # 1. The loop assumed the pod; from here on forgetting it is this cycle's duty.
+            # 1. The loop assumed the pod and plugins reserved what it needs; from here on letting
+            #    go of it is this cycle's duty.
             undo.callback(self._cache.forget, pod.uid)
+            for plugin, state in placement.reserves:
+                undo.callback(plugin.unreserve, state, pod, node)
+            # 2. Wait for leave.
             try:
-                # 2. Hold what the cache does not count.
-                for reserver in self._reservers:
-                    undo.push_async_callback(reserver.unreserve, placement)
-                    await reserver.reserve(placement)
-                # 3. Wait for leave.
                 if self._permits:
                     await self._wait_for_leave(placement)
             except NotPermitted as refusal:
                 message = f"0/1 nodes are available: 1 {refusal}."
                 return Rejection(message, is_error=False, rejectors=frozenset({refusal.policy}))
-            # 4. From here no event can change the outcome: the queue need not remember them.
+            # 3. From here no event can change the outcome: the queue need not remember them.
             self._queue.done(pod.uid)
+            # 4. Make in the API what was reserved.
+            try:
+                for plugin, state in placement.reserves:
+                    await plugin.pre_bind(state, pod, node)
+            except PreBindError as error:
+                return Rejection(str(error), is_error=True)
             # 5. Make it so.
             sent_at = self._clock.monotonic()
             try:

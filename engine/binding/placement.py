@@ -4,8 +4,9 @@ Owns the record and the protocols; knows neither policies nor the API server, so
 decides can be run without either.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
@@ -15,12 +16,27 @@ class PreBindError(Exception):
     """What a placement needs beside the binding could not be made so; the text is the reason."""
 
 
+class Reserver(Protocol):
+    """A plugin that holds something for a placement beyond what the cache counts."""
+
+    name: ClassVar[str]
+
+    def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Let it go; must not raise."""
+        ...
+
+    async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Make it so in the API; returns when the pod may be bound. Raises `PreBindError`."""
+        ...
+
+
 @dataclass(slots=True)
 class Placement:
     """A pod with the node that was chosen for it, assumed there and not yet bound.
 
     `started_at` is when the attempt began (monotonic seconds); `pod` is the copy that the cache
-    counts, which names the node.
+    counts, which names the node. `reserves` are the plugins that hold something for it, each with
+    its state, in order: let go in reverse.
     """
 
     queued: QueuedPod
@@ -29,6 +45,7 @@ class Placement:
     profile: str
     revision: str
     started_at: float
+    reserves: tuple[tuple[Reserver, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +102,10 @@ class Bindings(Protocol):
 
     def start(self, placement: Placement) -> None:
         """Carry the placement out, without waiting for it."""
+        ...
+
+    def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
+        """Carry out what a plugin does about *pod*, without waiting for it."""
         ...
 
 

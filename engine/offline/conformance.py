@@ -18,6 +18,7 @@ from engine.offline.world import ManifestError, World, pod_of
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.profiles import RUNTIME_PLUGINS
 from engine.scheduling.scheduling_cycle import Scheduler
 
 Plain = Mapping[str, Any]
@@ -34,6 +35,8 @@ _VOLUME_SOURCES: Final = (
     "iscsi",
     "rbd",
 )
+# What DynamicResources' post-filter says of a pod without claims.
+_NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 class ScenarioError(ValueError):
@@ -142,12 +145,13 @@ class Examiner:
         ask: Callable[[Any], Judgement],
     ) -> Outcome:
         name = str(answer.get("pod", ""))
-        missing = sorted(needed_plugins(scenario, manifest, answer) - set(bundle.policies))
+        shipped = {*bundle.policies, *RUNTIME_PLUGINS}
+        missing = sorted(needed_plugins(scenario, manifest, answer) - shipped)
         if missing:
             return Outcome(scenario.id, name, Agreement.UNSUPPORTED, missing=tuple(missing))
         try:
             pod = pod_of(manifest)
-            differences = tuple(compare(answer, ask(pod), set(bundle.policies)))
+            differences = tuple(compare(answer, ask(pod), shipped))
         except ManifestError as error:
             differences = (str(error),)
         except KeyError:
@@ -181,6 +185,8 @@ def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[st
         needed.update(_VOLUME_PLUGINS)
     if "preemption" in answer or "postFilter" in answer:
         needed.add("DefaultPreemption")
+    if _NO_CLAIMS in str(answer.get("postFilter", "")):
+        needed.add("DynamicResources")
     return needed
 
 
@@ -220,9 +226,24 @@ def compare(answer: Plain, judgement: Judgement, shipped: set[str]) -> Iterator[
                     f"node {node}: score of {plugin}: "
                     f"want {want_row.get(plugin)}, got {got_row.get(plugin)}"
                 )
+    if "preemption" in answer or "postFilter" in answer:
+        yield from _compare_post_filter(answer, plain)
     for field in ("total", "best"):
         if (plain[field] or None) != (answer.get(field) or None):
             yield f"{field}: want {answer.get(field)}, got {plain[field]}"
+
+
+def _compare_post_filter(answer: Plain, plain: Plain) -> Iterator[str]:
+    """What differs about preemption. Of several recorded outcomes any is right."""
+    if plain["post_filter"] != answer.get("postFilter", ""):
+        yield f"post-filter: want `{answer.get('postFilter', '')}`, got `{plain['post_filter']}`"
+    outcomes = answer.get("preemption") or {}
+    # The victims of an outcome are recorded sorted by name.
+    got = {node: sorted(victims) for node, victims in plain["preemption"].items()}
+    if not outcomes and not got:
+        return
+    if not any(got == {node: sorted(victims)} for node, victims in outcomes.items()):
+        yield f"preemption: want one of {dict(outcomes)}, got {dict(got)}"
 
 
 def _is_idle(plugin: str, score: int, spec: Plain) -> bool:

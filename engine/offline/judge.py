@@ -33,6 +33,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         scores: By feasible node, normalised score times weight of each policy that scored.
         total: By feasible node, the sum.
         best: The nodes with the highest total, sorted.
+        post_filter: What preemption, among others, had to say about a pod that fits nowhere.
+        preemption: The node to make room on, with the pods to evict, the most important first.
         failures: What policies failed with; the decision is then worth nothing.
     """
 
@@ -42,6 +44,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     scores: Mapping[str, Mapping[str, int]] = {}
     total: Mapping[str, int] = {}
     best: tuple[str, ...] = ()
+    post_filter: str = ""
+    preemption: Mapping[str, tuple[str, ...]] = {}
     failures: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
@@ -61,9 +65,14 @@ def judge(world: World, scheduler: Scheduler, pod: Pod) -> Judgement:
     if decision.failures:
         return Judgement(failures=tuple(str(failure) for failure in failures))
     pre_filter = decision.diagnosis.pre_filter
+    eviction = decision.eviction
+    evicted = {} if eviction is None else {eviction.node: tuple(p.key for p in eviction.victims)}
     if pre_filter is not None:
         return Judgement(
-            pre_filter=_rejection(pre_filter), pre_filter_nodes=explanation.pre_filter_nodes
+            pre_filter=_rejection(pre_filter),
+            pre_filter_nodes=explanation.pre_filter_nodes,
+            post_filter=decision.diagnosis.post_filter,
+            preemption=evicted,
         )
     total = dict(zip(explanation.feasible, explanation.totals, strict=True))
     highest = max(total.values(), default=0)
@@ -76,6 +85,8 @@ def judge(world: World, scheduler: Scheduler, pod: Pod) -> Judgement:
         },
         total=total,
         best=tuple(sorted(name for name, score in total.items() if score == highest)),
+        post_filter=decision.diagnosis.post_filter,
+        preemption=evicted,
         failures=tuple(str(failure) for failure in failures),
     )
 

@@ -59,7 +59,7 @@ OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroupPodsCount": (),
 }
 # Parts of the runtime that go by a plugin's name.
-RUNTIME_PLUGINS: Final = frozenset({"DefaultBinder"})
+RUNTIME_PLUGINS: Final = frozenset({"DefaultBinder", "DefaultPreemption"})
 
 _BINDER: Final = "bind"
 _MAX_TOTAL: Final = (1 << 63) - 1
@@ -378,7 +378,7 @@ class _Builder:
         found = config.plugin_config.get(name)
         field_ = None if found is None else found.reporting_to(report)
         policy = self._policies.get(name)
-        if policy is None:
+        if policy is None or name in RUNTIME_PLUGINS:
             shown = runtime_arguments(name, field_)
             return Arguments({}, {}, shown)
         return read_arguments(name, field_, policy.defaults)

@@ -11,6 +11,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from engine.caching.attachments import (
+    VolumeUsers,
+    other_attached_volumes,
+    volume_limits,
+    volumes_in_use,
+)
 from engine.caching.objects import ObjectStore
 from engine.model import objects as api
 from engine.model.fact import Facts, pod_type
@@ -18,6 +24,12 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.model.quantity import QuantityError, resource_amount
+from engine.policy.volume_views import (
+    VOLUME_RECORDS,
+    used_claims_view,
+    used_disks_view,
+    volumes_view,
+)
 
 
 class ClusterFacts(Protocol):
@@ -31,6 +43,11 @@ class ClusterFacts(Protocol):
     @property
     def objects(self) -> ObjectStore:
         """The other objects: namespaces, services, workloads."""
+        ...
+
+    @property
+    def volume_users(self) -> VolumeUsers:
+        """On which nodes claims and disks are used."""
         ...
 
     @property
@@ -66,8 +83,10 @@ class ViewField:
     `type` is the type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
     a record name. `extract` gives the plain value; its arguments are the object and the facts.
     `is_placed` marks what changes while the object stays the same: with placements, or with facts;
-    `is_shared` what other nodes' changes can change. In a dict field with `fills`, an entry that is
-    named and missing is there as None (or as `{}`, where entries are dicts).
+    `parts` are the attributes of a NodeInfo that such a field is a function of, beside the node:
+    while they are the same objects, it is the same. `is_shared` marks what other nodes' changes
+    can change. In a dict field with `fills`, an entry that is named and missing is there as None
+    (or as `{}`, where entries are dicts).
     """
 
     type: str
@@ -76,6 +95,7 @@ class ViewField:
     is_placed: bool = False
     is_shared: bool = False
     fills: bool = False
+    parts: tuple[str, ...] = ()
 
 
 # --- records -------------------------------------------------------------------------------
@@ -165,6 +185,7 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "size_bytes": ("int", "size on this node"),
         "node_count": ("int", "how many nodes have the image"),
     },
+    **VOLUME_RECORDS,
 }
 
 
@@ -360,6 +381,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "created_at": _pod(
         "int", "creation time, seconds since the epoch", lambda p: int(p.created_at)
     ),
+    "start_time": _pod(
+        "int?",
+        "when it began to run, seconds since the epoch; None before",
+        lambda p: None if p.start_time is None else int(p.start_time),
+    ),
     "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
     "priority": _pod("int", "its priority; 0 if not given", lambda p: p.priority),
     "priority_class_name": _pod(
@@ -442,6 +468,13 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda p: _containers(p.manifest.spec.init_containers),
     ),
     "image_volumes": _pod("list[str]", "images that it mounts as volumes", _image_volumes),
+    "volumes": ViewField(
+        "list[Volume]",
+        "claims and disks that it mounts; what lives on its node anyway is left out",
+        lambda pod, facts: (
+            volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
+        ),
+    ),
     "host_ports": _pod("list[HostPort]", "host ports that it needs", _host_ports),
     "host_network": _pod(
         "bool", "it uses the node's network", lambda p: p.manifest.spec.host_network
@@ -471,9 +504,16 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
 
 
 def _node(
-    type_: str, doc: str, extract: Callable[[NodeInfo], Any], *, is_placed: bool = False
+    type_: str,
+    doc: str,
+    extract: Callable[[NodeInfo], Any],
+    *,
+    is_placed: bool = False,
+    parts: tuple[str, ...] = (),
 ) -> ViewField:
-    return ViewField(type_, doc, lambda info, _: extract(info), is_placed=is_placed)
+    return ViewField(
+        type_, doc, lambda info, _: extract(info), is_placed=is_placed or bool(parts), parts=parts
+    )
 
 
 def _taints(info: NodeInfo) -> list[dict[str, str]]:
@@ -537,12 +577,48 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         is_placed=True,
     ),
     "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, is_placed=True),
-    "used_ports": _node("list[HostPort]", "host ports in use on it", _used_ports, is_placed=True),
+    "used_ports": _node(
+        "list[HostPort]", "host ports in use on it", _used_ports, parts=("used_ports",)
+    ),
+    "used_disks": _node(
+        "list[Disk]",
+        "disks that its pods name themselves, each once",
+        used_disks_view,
+        parts=("volumes",),
+    ),
+    "used_claims": _node(
+        "list[str]",
+        "claims that its pods name, as `namespace/name`",
+        used_claims_view,
+        parts=("volumes",),
+    ),
+    "volume_limits": ViewField(
+        "dict[str, int]",
+        "how many volumes it takes, by CSI driver; without an entry there is no limit",
+        lambda info, facts: volume_limits(info.name, facts.objects),
+        is_placed=True,
+        parts=("storage",),
+    ),
+    "volumes_in_use": ViewField(
+        "dict[str, list[str]]",
+        "the handles of the volumes that its pods use, by CSI driver",
+        lambda info, facts: volumes_in_use(info, facts.objects),
+        is_placed=True,
+        parts=("volumes", "storage"),
+    ),
+    "other_attached_volumes": ViewField(
+        "dict[str, int]",
+        "how many volumes are attached to it that its pods do not use, by CSI driver",
+        lambda info, facts: other_attached_volumes(info, facts.objects),
+        is_placed=True,
+        parts=("volumes", "storage"),
+    ),
     "facts": ViewField(
         "dict[str, Fact?]",
         "what is known of it from elsewhere, such as its measured load; None: nothing",
         lambda info, _: info.facts.own,
         is_placed=True,
+        parts=("facts",),
         fills=True,
     ),
     "pod_facts": ViewField(
@@ -550,6 +626,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "what is known of kinds of pods on it: by name, then by `pod.type`",
         lambda info, _: info.facts.of_pods,
         is_placed=True,
+        parts=("facts",),
         fills=True,
     ),
     "manifest": _node(

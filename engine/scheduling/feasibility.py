@@ -31,11 +31,6 @@ from engine.scheduling.pod_class import HookUse, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 
-Nominations = Mapping[str, Sequence[Pod]]
-"""Node name to the pods that were promised it."""
-
-NO_NOMINATIONS: Nominations = {}
-
 
 @dataclass(frozen=True, slots=True)
 class RuntimeUse:

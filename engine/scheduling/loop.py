@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from engine.binding.placement import Bindings, Outcomes, Placement, Rejection
+from engine.binding.placement import Bindings, Outcomes, Placement, Preemptions, Rejection
 from engine.caching.cache import AlreadyAssumed, Cache
+from engine.framework.status import Code, Status
 from engine.lib.clock import Clock
-from engine.model.pod import Pod
+from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.scheduling_cycle import Decision, Scheduler
@@ -50,6 +51,7 @@ class SchedulingLoop:
         queue: Pending pods.
         scheduler: Decides; replaced by `use` between two turns when the policies change.
         bindings: Takes placements.
+        preemptions: Takes evictions; None to evict nobody.
         outcomes: Takes failures.
         metrics, clock: Measure.
     """
@@ -64,7 +66,9 @@ class SchedulingLoop:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
+        preemptions: Preemptions | None = None,
     ) -> None:
+        self._preemptions = preemptions
         self._cache = cache
         self._queue = queue
         self.scheduler = scheduler
@@ -118,36 +122,80 @@ class SchedulingLoop:
             )
             return
         # 2. Decide, on the cluster as it is now.
-        decision = scheduler.schedule(pod, self._cache.snapshot())
+        decision = scheduler.schedule(pod, self._cache.snapshot(), self._queue.nominator)
         seconds = self._clock.monotonic() - started_at
         self._metrics.algorithm_seconds.observe(seconds)
         self.counts.count(seconds, decision.is_error)
         for failure in (*decision.failures, *decision.ignored):
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if decision.node is None:
-            self._not_placed(queued, _rejection(decision, pod), scheduler, started_at)
-            return
+            self._nowhere(queued, decision, scheduler, started_at)
+        else:
+            self._place(queued, decision, decision.node, scheduler, started_at)
+
+    def _nowhere(
+        self, queued: QueuedPod, decision: Decision, scheduler: Scheduler, started_at: float
+    ) -> None:
+        """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
+        pod = queued.pod
+        if decision.eviction is not None and self._preemptions is not None:
+            self._preemptions.start(
+                pod,
+                decision.eviction,
+                profile=pod.scheduler_name,
+                revision=decision.revision,
+            )
+        for action in decision.actions:
+            self._bindings.run_beside(action, pod)
+        self._not_placed(queued, _rejection(decision), scheduler, started_at)
+
+    def _place(
+        self,
+        queued: QueuedPod,
+        decision: Decision,
+        node: str,
+        scheduler: Scheduler,
+        started_at: float,
+    ) -> None:
+        pod = queued.pod
         # 3. Count the pod on its node from now on, so that the next pod sees it there.
         try:
-            assumed = self._cache.assume(pod, decision.node)
+            assumed = self._cache.assume(pod, node)
         except AlreadyAssumed as error:
             log.debug("Skipped a placed pod", pod=pod.key, reason=str(error))
             self._queue.done(pod.uid)
             return
-        # 4. The rest is waiting for the API server: it happens beside the next decisions.
         with ExitStack() as undo:
             undo.callback(self._cache.forget, pod.uid)
+            # 4. Hold what the cache does not count.
+            for plugin, state in decision.reserves:
+                undo.callback(plugin.unreserve, state, assumed, node)
+                refusal = plugin.reserve(state, assumed, node)
+                if refusal is not None:
+                    undo.close()
+                    self._queue.move(ASSIGNED_POD_DELETE, assumed, None)
+                    self._not_placed(
+                        queued,
+                        _refusal(plugin.name, refusal),
+                        scheduler,
+                        started_at,
+                    )
+                    return
+            # 5. The promise of a node is kept; the rest is waiting for the API server: it happens
+            #    beside the next decisions.
+            self._queue.nominator.remove(pod.uid)
             self._bindings.start(
                 Placement(
                     queued=queued,
                     pod=assumed,
-                    node=decision.node,
+                    node=node,
                     profile=pod.scheduler_name,
                     revision=decision.revision,
                     started_at=started_at,
+                    reserves=decision.reserves,
                 )
             )
-            undo.pop_all()  # handed over: forgetting is the binding cycle's duty now
+            undo.pop_all()  # handed over: letting go is the binding cycle's duty now
 
     def _not_placed(
         self, queued: QueuedPod, rejection: Rejection, scheduler: Scheduler, started_at: float
@@ -161,14 +209,21 @@ class SchedulingLoop:
         )
 
 
-def _rejection(decision: Decision, pod: Pod) -> Rejection:
+def _rejection(decision: Decision) -> Rejection:
     if decision.is_error:
         return Rejection(decision.message(), is_error=True)
-    # A nomination that did not help is cleared, so that others do not keep the room free.
-    nominated = "" if pod.nominated_node_name else None
     return Rejection(
         decision.message(),
         is_error=False,
         rejectors=decision.diagnosis.rejectors,
-        nominated_node=nominated,
+        nominated_node=decision.nominated_node,
     )
+
+
+def _refusal(plugin: str, status: Status) -> Rejection:
+    """What a plugin that could not reserve has to say."""
+    if status.code is Code.ERROR:
+        message = f'running Reserve plugin "{plugin}": {status.message}'
+        return Rejection(message, is_error=True)
+    message = f"0/1 nodes are available: 1 {status.message}."
+    return Rejection(message, is_error=False, rejectors=frozenset({plugin}))

@@ -18,9 +18,11 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.queueing.nominator import Nominator
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import (
@@ -35,13 +37,7 @@ from engine.scheduling.extenders import (
     Question,
     unopposed,
 )
-from engine.scheduling.feasibility import (
-    NO_NOMINATIONS,
-    Feasibility,
-    Filters,
-    Nominations,
-    RuntimeUse,
-)
+from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, HookUse, PodClass, PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
@@ -49,6 +45,9 @@ from engine.scheduling.preemption import NO_CANDIDATE, PLUGIN, PREFIX, Preemptio
 from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import SortKey, sort_key, tie_order
+
+#: Nothing is promised to anybody.
+NOBODY: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
@@ -122,6 +121,9 @@ class Explanation:
     totals: tuple[int, ...] = ()
 
 
+GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFailure | None]
+"""The group of a pod as a policy sees it."""
+
 Steps: TypeAlias = Generator[Question, Answer, "Explanation"]
 """A decision that may have to ask extenders: what it yields somebody answers."""
 
@@ -150,6 +152,8 @@ class Scheduler:
         has_extenders: bool | None = None,
     ) -> None:
         self.bundle = bundle
+        # Where a pod's group stands; set by whoever counts them.
+        self.groups: GroupSource | None = None
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = dict(plugins or {})
@@ -183,7 +187,7 @@ class Scheduler:
         enabled = profile.at("queue_key") if profile is not None else ()
         if not enabled:
             return ()
-        verdict = self._classifier.ask(enabled[0], "queue_key", pod, facts)
+        verdict = self._ask(enabled[0], "queue_key", pod, facts)
         if isinstance(verdict, PolicyFailure):
             return verdict
         return sort_key(verdict)
@@ -195,7 +199,7 @@ class Scheduler:
         """
         profile = self._profiles.get(pod.scheduler_name)
         for enabled in profile.at("pre_enqueue") if profile is not None else ():
-            verdict = self._classifier.ask(enabled, "pre_enqueue", pod, facts)
+            verdict = self._ask(enabled, "pre_enqueue", pod, facts)
             if verdict is not None:
                 return enabled.policy, str(verdict)
         for plugin in self._plugins_at(profile, "preEnqueue"):
@@ -203,6 +207,49 @@ class Scheduler:
             if reason is not None:
                 return plugin.name, reason
         return None
+
+    def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
+        """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
+        profile = self._profiles.get(pod.scheduler_name)
+        return [
+            (enabled.policy, self._ask(enabled, "permit", pod, facts))
+            for enabled in (profile.at("permit") if profile is not None else ())
+        ]
+
+    def group_of(self, enabled: EnabledPolicy, pod: Pod, facts: Snapshot) -> Any:
+        """The group that the pod is in for this policy: None, `[name, min_count or None]`.
+
+        A `PolicyFailure` if the policy does not know.
+        """
+        if "group_of" in self.bundle.policies[enabled.policy].hooks:
+            return self._classifier.ask(enabled, "group_of", pod, facts)
+        group = pod.manifest.spec.scheduling_group
+        return None if group is None or not group.pod_group_name else [group.pod_group_name, None]
+
+    def grouping(self) -> dict[str, tuple[EnabledPolicy, ...]]:
+        """The policies that look at groups, by the profile's scheduler name."""
+        return {
+            name: tuple(
+                dict.fromkeys(
+                    EnabledPolicy(enabled.policy, enabled.instance)
+                    for hook in ("queue_key", "pre_enqueue", "permit")
+                    for enabled in profile.at(hook)
+                    if "group" in self.bundle.policies[enabled.policy].hooks[hook].params
+                )
+            )
+            for name, profile in self._profiles.items()
+        }
+
+    def _ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
+        """The verdict of a per-pod hook that may want to see the pod's group."""
+        group: PodGroupState | None = None
+        params = self.bundle.policies[enabled.policy].hooks[hook].params
+        if self.groups is not None and "group" in params:
+            found = self.groups(enabled, pod)
+            if isinstance(found, PolicyFailure):
+                return found
+            group = found
+        return self._classifier.ask(enabled, hook, pod, facts, group)
 
     def _plugins_at(self, profile: Profile | None, point: str) -> Iterator[RuntimePlugin]:
         """The plugins of the runtime that are enabled at *point*, in order."""
@@ -214,28 +261,24 @@ class Scheduler:
 
     # --- the cycle --------------------------------------------------------------------------
 
-    def schedule(
-        self, pod: Pod, snapshot: Snapshot, nominations: Nominations = NO_NOMINATIONS
-    ) -> Decision:
-        """Choose a node for *pod*; *nominations* are the nodes promised to pods, by name.
+    def schedule(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Decision:
+        """Choose a node for *pod*; *nominator* knows the nodes that are promised to pods.
 
         Same pod, same snapshot, same bundle: same decision, whatever was decided before. No
         extender is asked: `steps` is for that. Raises `KeyError` if no profile has the pod's
         `schedulerName`.
         """
-        return _without_extenders(self.steps(pod, snapshot, nominations)).decision
+        return _without_extenders(self.steps(pod, snapshot, nominator)).decision
 
-    def explain(
-        self, pod: Pod, snapshot: Snapshot, nominations: Nominations = NO_NOMINATIONS
-    ) -> Explanation:
+    def explain(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Explanation:
         """As `schedule`, with the verdict of every node and the scores of every policy."""
-        return _without_extenders(self.steps(pod, snapshot, nominations, detailed=True))
+        return _without_extenders(self.steps(pod, snapshot, nominator, detailed=True))
 
     def steps(
         self,
         pod: Pod,
         snapshot: Snapshot,
-        nominations: Nominations = NO_NOMINATIONS,
+        nominator: Nominator = NOBODY,
         *,
         detailed: bool = False,
     ) -> Steps:
@@ -284,14 +327,14 @@ class Scheduler:
             pod_class,
             snapshot,
             tuple(late),
-            _promised(pod, snapshot, nominations) if nominations else {},
+            _promised(pod, snapshot, nominator) if len(nominator) else {},
         )
         codes, late_failures = self._feasibility.codes(filters)
         failures = self._filter_failures(pod_class, codes, late_failures, snapshot)
         if failures:
             return self._failed(snapshot, failures)
         is_narrowed = bool(late or filters.nominations)
-        promised_slot = self._promised_slot(pod, snapshot, nominations, codes)
+        promised_slot = self._promised_slot(pod, snapshot, nominator, codes)
         if self.has_extenders:
             answer = yield from self._ask_extenders(pod, codes, snapshot, promised_slot)
             if answer is not None:
@@ -409,13 +452,10 @@ class Scheduler:
 
     @staticmethod
     def _promised_slot(
-        pod: Pod, snapshot: Snapshot, nominations: Nominations, codes: NDArray[np.int32]
+        pod: Pod, snapshot: Snapshot, nominator: Nominator, codes: NDArray[np.int32]
     ) -> int | None:
         """The feasible node that the pod itself was promised: it goes there, without scoring."""
-        name = pod.nominated_node_name
-        for node, pods in nominations.items():
-            if any(other.uid == pod.uid for other in pods):
-                name = node
+        name = nominator.node_of(pod.uid) or pod.nominated_node_name
         slot = snapshot.slot_of.get(name) if name else None
         return slot if slot is not None and codes[slot] == FITS else None
 
@@ -815,11 +855,12 @@ def _without_extenders(steps: Steps) -> Explanation:
         return explanation
 
 
-def _promised(pod: Pod, snapshot: Snapshot, nominations: Nominations) -> dict[int, tuple[Pod, ...]]:
+def _promised(pod: Pod, snapshot: Snapshot, nominator: Nominator) -> dict[int, tuple[Pod, ...]]:
     """By slot, the pods that must find room beside *pod*: promised, and no less important."""
     found: dict[int, tuple[Pod, ...]] = {}
-    for name, pods in nominations.items():
+    for name in nominator.nodes():
         slot = snapshot.slot_of.get(name)
+        pods = nominator.pods_on(name)
         kept = tuple(p for p in pods if p.priority >= pod.priority and p.uid != pod.uid)
         if kept and slot is not None:
             found[slot] = kept

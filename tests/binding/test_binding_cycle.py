@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,7 +13,7 @@ from engine.binding.binding_cycle import BindingCycle, NotPermitted
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder
 from engine.binding.outcomes import AttemptOutcomes
-from engine.binding.placement import Placement
+from engine.binding.placement import Placement, PreBindError, Reserver
 from engine.binding.pod_status import PodStatusUpdater
 from engine.caching.cache import Cache
 from engine.kube.client import ApiClient
@@ -56,7 +56,13 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
-    def place(self, name: str = "web", *, is_known_to_server: bool = True) -> QueuedPod:
+    def place(
+        self,
+        name: str = "web",
+        *,
+        is_known_to_server: bool = True,
+        reserves: tuple[tuple[Reserver, Any], ...] = (),
+    ) -> QueuedPod:
         """Start the cycle of a popped and assumed pod."""
         pod = make_pod(name, cpu="1")
         if is_known_to_server:
@@ -67,7 +73,13 @@ class Bench:
         assumed = self.cache.assume(queued.pod, "node-1")
         self.cycle.start(
             Placement(
-                queued, assumed, "node-1", "default-scheduler", "rev1", self.clock.monotonic()
+                queued,
+                assumed,
+                "node-1",
+                "default-scheduler",
+                "rev1",
+                self.clock.monotonic(),
+                reserves,
             )
         )
         return queued
@@ -183,44 +195,73 @@ async def test_a_lost_answer_does_not_free_the_room(bench: Bench) -> None:
 
 
 class Holder:
-    """A reserver that remembers."""
+    """A plugin that holds something, and remembers what it was told."""
 
-    def __init__(self, log: list[str], name: str, refuses: bool = False) -> None:
+    name: ClassVar[str] = "Holder"
+
+    def __init__(self, log: list[str], label: str, failure: str = "") -> None:
         self.log = log
-        self.name = name
-        self.refuses = refuses
+        self.label = label
+        self.failure = failure
 
-    async def reserve(self, placement: Placement) -> None:
-        self.log.append(f"reserve {self.name}")
-        if self.refuses:
-            raise NotPermitted("no volume was free", self.name)
+    def unreserve(self, state: object, pod: Pod, node_name: str) -> None:
+        self.log.append(f"unreserve {self.label} {state} of {pod.name} on {node_name}")
 
-    async def unreserve(self, placement: Placement) -> None:
-        self.log.append(f"unreserve {self.name}")
+    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        self.log.append(f"pre-bind {self.label} {state} of {pod.name} on {node_name}")
+        if self.failure:
+            raise PreBindError(self.failure)
 
 
-async def test_reservations_are_undone_in_reverse(make_bench: Callable[..., Bench]) -> None:
+async def test_reservations_are_made_so_before_the_binding(bench: Bench) -> None:
     log: list[str] = []
-    reservers = [Holder(log, "a"), Holder(log, "b", refuses=True), Holder(log, "c")]
-    bench = make_bench(reservers=reservers)
-    queued = bench.place()
+    bench.place(reserves=((Holder(log, "a"), 1), (Holder(log, "b"), 2)))
     await bench.settle()
-    assert log == ["reserve a", "reserve b", "unreserve b", "unreserve a"]
+    assert log == ["pre-bind a 1 of web on node-1", "pre-bind b 2 of web on node-1"]
+    assert bench.api.count("POST", "/binding") == 1
+
+
+async def test_reservations_are_let_go_in_reverse_if_one_cannot_be_made_so(bench: Bench) -> None:
+    log: list[str] = []
+    holders = (Holder(log, "a"), 1), (Holder(log, "b", "no volume came"), 2), (Holder(log, "c"), 3)
+    queued = bench.place(reserves=holders)
+    await bench.settle()
+    assert log == [
+        "pre-bind a 1 of web on node-1",
+        "pre-bind b 2 of web on node-1",
+        "unreserve c 3 of web on node-1",
+        "unreserve b 2 of web on node-1",
+        "unreserve a 1 of web on node-1",
+    ]
     assert bench.cache.get_pod(queued.uid) is None
-    assert bench.notes("FailedScheduling") == ["0/1 nodes are available: 1 no volume was free."]
-    assert queued.rejectors == frozenset({"b"})
+    assert bench.notes("FailedScheduling") == ["no volume came"]
+    assert queued.error_count == 1
     assert bench.api.count("POST", "/binding") == 0
 
 
-async def test_reservations_are_undone_when_the_binding_fails(
-    make_bench: Callable[..., Bench],
-) -> None:
+async def test_reservations_are_let_go_when_the_binding_fails(bench: Bench) -> None:
     log: list[str] = []
-    bench = make_bench(reservers=[Holder(log, "a")])
     bench.api.script["bind"] = [Refuse(403)]
-    bench.place()
+    bench.place(reserves=((Holder(log, "a"), 1),))
     await bench.settle()
-    assert log == ["reserve a", "unreserve a"]
+    assert log == ["pre-bind a 1 of web on node-1", "unreserve a 1 of web on node-1"]
+
+
+async def test_what_a_plugin_does_beside_the_decisions_may_fail(bench: Bench) -> None:
+    done: list[str] = []
+
+    async def works() -> None:
+        done.append("works")
+
+    async def fails() -> None:
+        raise RuntimeError("no")
+
+    pod = make_pod("web")
+    bench.cycle.run_beside(fails, pod)
+    bench.cycle.run_beside(works, pod)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert done == ["works"]
 
 
 class Gate:
