@@ -13,6 +13,7 @@ from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
 from engine.policy.attributes import attributes_read
 from engine.policy.bundle import Bundle
@@ -38,7 +39,7 @@ class PodClassifier:
         self._columns = columns
         self._projectors: dict[tuple[str, str, str], Projector] = {}
         self._class_projectors: dict[str, Projector] = {}
-        self._cluster_readers: dict[str, bool] = {}
+        self._cluster_projectors: dict[str, Projector] = {}
         self._positions: dict[str, dict[str, int]] = {}
         self._count_fields: dict[str, frozenset[str]] = {}
         self._count_readers: dict[str, bool] = {}
@@ -58,7 +59,7 @@ class PodClassifier:
         return (
             profile.scheduler_name,
             projector.project(pod, snapshot),
-            snapshot.node_count if self._cluster_readers[profile.scheduler_name] else 0,
+            self._cluster_projectors[profile.scheduler_name].project(snapshot, snapshot),
         )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
@@ -72,9 +73,16 @@ class PodClassifier:
 
     # --- asking about a pod -----------------------------------------------------------------
 
-    def ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
+    def ask(
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        pod: Pod,
+        facts: Snapshot,
+        group: PodGroupState | None = None,
+    ) -> Any:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
-        return self._memo.single(*self._question(enabled, hook, pod, facts, None))
+        return self._memo.single(*self._question(enabled, hook, pod, facts, None, group))
 
     def ask_all(
         self, enabled: EnabledPolicy, hook: str, pods: Sequence[Pod], facts: Snapshot
@@ -89,9 +97,10 @@ class PodClassifier:
         pod: Pod,
         facts: Snapshot,
         state: bytes | None,
+        group: PodGroupState | None = None,
     ) -> tuple[int, str, bytes, bytes]:
         projected = self.projector(enabled, hook, "pod").project(pod, facts)
-        return enabled.instance, hook, projected, self._extra(enabled, hook, facts, state)
+        return enabled.instance, hook, projected, self._extra(enabled, hook, facts, state, group)
 
     # --- making a class ---------------------------------------------------------------------
 
@@ -340,24 +349,29 @@ class PodClassifier:
 
     def _class_projector(self, profile: Profile) -> Projector:
         paths: set[str] = set()
-        reads_cluster = False
+        of_cluster: set[str] = set()
         for hook in _CLASS_HOOKS:
             for enabled in profile.at(hook):
                 reads = self._reads(enabled, hook)
                 paths |= reads.pod
-                reads_cluster |= "cluster" in reads.params
+                of_cluster |= reads.cluster
         for enabled in (*profile.at("filter"), *profile.at("score")):
             hooks = self._bundle.policies[enabled.policy].hooks
             for name, reads in hooks.items():
                 if name == "counters" or name.startswith("among_"):
                     paths |= reads.pod | {"namespace", "labels"}
         name = profile.scheduler_name
-        self._cluster_readers[name] = reads_cluster
+        self._cluster_projectors[name] = Projector("cluster", of_cluster)
         projector = self._class_projectors[name] = Projector("pod", paths)
         return projector
 
     def _extra(
-        self, enabled: EnabledPolicy, hook: str, facts: Snapshot, state: bytes | None
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        facts: Snapshot,
+        state: bytes | None,
+        group: PodGroupState | None = None,
     ) -> bytes:
         """The JSON of the parameters beside pod and node that the hook names."""
         params = self._reads(enabled, hook).params
@@ -367,4 +381,7 @@ class PodClassifier:
         if "cluster" in params:
             cluster = self.projector(enabled, hook, "cluster").project(facts, facts)
             parts.append(b'"cluster":' + cluster)
+        if group is not None and "group" in params:
+            shown = self.projector(enabled, hook, "group").project(group, facts)
+            parts.append(b'"group":' + shown)
         return b"{" + b",".join(parts) + b"}"
