@@ -6,6 +6,7 @@ come in any order that the API server's separate watches can produce, and any nu
 
 from collections.abc import Mapping, Sequence
 
+from engine.caching.attachments import StorageChanges
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
 from engine.model.fact import NO_FACTS, Facts, NodeFacts
@@ -53,6 +54,7 @@ class Cache:
         # Names of nodes that the snapshot does not show as they are; a dict keeps their order.
         self._stale: dict[str, None] = {}
         self._snapshot = Snapshot(self.objects)
+        self._storage = StorageChanges(self.objects, self._snapshot.volume_users)
 
     # --- nodes -------------------------------------------------------------------------------
 
@@ -97,6 +99,13 @@ class Cache:
         snapshot.cluster_facts = dict(cluster)
         snapshot.type_facts = dict(types)
         snapshot.pod_facts = dict(pods)
+
+    def set_pod_facts(self, key: str, facts: Facts) -> None:
+        """Show *facts* for the pod of *key*, and leave those of others."""
+        if facts:
+            self._snapshot.pod_facts[key] = facts
+        else:
+            self._snapshot.pod_facts.pop(key, None)
 
     def set_pod_type_labels(self, labels: Sequence[str]) -> None:
         """The labels that say of which type a pod is: the first that it has counts."""
@@ -192,6 +201,9 @@ class Cache:
 
     def snapshot(self) -> Snapshot:
         """The view for one cycle, brought up to date. Cost: the nodes changed since the last."""
+        for name in self._storage.take():
+            if (info := self._infos.get(name)) is not None:
+                self._put(info.with_new_storage())
         if self._stale:
             for name in self._stale:
                 self._snapshot.put(name, self._infos.get(name))
@@ -243,6 +255,7 @@ class Cache:
             assert again.requested == info.requested, f"`{name}`: requested is not the pods' sum"
             assert again.nonzero_requested == info.nonzero_requested, f"`{name}`: nonzero sum"
             assert again.used_ports == info.used_ports, f"`{name}`: ports are not the pods'"
+            assert again.volumes == info.volumes, f"`{name}`: volumes are not the pods'"
             for uid, pod in info.pods.items():
                 assert uid not in counted, f"`{pod.key}` counts on `{counted[uid]}` and `{name}`"
                 assert pod.uid == uid, f"`{pod.key}` is filed under another uid"

@@ -93,6 +93,10 @@ class FactStore:
                 pods[subject[1]] = self._facts(subject, now)
         return OtherFacts(self._facts(CLUSTER, now), types, pods)
 
+    def facts(self, subject: Subject, now: float) -> Facts:
+        """The facts of one subject."""
+        return self._facts(subject, now)
+
     def _facts(self, subject: Subject, now: float) -> dict[str, Fact]:
         merged: dict[str, Reading] = {}
         for source in self._order:

@@ -11,13 +11,13 @@ Owns no judgement: what is wrong with a policy is the business of `check`, which
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from engine.policy.abstract import TooMuchError, World
 from engine.policy.dataflow import ALL, Note, Walk
 from engine.policy.sandbox.protocol import Files
 from engine.policy.syntax import hook_signatures
-from engine.policy.views import VIEWS
+from engine.policy.views import AGES, VIEWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,21 @@ class Reads:
         """The paths read of *view* (pod, node, cluster or group)."""
         paths: frozenset[str] = getattr(self, view)
         return paths
+
+
+class _HasHooks(Protocol):
+    @property
+    def hooks(self) -> Mapping[str, Reads]: ...
+
+
+def reads_ages(policies: Iterable[_HasHooks]) -> bool:
+    """True if a hook of *policies* looks at how old a fact is."""
+    return any(
+        AGES in reads.of(view)
+        for policy in policies
+        for reads in policy.hooks.values()
+        for view in VIEWS
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +81,7 @@ def examine(files: Files, module: str) -> Analysis:
         except (RecursionError, TooMuchError):
             found = None
         if found is None:
-            found = {view: {ALL} for view in VIEWS}
+            found = {view: {ALL, AGES} for view in VIEWS}
         else:
             notes |= walk.notes
         reads[hook] = _as_reads(found, signature.params)
@@ -99,7 +114,7 @@ def _tidy(paths: Iterable[str]) -> set[str]:
     """*paths* without those that others include."""
     kept = set(paths)
     if ALL in kept:
-        return {ALL} | (kept & {"manifest"})
+        return {ALL} | (kept & {"manifest", AGES})
     return {p for p in kept if "[" not in p or p.partition("[")[0] not in kept or _is_filled(p)}
 
 

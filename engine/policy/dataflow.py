@@ -105,7 +105,8 @@ class Walk:
                 self.reads[view].add(name)
         if self._reads_ages:
             for view, paths in self.reads.items():
-                if any((f := VIEWS[view].get(p.partition("[")[0])) and f.fills for p in paths):
+                fields = (VIEWS[view].get(path.partition("[")[0]) for path in paths)
+                if ALL in paths or any(field and field.fills for field in fields):
                     paths.add(AGES)
         return self.reads
 

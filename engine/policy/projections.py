@@ -50,14 +50,13 @@ class Projector:
             named.setdefault(match["field"], set()).add(match["key"])
             if (narrowed := keys.setdefault(match["field"], set())) is not None:
                 narrowed.add(match["key"])
-        has_ages = not self.paths.isdisjoint({AGES, EVERYTHING})
         self.is_shared = any(fields[name].is_shared for name in keys)
         self.is_placed = any(fields[name].is_placed for name in keys)
         self._parts: list[tuple[str, ViewField, tuple[str, ...] | None]] = [
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
-        self._has_ages = has_ages
+        self._has_ages = AGES in self.paths
         self._facts: list[tuple[str, bool, dict[str, Any]]] = []
         for name in sorted(keys):
             if fields[name].fills:

@@ -1,0 +1,242 @@
+"""Keeps the facts of the running scheduler: what the configuration names, shown to the policies.
+
+Owns the life of the sources and of the store: a source that stays in a changed configuration keeps
+what it said, one that breaks is started again. Shows changes to the cache between two decisions.
+
+    configured --source tells, object changes--> shown --age step passes--> shown with its new age
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from engine.caching.cache import Cache
+from engine.facts.annotations import read_annotations
+from engine.facts.readings import Readings, Subject
+from engine.facts.sources import Source
+from engine.facts.store import FactStore, nodes_of
+from engine.lib.clock import Clock
+from engine.model.fact import NO_FACTS
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource
+
+log = structlog.get_logger(component="facts")
+
+#: Makes the source of a configuration entry that is not about annotations.
+MakeSource = Callable[[FactSource], Source]
+
+_RESTART_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True)
+class _Running:
+    """A source of the configuration: its entry, its place, and the task that follows it."""
+
+    config: FactSource
+    place: int
+    source: Source | None = None
+    task: asyncio.Task[None] | None = None
+    readings: dict[Subject, Readings] = field(default_factory=dict)
+
+
+class FactKeeper:
+    """The facts of one process.
+
+    Args:
+        cache: Where they are shown.
+        clock: Time.
+        make_source: See there.
+        on_change: Called after something new was shown that may help a rejected pod.
+        objects: Every node and every pod that is known, to read annotations anew.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        clock: Clock,
+        make_source: MakeSource,
+        on_change: Callable[[], None],
+        objects: Callable[[], tuple[Iterable[Node], Iterable[Pod]]],
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._make_source = make_source
+        self._on_change = on_change
+        self._objects = objects
+        self._config = FactsConfig()
+        self._store = FactStore()
+        self._running: list[_Running] = []
+        self._reads_ages = False
+        self._is_started = False
+        self.told: dict[str, int] = {}  # by source: how often it said something
+        self.failures: dict[str, int] = {}
+
+    # --- configuration -----------------------------------------------------------------------
+
+    def configure(self, config: FactsConfig, *, reads_ages: bool) -> None:
+        """Follow *config* from now on. With *reads_ages*, ages are kept up to date."""
+        self._reads_ages = reads_ages
+        if config != self._config:
+            self._config = config
+            self._cache.set_pod_type_labels(config.pod_type_labels)
+            self._replace_sources()
+        elif reads_ages:
+            self.refresh()
+
+    def _replace_sources(self) -> None:
+        # 1. Sources that stay keep their task and what they said.
+        old = list(self._running)
+        self._running = []
+        for place, config in enumerate(self._config.sources):
+            kept = next((r for r in old if r.config == config), None)
+            if kept is None:
+                kept = _Running(config, place)
+            else:
+                old.remove(kept)
+                kept.place = place
+            self._running.append(kept)
+        for gone in old:
+            if gone.task is not None:
+                gone.task.cancel()
+        # 2. The store anew, with what is known already.
+        before = set(self._store.subjects())
+        self._store = FactStore(self._config.age_step.total_seconds())
+        for running in self._running:
+            self._store.replace(running.place, running.readings)
+        nodes, pods = self._objects()
+        for node in nodes:
+            self._read_node(node)
+        for pod in pods:
+            self._read_pod(pod)
+        # 3. Show it, and what is not known any more.
+        self._show(before | set(self._store.subjects()))
+        if self._is_started:
+            self._start_sources()
+        if before or self._running:
+            self._on_change()
+
+    # --- the informers' calls, before those of the cache --------------------------------------
+
+    def on_node(self, node: Node) -> None:
+        """A node appeared or changed."""
+        if self._read_node(node):
+            self._show([("node", node.name)])
+
+    def on_node_gone(self, node: Node) -> None:
+        """A node is gone; what a source says of it stays, for it may come back."""
+        if self._read("nodes", ("node", node.name), {}):
+            self._show([("node", node.name)])
+
+    def on_pod(self, pod: Pod) -> None:
+        """A pod appeared or changed."""
+        if self._read_pod(pod):
+            self._show([("pod", pod.key)])
+
+    def on_pod_gone(self, pod: Pod) -> None:
+        """A pod is gone, and with it what it said of itself."""
+        if self._read("pods", ("pod", pod.key), {}):
+            self._show([("pod", pod.key)])
+
+    def _annotations(self, of: str) -> Iterable[_Running]:
+        for running in self._running:
+            if isinstance(running.config, AnnotationFacts) and running.config.of == of:
+                yield running
+
+    def _read_node(self, node: Node) -> bool:
+        return self._read("nodes", ("node", node.name), node.annotations)
+
+    def _read_pod(self, pod: Pod) -> bool:
+        return self._read("pods", ("pod", pod.key), pod.annotations)
+
+    def _read(self, of: str, subject: Subject, annotations: Mapping[str, str]) -> bool:
+        changed = False
+        for running in self._annotations(of):
+            assert isinstance(running.config, AnnotationFacts)
+            readings = read_annotations(running.config, annotations)
+            changed |= self._store.put(running.place, subject, readings)
+        return changed
+
+    # --- sources -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow the sources, and let facts grow old, until cancelled."""
+        self._is_started = True
+        self._start_sources()
+        try:
+            while True:
+                step = self._config.age_step.total_seconds()
+                await asyncio.sleep(step - self._clock.now() % step)
+                if self._reads_ages:
+                    self.refresh()
+        finally:
+            self._is_started = False
+            tasks = [r.task for r in self._running if r.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _start_sources(self) -> None:
+        for running in self._running:
+            if running.task is None and not isinstance(running.config, AnnotationFacts):
+                running.source = self._make_source(running.config)
+                running.task = asyncio.ensure_future(self._follow(running, running.source))
+
+    async def _follow(self, running: _Running, source: Source) -> None:
+        while True:
+            try:
+                await source.run(lambda readings: self._told(running, source, readings))
+            except Exception as error:
+                # Facts are worth having, and never worth stopping for.
+                self.failures[source.name] = self.failures.get(source.name, 0) + 1
+                log.exception("A source of facts broke", source=source.name, reason=str(error))
+            await asyncio.sleep(_RESTART_SECONDS)
+
+    def _told(
+        self, running: _Running, source: Source, readings: Mapping[Subject, Readings]
+    ) -> None:
+        self.told[source.name] = self.told.get(source.name, 0) + 1
+        running.readings = dict(readings)
+        changed = self._store.replace(running.place, readings)
+        if changed:
+            self._show(changed)
+            self._on_change()
+
+    # --- showing -----------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Show every fact with the age that it has now."""
+        self._show(self._store.subjects())
+
+    def _show(self, subjects: Iterable[Subject]) -> None:
+        now = self._clock.now()
+        subjects = set(subjects)
+        for name in sorted(nodes_of(subjects)):
+            self._cache.set_node_facts(name, self._store.node(name, now))
+        others = {s for s in subjects if s[0] not in ("node", "pair")}
+        if len(others) == 1 and (one := next(iter(others)))[0] == "pod":
+            self._cache.set_pod_facts(one[1], self._store.facts(one, now))
+        elif others:
+            shown = self._store.others(now)
+            self._cache.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
+
+    def describe(self) -> dict[str, object]:
+        """What is known, for people: by source how often it spoke, and how many subjects."""
+        subjects = list(self._store.subjects())
+        return {
+            "sources": {
+                r.source.name: {
+                    "told": self.told.get(r.source.name, 0),
+                    "failures": self.failures.get(r.source.name, 0),
+                    "subjects": len(r.readings),
+                }
+                for r in self._running
+                if r.source is not None
+            },
+            "subjects": len(subjects),
+            "nodes": sum(1 for n in nodes_of(subjects) if self._cache.facts_of_node(n) != NO_FACTS),
+        }

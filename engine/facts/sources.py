@@ -1,0 +1,238 @@
+"""Where facts come from while the scheduler runs: a file, a ConfigMap, a Prometheus server.
+
+Owns getting at the text and noticing that it changed. What it says is `readings`', what becomes of
+it the keeper's. No source ends by itself, and none is worth stopping for: what cannot be read is
+told and tried again, and until then the facts grow old.
+"""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers import Observer
+from watchdog.observers.api import BaseObserver
+
+from engine.facts.readings import Document, Readings, Subject, read_document
+from engine.kube.client import ApiClient
+from engine.kube.resources import CONFIG_MAPS
+from engine.lib.clock import Clock
+from engine.model.objects import ConfigMap, decode
+from engine.policy.fact_config import ConfigMapFacts, FactSource, FileFacts
+from engine.watching.informer import Handlers, Informer
+from engine.watching.reflector import WatchOptions
+
+log = structlog.get_logger(component="facts")
+
+#: Takes everything that a source now says.
+Tell = Callable[[Mapping[Subject, Readings]], None]
+
+# A facts document of this size describes some hundred thousand nodes.
+_MAX_BYTES: Final = 64 << 20
+_POLL_SECONDS: Final = 5.0
+# Opening and closing for reading are events too, and looking does both.
+_CHANGES: Final = frozenset({"created", "modified", "moved", "deleted", "closed"})
+
+
+class Source(Protocol):
+    """Something that says facts."""
+
+    @property
+    def name(self) -> str:
+        """How logs and metrics call it."""
+        ...
+
+    async def run(self, tell: Tell) -> None:
+        """Call *tell* with all readings, now and after each change, until cancelled."""
+        ...
+
+
+class FileSource:
+    """A facts document in a file, watched through the operating system and by looking.
+
+    The folder is watched rather than the file, so that a file that is replaced, and a mounted
+    ConfigMap, are followed. Values without a time are as old as the file. A file that is gone
+    says nothing; one that is not a document keeps what was said before.
+    """
+
+    def __init__(self, config: FileFacts, clock: Clock) -> None:
+        self._path = Path(config.path)
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """`file:path`."""
+        return f"file:{self._path}"
+
+    async def run(self, tell: Tell) -> None:
+        """Read the file now and whenever it changes, until cancelled."""
+        changed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def note() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(changed.set)
+
+        watch = _FolderWatch(self._path.parent, note)
+        seen: object = object()
+        try:
+            while True:
+                changed.clear()
+                watch.follow()
+                stamp = await asyncio.to_thread(_stamp, self._path)
+                if stamp != seen:
+                    seen = stamp
+                    await self._read(tell)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await changed.wait()
+        finally:
+            watch.stop()
+
+    async def _read(self, tell: Tell) -> None:
+        try:
+            text, written_at = await asyncio.to_thread(_read_file, self._path)
+        except FileNotFoundError:
+            tell({})
+            return
+        except (OSError, ValueError) as error:
+            log.warning("Cannot read facts", source=self.name, reason=str(error))
+            return
+        _tell_document(
+            read_document(text, measured_at=written_at, now=self._clock.now()), tell, self.name
+        )
+
+
+def _stamp(path: Path) -> object:
+    try:
+        state = os.stat(path)
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size, state.st_ino
+
+
+def _read_file(path: Path) -> tuple[bytes, float]:
+    with path.open("rb") as file:
+        written_at = os.fstat(file.fileno()).st_mtime
+        text = file.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"want at most {_MAX_BYTES:,} bytes")
+    return text, written_at
+
+
+def _tell_document(document: Document, tell: Tell, name: str) -> None:
+    if document.problems:
+        log.warning("Malformed facts", source=name, reason="; ".join(document.problems))
+    if document.readings or not document.problems:
+        tell(document.readings)
+
+
+class _FolderWatch(FileSystemEventHandler):
+    """Notifications of a folder that may come and go; where there are none, looking is left.
+
+    Setting them up and taking them down can block, so it is done by threads that nobody waits for.
+    """
+
+    def __init__(self, folder: Path, note: Callable[[], None]) -> None:
+        self._folder = folder
+        self._note = note
+        self._lock = threading.Lock()
+        self._observer: BaseObserver | None = None
+        self._followed: tuple[int, int] | None = None
+
+    def follow(self) -> None:
+        """Watch the folder that is there now, soon."""
+        threading.Thread(target=self._follow, name="facts-watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch nothing any more, soon."""
+        threading.Thread(target=self._stop, name="facts-watch", daemon=True).start()
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """Called in the observer's thread."""
+        if event.event_type in _CHANGES:
+            self._note()
+
+    def _follow(self) -> None:
+        with self._lock:
+            try:
+                state = os.stat(self._folder)
+            except OSError:
+                self._end()
+                return
+            if self._followed == (state.st_dev, state.st_ino):
+                return
+            self._end()
+            observer = Observer()
+            try:
+                observer.schedule(self, str(self._folder), recursive=False)
+                observer.start()
+            except OSError:
+                return  # no notifications left on this machine
+            self._observer, self._followed = observer, (state.st_dev, state.st_ino)
+        self._note()  # what changed before they were on
+
+    def _stop(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        observer, self._observer, self._followed = self._observer, None, None
+        if observer is not None:
+            observer.stop()
+
+
+class ConfigMapSource:
+    """A facts document in a ConfigMap: the keys that end with `.json`, or the one that is named."""
+
+    def __init__(self, config: ConfigMapFacts, client: ApiClient, clock: Clock) -> None:
+        self._config = config
+        self._client = client
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        """`configmap:namespace/name`."""
+        return f"configmap:{self._config.namespace}/{self._config.name}"
+
+    async def run(self, tell: Tell) -> None:
+        """Watch the ConfigMap until cancelled."""
+        config = self._config
+
+        def has(found: ConfigMap) -> None:
+            # Values without a time are as old as what the runtime knows of them: no age at all.
+            merged = Document()
+            for key in sorted(found.data):
+                if key == config.key or (not config.key and key.endswith(".json")):
+                    document = read_document(found.data[key], now=self._clock.now())
+                    merged.problems += [f"{key}: {problem}" for problem in document.problems]
+                    for subject, readings in document.readings.items():
+                        merged.readings.setdefault(subject, {}).update(readings)
+            _tell_document(merged, tell, self.name)
+
+        informer = Informer[ConfigMap](
+            self._client,
+            CONFIG_MAPS,
+            lambda raw: decode(ConfigMap, raw),
+            Handlers(
+                on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: tell({})
+            ),
+            options=WatchOptions(
+                namespace=config.namespace, field_selector=f"metadata.name={config.name}"
+            ),
+        )
+        await informer.run()
+
+
+def make_fact_source(config: FactSource, client: ApiClient, clock: Clock) -> Source:
+    """The source that *config* describes."""
+    if isinstance(config, FileFacts):
+        return FileSource(config, clock)
+    if isinstance(config, ConfigMapFacts):
+        return ConfigMapSource(config, client, clock)
+    raise TypeError(f"no source for {type(config).__name__}")
