@@ -49,11 +49,12 @@ class ActiveQueue:
 
 
 class RecordedEvent(NamedTuple):
-    """An event with the objects before and after it."""
+    """An event with the objects before and after it, and for whom it is (None: for all)."""
 
     event: ClusterEvent
     old: Any
     new: Any
+    max_priority: int | None = None
 
 
 class InFlight:
@@ -63,10 +64,11 @@ class InFlight:
     """
 
     def __init__(self) -> None:
-        # uid -> (pod, number of events before its pop); in the order of the pops.
-        self._pods: dict[str, tuple[QueuedPod, int]] = {}
+        # uid -> (pod, number of events before its pop, those not held); in the order of the pops.
+        self._pods: dict[str, tuple[QueuedPod, int, int]] = {}
         self._events: deque[RecordedEvent] = deque()
         self._dropped = 0  # events that came before the first one still held
+        self._missed = 0  # events that were not worth holding
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -75,7 +77,7 @@ class InFlight:
         return uid in self._pods
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return (queued for queued, _ in self._pods.values())
+        return (queued for queued, _, _ in self._pods.values())
 
     @property
     def event_count(self) -> int:
@@ -84,17 +86,28 @@ class InFlight:
 
     def start(self, queued: QueuedPod) -> None:
         """An attempt begins: hold the events from now on."""
-        self._pods[queued.uid] = (queued, self._dropped + len(self._events))
+        self._pods[queued.uid] = (queued, self._dropped + len(self._events), self._missed)
 
     def get(self, uid: str) -> QueuedPod | None:
         """The pod that is being tried, or None."""
         found = self._pods.get(uid)
         return None if found is None else found[0]
 
-    def record(self, event: ClusterEvent, old: Any, new: Any) -> None:
+    def record(
+        self, event: ClusterEvent, old: Any, new: Any, max_priority: int | None = None
+    ) -> None:
         """Hold an event for the pods in flight; nothing happens if there are none."""
         if self._pods:
-            self._events.append(RecordedEvent(event, old, new))
+            self._events.append(RecordedEvent(event, old, new, max_priority))
+
+    def miss(self) -> None:
+        """Note an event without holding it: nothing that is known cares for it."""
+        self._missed += 1
+
+    def has_missed(self, uid: str) -> bool:
+        """True if an event since the pod's pop is not held."""
+        found = self._pods.get(uid)
+        return found is not None and found[2] != self._missed
 
     def events_since_pop(self, uid: str) -> list[RecordedEvent]:
         """The events since the pod was popped, oldest first. Raises `KeyError` if not in flight."""
@@ -115,7 +128,7 @@ class InFlight:
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if events are held too long or not long enough."""
-        starts = [start for _, start in self._pods.values()]
+        starts = [start for _, start, _ in self._pods.values()]
         assert starts == sorted(starts), "pods in flight are not in the order of their pops"
         assert not starts or starts[0] == self._dropped, "events are held that nobody has to see"
         assert starts or not self._events, "events are held while no pod is in flight"

@@ -3,9 +3,13 @@
 Owns the promises. Filtering against them is the scheduling cycle's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from engine.model.pod import Pod
+
+
+def _unheard(pod: Pod, node_name: str) -> None:
+    """The default of `on_lost`."""
 
 
 class Nominator:
@@ -13,9 +17,14 @@ class Nominator:
 
     A promise is made in memory before the API knows of it, so an update that speaks of no node,
     neither before nor after, does not take it back.
+
+    Args:
+        on_lost: Called with a pod and the node that it was promised and will not take, so that
+            others may have the room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_lost: Callable[[Pod, str], None] = _unheard) -> None:
+        self._on_lost = on_lost
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self.generation = 0
@@ -33,8 +42,8 @@ class Nominator:
         None promises what the pod's status says, and "" takes the promise back. A pod that has a
         node needs none.
         """
-        self.remove(pod.uid)
         node = pod.nominated_node_name if node_name is None else node_name
+        self.remove(pod.uid, placed_on=pod.node_name or node)
         if not node or pod.node_name:
             return
         self._node_of[pod.uid] = node
@@ -55,16 +64,21 @@ class Nominator:
             self._on_node[node][pod.uid] = pod
             self.generation += 1
 
-    def remove(self, uid: str) -> None:
-        """Take the promise of a pod back; nothing happens if there is none."""
+    def remove(self, uid: str, *, placed_on: str = "") -> None:
+        """Take the promise of a pod back; nothing happens if there is none.
+
+        *placed_on* is the node that it takes or is promised instead: on that one, nothing is lost.
+        """
         node = self._node_of.pop(uid, None)
         if node is None:
             return
         peers = self._on_node[node]
-        del peers[uid]
+        pod = peers.pop(uid)
         if not peers:
             del self._on_node[node]
         self.generation += 1
+        if node != placed_on:
+            self._on_lost(pod, node)
 
     def node_of(self, uid: str) -> str | None:
         """The node that a pod was promised, or None."""

@@ -40,6 +40,8 @@ class QueuedPod:
         waiting_since: When it was set aside (monotonic seconds); the flush counts from here.
         was_flushed: It was last retried because of the flush, which a good hint would have saved.
         place: Where it is; changed by the queue only.
+        traits: What events mean to it depends on this (`unschedulable_pods.traits`), with the
+            version of the pod that it is of; None as long as nobody asked.
     """
 
     pod: Pod
@@ -57,6 +59,7 @@ class QueuedPod:
     waiting_since: float = 0.0
     was_flushed: bool = False
     place: Place = Place.NOWHERE
+    traits: tuple[Pod, bytes] | None = None
 
     @property
     def uid(self) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.active_queue import ActiveQueue, InFlight
+from engine.queueing.active_queue import ActiveQueue, InFlight, RecordedEvent
 from engine.queueing.backoff_queue import BackoffQueue
 from engine.queueing.events import (
+    ASSIGNED_POD_DELETE,
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
     POD_ADD,
@@ -91,7 +92,7 @@ class SchedulingQueue:
         on_ready: Callable[[], None] = _nothing,
         on_incoming: Callable[[str, str], None] = _uncounted,
     ) -> None:
-        self.nominator = Nominator()
+        self.nominator = Nominator(self._on_promise_lost)
         self._clock = clock
         self._key_of = key_of
         self._pre_enqueue = pre_enqueue
@@ -150,6 +151,8 @@ class SchedulingQueue:
         ):
             return
         queued.pod = new
+        if queued.place is Place.UNSCHEDULABLE:
+            self._unschedulable.follow(queued)
         if queued.place is Place.IN_FLIGHT:
             self.nominator.refresh(new)
             for event in pod_update_events(before, new):
@@ -162,16 +165,18 @@ class SchedulingQueue:
                 self.nominator.update(before, new)
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
-        if queued.place is Place.UNSCHEDULABLE and queued.gated_by is None:
-            events = pod_update_events(before, queued.pod)
-            if is_meaningful_pod_change(before, queued.pod):
+        is_meaningful = is_meaningful_pod_change(before, queued.pod)
+        if queued.place is Place.UNSCHEDULABLE and not (is_meaningful and queued.gated_by):
+            if is_meaningful:
                 queued.sort_key = self._key_of(queued.pod)
-            for event in events:
-                if self._is_worth_retrying(queued, event, before, queued.pod):
-                    self._take_out(queued)
-                    self._settle(queued, event.label)
+            obstacles, is_gated = UnschedulablePods.obstacles(queued), queued.gated_by is not None
+            for event in pod_update_events(before, queued.pod):
+                if self._hints.worth_retrying(
+                    event, queued.pod, obstacles, before, queued.pod, is_gated=is_gated
+                ):
+                    self._retry(queued, event, before, queued.pod)
                     return
-        elif is_meaningful_pod_change(before, queued.pod):
+        elif is_meaningful:
             # Active, backing off or gated: its key and its gate may be others now.
             immediately = queued.place is Place.ACTIVE
             self._take_out(queued)
@@ -183,7 +188,7 @@ class SchedulingQueue:
 
         If it is in flight, it will not come back.
         """
-        self.nominator.remove(pod.uid)
+        self.nominator.remove(pod.uid, placed_on=pod.node_name)
         queued = self._known.pop(pod.uid, None)
         if queued is None:
             return
@@ -256,6 +261,10 @@ class SchedulingQueue:
         events = (
             self._in_flight.events_since_pop(queued.uid) if queued.uid in self._in_flight else None
         )
+        if not all(map(self._hints.is_known, rejectors | pending)) and (
+            self._in_flight.has_missed(queued.uid)
+        ):
+            events = None
         if not self._come_back(queued):
             return False
         queued.unschedulable_count += 1
@@ -265,18 +274,22 @@ class SchedulingQueue:
             # Events after `done` were not recorded: one of them may have been the one.
             self._settle(queued, SCHEDULE_ATTEMPT_FAILURE)
             return True
-        immediately = bool(pending) and any(
-            self._hints.worth_retrying(event, queued.pod, pending, old, new)
-            for event, old, new in events
-        )
-        if immediately or any(
-            self._hints.worth_retrying(event, queued.pod, rejectors, old, new)
-            for event, old, new in events
-        ):
+        immediately = bool(pending) and self._is_news(events, queued.pod, pending)
+        if immediately or self._is_news(events, queued.pod, rejectors):
             self._settle(queued, SCHEDULE_ATTEMPT_FAILURE, immediately=immediately)
         else:
             self._set_aside(queued, SCHEDULE_ATTEMPT_FAILURE)
         return True
+
+    def _is_news(
+        self, events: Iterable[RecordedEvent], pod: Pod, rejectors: frozenset[str]
+    ) -> bool:
+        """If one of *events* may change the mind of one of *rejectors*."""
+        return any(
+            self._hints.worth_retrying(one.event, pod, rejectors, one.old, one.new)
+            for one in events
+            if one.max_priority is None or pod.priority <= one.max_priority
+        )
 
     def requeue_error(self, queued: QueuedPod) -> bool:
         """Put back a pod whose attempt met an error; it is tried again after a wait.
@@ -327,22 +340,49 @@ class SchedulingQueue:
         Returns:
             How many pods left the unschedulable ones.
         """
-        self._in_flight.record(event, old, new)
-        moved = 0
-        for queued in self._unschedulable.held_by(
-            lambda plugin: self._hints.is_interested(plugin, event)
+        if event.is_wildcard and isinstance(new, Pod):
+            return self._force(event, new)
+        if self._hints.is_of_interest(event):
+            self._in_flight.record(event, old, new, max_priority)
+        else:
+            self._in_flight.miss()
+        subject = old if new is None else new
+        about = subject.uid if isinstance(subject, Pod) else None
+        woken: list[tuple[QueuedPod, bool]] = []
+        for alike in self._unschedulable.held_by(
+            lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
         ):
-            if max_priority is not None and queued.pod.priority > max_priority:
+            # What the event means to one of them, it means to all; a pod is no news to itself.
+            pod, obstacles, is_gated = alike.other_than(about), alike.obstacles, alike.is_gated
+            if pod is None or (max_priority is not None and pod.priority > max_priority):
                 continue
-            if self._is_worth_retrying(queued, event, old, new):
+            if self._hints.worth_retrying(event, pod, obstacles, old, new, is_gated=is_gated):
+                woken += [(one, is_gated) for uid, one in alike.pods.items() if uid != about]
+        # The order of plugins must not leak into the order of retries: runs have to repeat.
+        woken.sort(key=lambda one: one[0].sequence)
+        moved = 0
+        for queued, is_gated in woken:
+            # Letting one go may have moved another.
+            if queued.place is Place.UNSCHEDULABLE and is_gated == (queued.gated_by is not None):
                 moved += self._retry(queued, event, old, new)
         return moved
 
-    def _is_worth_retrying(
-        self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any
-    ) -> bool:
-        obstacles = UnschedulablePods.obstacles(queued)
-        return self._hints.worth_retrying(event, queued.pod, obstacles, old, new)
+    def _force(self, event: ClusterEvent, pod: Pod) -> int:
+        """Retry one pod, whatever it waits for."""
+        queued = self._known.get(pod.uid)
+        if queued is None:
+            return 0
+        if queued.place is Place.IN_FLIGHT:
+            self._in_flight.record(event, None, pod)
+        if queued.place is not Place.UNSCHEDULABLE:
+            return 0
+        return int(self._retry(queued, event, None, pod))
+
+    def _on_promise_lost(self, pod: Pod, node_name: str) -> None:
+        """Wake those who left room for *pod* on a node where it will not go."""
+        # To pods above it, the promise was nothing.
+        gone = pod.with_node(node_name)
+        self.move(ASSIGNED_POD_DELETE, gone, None, max_priority=pod.priority)
 
     def _retry(self, queued: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> bool:
         """Settle a set-aside pod anew. Returns True if it is not set aside any more."""

@@ -1,12 +1,41 @@
 """Pods that were rejected and wait for an event that could help, and gated pods.
 
-Owns the index by plugin that keeps an event from being shown to pods it cannot concern. Not a
-queue: nothing here has an order.
+Owns the index that keeps an event from being shown to pods it cannot concern, and from being judged
+anew for each of many pods that are alike. Not a queue: nothing here has an order.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
+import msgspec
+
+from engine.model.objects import Volume
+from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(slots=True, eq=False)
+class Alike:
+    """Pods that are rejected by the same plugins and to which events mean the same.
+
+    Attributes:
+        obstacles: The plugins that have to change their mind.
+        is_gated: They keep the pods out of the queue, instead of having rejected them.
+        pods: By uid; never empty while it is in the index.
+    """
+
+    obstacles: frozenset[str]
+    is_gated: bool
+    pods: dict[str, QueuedPod] = field(default_factory=dict)
+
+    def other_than(self, uid: str | None) -> Pod | None:
+        """One of its pods, but not that of *uid*; None if there is no other."""
+        return next((queued.pod for one, queued in self.pods.items() if one != uid), None)
+
+
+_Key = tuple[frozenset[str], bool, bytes]
 
 
 class UnschedulablePods:
@@ -16,8 +45,11 @@ class UnschedulablePods:
     """
 
     def __init__(self) -> None:
+        # In the order in which they were set aside, so the longest held come first.
         self._pods: dict[str, QueuedPod] = {}
-        self._by_plugin: dict[str, dict[str, QueuedPod]] = {}
+        self._key_of: dict[str, _Key] = {}
+        self._alike: dict[_Key, Alike] = {}
+        self._by_plugin: dict[tuple[str, bool], dict[_Key, Alike]] = {}
         self._gated_count = 0
 
     def __len__(self) -> int:
@@ -43,44 +75,125 @@ class UnschedulablePods:
         queued.waiting_since = now
         self._pods[queued.uid] = queued
         self._gated_count += queued.gated_by is not None
-        for plugin in self.obstacles(queued):
-            self._by_plugin.setdefault(plugin, {})[queued.uid] = queued
+        self._file(queued)
 
     def remove(self, queued: QueuedPod) -> None:
         """Take a pod out."""
         del self._pods[queued.uid]
         self._gated_count -= queued.gated_by is not None
-        for plugin in self.obstacles(queued):
-            peers = self._by_plugin[plugin]
-            del peers[queued.uid]
-            if not peers:
-                del self._by_plugin[plugin]
+        self._unfile(queued)
 
-    def held_by(self, concerns: Callable[[str], bool]) -> list[QueuedPod]:
-        """The pods with an obstacle that *concerns* says yes to, each once, longest held first."""
-        found: dict[str, QueuedPod] = {}
-        for plugin, pods in self._by_plugin.items():
-            if concerns(plugin):
-                found.update(pods)
-        # The order of plugins must not leak into the order of retries: runs have to repeat.
-        return sorted(found.values(), key=lambda queued: queued.sequence)
+    def follow(self, queued: QueuedPod) -> None:
+        """Note that there is a new version of a pod that is here."""
+        self._unfile(queued)
+        self._file(queued)
+
+    def _file(self, queued: QueuedPod) -> None:
+        obstacles, is_gated = self.obstacles(queued), queued.gated_by is not None
+        known = queued.traits
+        if known is None or known[0] is not queued.pod:
+            known = queued.traits = (queued.pod, traits(queued.pod))
+        key = (obstacles, is_gated, known[1])
+        alike = self._alike.get(key)
+        if alike is None:
+            alike = self._alike[key] = Alike(obstacles, is_gated)
+            for plugin in obstacles:
+                self._by_plugin.setdefault((plugin, is_gated), {})[key] = alike
+        alike.pods[queued.uid] = queued
+        self._key_of[queued.uid] = key
+
+    def _unfile(self, queued: QueuedPod) -> None:
+        key = self._key_of.pop(queued.uid)
+        alike = self._alike[key]
+        del alike.pods[queued.uid]
+        if alike.pods:
+            return
+        del self._alike[key]
+        for plugin in alike.obstacles:
+            peers = self._by_plugin[plugin, alike.is_gated]
+            del peers[key]
+            if not peers:
+                del self._by_plugin[plugin, alike.is_gated]
+
+    def held_by(self, concerns: Callable[[str, bool], bool]) -> list[Alike]:
+        """The pods with an obstacle that *concerns* says yes to, each once.
+
+        *concerns* is asked with a plugin, and whether it is the gate of pods.
+        """
+        found = [
+            alike
+            for (plugin, is_gate), alike in self._by_plugin.items()
+            if concerns(plugin, is_gate)
+        ]
+        if len(found) == 1:
+            return list(found[0].values())
+        return list({id(one): one for alike in found for one in alike.values()}.values())
 
     def held_since(self, moment: float) -> list[QueuedPod]:
-        """The pods that have been set aside at or before *moment*."""
-        return [queued for queued in self._pods.values() if queued.waiting_since <= moment]
+        """The pods that have been set aside at or before *moment*; costs what it finds."""
+        found = []
+        for queued in self._pods.values():
+            if queued.waiting_since > moment:
+                break
+            found.append(queued)
+        return found
 
     def oldest(self) -> float | None:
         """When the pod that waits longest was set aside; None when empty."""
-        return min((queued.waiting_since for queued in self._pods.values()), default=None)
+        return next((queued.waiting_since for queued in self._pods.values()), None)
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the index or the count of gated pods is wrong."""
-        by_plugin: dict[str, set[str]] = {}
+        by_plugin: dict[tuple[str, bool], set[str]] = {}
         for uid, queued in self._pods.items():
+            is_gated = queued.gated_by is not None
+            obstacles = self.obstacles(queued)
             assert queued.uid == uid, f"`{queued.pod.key}` is filed under another uid"
-            assert self.obstacles(queued), f"`{queued.pod.key}` waits for nothing"
-            for plugin in self.obstacles(queued):
-                by_plugin.setdefault(plugin, set()).add(uid)
-        assert {p: set(pods) for p, pods in self._by_plugin.items()} == by_plugin, "index is wrong"
+            assert obstacles, f"`{queued.pod.key}` waits for nothing"
+            key = (obstacles, is_gated, traits(queued.pod))
+            assert self._key_of[uid] == key, f"`{queued.pod.key}` is filed under another version"
+            for plugin in obstacles:
+                by_plugin.setdefault((plugin, is_gated), set()).add(uid)
+        got = {
+            plugin: {uid for one in alike.values() for uid in one.pods}
+            for plugin, alike in self._by_plugin.items()
+        }
+        assert got == by_plugin, "index is wrong"
+        assert all(one.pods for one in self._alike.values()), "nobody is like a pod that is gone"
+        assert self._key_of.keys() == self._pods.keys(), "a pod that is gone is still filed"
+        since = [queued.waiting_since for queued in self._pods.values()]
+        assert since == sorted(since), "pods are not in the order in which they were set aside"
         gated = sum(queued.gated_by is not None for queued in self._pods.values())
         assert gated == self._gated_count, "the count of gated pods is wrong"
+
+
+def traits(pod: Pod) -> bytes:
+    """Everything of a pod on which it depends what events about other objects mean to it.
+
+    Not its name and uid, so that the pods of a workload have the same; nor what is random in them,
+    as the volume with their token.
+    """
+    manifest = pod.manifest
+    spec = manifest.spec
+    volumes = [_traits_of_volume(v) for v in spec.volumes]
+    spec = msgspec.structs.replace(spec, volumes=[v for v in volumes if v != _NO_VOLUME])
+    controller = pod.controller
+    # Claims that are made for the pod are named after it.
+    is_named = any(v.ephemeral is not None for v in volumes)
+    return _encode(
+        (
+            pod.namespace,
+            pod.labels,
+            spec,
+            manifest.status.resource_claim_statuses,
+            None if controller is None else controller.uid,
+            pod.name if is_named else "",
+        )
+    )
+
+
+_NO_VOLUME = Volume()
+
+
+def _traits_of_volume(volume: Volume) -> Volume:
+    return volume if volume.ephemeral is not None else msgspec.structs.replace(volume, name="")

@@ -67,6 +67,7 @@ class Hints:
             self._gates[name] = DerivedHint(hooks, at_gate=True)
             self._filters[name] = DerivedHint(hooks, at_gate=False)
         self._covered: dict[tuple[str, str, str], tuple[Interest, ...]] = {}
+        self._of_interest: dict[ClusterEvent, bool] = {}
 
     def is_interested(self, plugin: str, event: ClusterEvent, *, is_gate: bool = False) -> bool:
         """If events of this kind, about another object than the pod, can change *plugin*'s mind.
@@ -86,12 +87,14 @@ class Hints:
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
         """If events of this kind can change the mind of a plugin that is known."""
-        plugins = INTERESTS.keys() | self._filters.keys()
-        return any(
-            self.is_interested(plugin, event, is_gate=is_gate)
-            for plugin in plugins
-            for is_gate in (False, True)
-        )
+        known = self._of_interest.get(event)
+        if known is None:
+            known = self._of_interest[event] = any(
+                self.is_interested(plugin, event, is_gate=is_gate)
+                for plugin in INTERESTS.keys() | self._filters.keys()
+                for is_gate in (False, True)
+            )
+        return known
 
     def worth_retrying(
         self,
