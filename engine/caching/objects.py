@@ -3,6 +3,7 @@
 Owns their last known state by kind and key. Pods and nodes live in `cache.py`.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from engine.model.objects import ObjectMeta
@@ -23,6 +24,12 @@ def object_key(obj: ApiObject) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
+Value = Callable[[Any], str | None]
+"""What an index files an object under; None leaves it out."""
+Listener = Callable[[Any | None, Any | None], None]
+"""Told of a change: the object before (None: new) and after it (None: gone)."""
+
+
 class ObjectStore:
     """Objects by kind (the plural resource name, such as `services`) and key."""
 
@@ -30,18 +37,24 @@ class ObjectStore:
         self._by_kind: dict[str, dict[str, Any]] = {}
         self._by_namespace: dict[tuple[str, str], dict[str, Any]] = {}
         self._generations: dict[str, int] = {}
+        self._listeners: dict[str, list[Listener]] = {}
+        # (kind, what is indexed) -> value -> key -> object
+        self._indexes: dict[tuple[str, Value], dict[str, dict[str, Any]]] = {}
 
     def put(self, kind: str, obj: ApiObject) -> None:
         """Add *obj*, or replace the one of the same key."""
         key = object_key(obj)
-        self._by_kind.setdefault(kind, {})[key] = obj
+        peers = self._by_kind.setdefault(kind, {})
+        before = peers.get(key)
+        peers[key] = obj
         if obj.metadata.namespace:
             self._by_namespace.setdefault((kind, obj.metadata.namespace), {})[key] = obj
-        self._generations[kind] = self.generation(kind) + 1
+        self._changed(kind, key, before, obj)
 
     def delete(self, kind: str, key: str) -> None:
         """Remove the object of *key*; nothing happens if there is none."""
-        if self._by_kind.get(kind, {}).pop(key, None) is None:
+        before = self._by_kind.get(kind, {}).pop(key, None)
+        if before is None:
             return
         namespace, slash, _ = key.partition("/")
         if slash:
@@ -49,17 +62,36 @@ class ObjectStore:
             del peers[key]
             if not peers:
                 del self._by_namespace[kind, namespace]
-        self._generations[kind] = self.generation(kind) + 1
+        self._changed(kind, key, before, None)
 
     def get(self, kind: str, key: str) -> Any | None:
         """The object of *key*, or None."""
         return self._by_kind.get(kind, {}).get(key)
+
+    def indexed(self, kind: str, by: Value, value: str) -> list[Any]:
+        """The objects of *kind* for which *by* gives *value*, in the order they came to it.
+
+        *by* is a function of the object alone, always the same one: the first call makes an index
+        of it, which is kept from then on.
+        """
+        index = self._indexes.get((kind, by))
+        if index is None:
+            index = self._indexes[kind, by] = {}
+            for key, obj in self._by_kind.get(kind, {}).items():
+                _file(index, by, key, None, obj)
+        return list(index.get(value, {}).values())
 
     def list(self, kind: str, namespace: str | None = None) -> list[Any]:
         """All objects of *kind*, or those of one namespace, in the order they first came."""
         if namespace is not None:
             return list(self._by_namespace.get((kind, namespace), {}).values())
         return list(self._by_kind.get(kind, {}).values())
+
+    def listen(self, kind: str, listener: Listener) -> Callable[[], None]:
+        """Tell *listener* of every change of *kind*, once it is made; returns what ends that."""
+        listeners = self._listeners.setdefault(kind, [])
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     def count(self, kind: str) -> int:
         """How many objects of *kind* there are."""
@@ -68,3 +100,26 @@ class ObjectStore:
     def generation(self, kind: str) -> int:
         """A number that grows with each change of *kind*; 0 before the first."""
         return self._generations.get(kind, 0)
+
+    def _changed(self, kind: str, key: str, before: Any | None, after: Any | None) -> None:
+        self._generations[kind] = self.generation(kind) + 1
+        for (indexed, by), index in self._indexes.items():
+            if indexed == kind:
+                _file(index, by, key, before, after)
+        for listener in tuple(self._listeners.get(kind, ())):
+            listener(before, after)
+
+
+def _file(
+    index: dict[str, dict[str, Any]], by: Value, key: str, before: Any | None, after: Any | None
+) -> None:
+    """Take the object of *key* from where *by* filed it before to where it belongs now."""
+    old = None if before is None else by(before)
+    new = None if after is None else by(after)
+    if old is not None and old != new:
+        peers = index[old]
+        del peers[key]
+        if not peers:
+            del index[old]
+    if new is not None:
+        index.setdefault(new, {})[key] = after

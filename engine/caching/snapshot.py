@@ -7,6 +7,7 @@ to date by `Cache.snapshot`, at a cost that depends on what changed and not on t
 import heapq
 from typing import Final
 
+from engine.caching.attachments import VolumeUsers
 from engine.caching.objects import ObjectStore
 from engine.model.fact import DEFAULT_TYPE_LABELS, Fact, Facts
 from engine.model.node import Node
@@ -31,6 +32,7 @@ class Snapshot:
         image_nodes: Image name -> number of nodes that have it.
         image_generation: Grows when `image_nodes` or `node_count` changes.
         objects: The other objects (live, not frozen: they change between cycles only).
+        volume_users: On which nodes claims and disks are used.
         cluster_facts, type_facts, pod_facts: Facts of the cluster, of pods by type and by key;
             those of nodes are in the NodeInfos.
         pod_type_labels: The labels that say of which type a pod is, the first that it has.
@@ -43,6 +45,7 @@ class Snapshot:
         self.image_nodes: dict[str, int] = {}
         self.image_generation = 0
         self.objects = objects if objects is not None else ObjectStore()
+        self.volume_users = VolumeUsers()
         self.cluster_facts: dict[str, Fact] = {}
         self.type_facts: dict[str, Facts] = {}
         self.pod_facts: dict[str, Facts] = {}
@@ -88,6 +91,7 @@ class Snapshot:
             heapq.heappush(self._free_slots, slot)
         if old is None or info is None:
             self.image_generation += 1  # another number of nodes
+        self.volume_users.move(old, info)
         self._count_images(old.node if old else None, info.node if info else None)
         self._record(slot)
 
@@ -142,6 +146,10 @@ class Snapshot:
                 assert info.node is not None, f"slot {slot} shows `{info.name}` without its node"
                 assert self.slot_of.get(info.name) == slot, f"`{info.name}` is not in its slot"
         assert len(self._free_slots) + len(used) == len(self.infos), "a slot is free and taken"
+        shown = [info for info in self.infos if info is not None]
+        for use in {use for info in shown for use in info.volumes}:
+            nodes = sorted(info.name for info in shown if use in info.volumes)
+            assert self.volume_users.nodes_of(use) == nodes, f"the users of {use} differ"
         counts: dict[str, int] = {}
         for info in self.infos:
             if info is not None and info.node is not None:

@@ -84,6 +84,7 @@ class NodeInfo:
         nonzero_requested: Sum of their `running_nonzero_requests`: cpu and memory, always both.
         used_ports: How many pods hold each host port (more than one only after a conflict).
         volumes: How many volumes of its pods use each claim and each disk.
+        storage: Another object whenever storage objects say something else of the node.
         facts: What is known of the node from outside the API.
         generation: Grows with each change, over all nodes.
     """
@@ -96,6 +97,7 @@ class NodeInfo:
         "nonzero_requested",
         "pods",
         "requested",
+        "storage",
         "used_ports",
         "volumes",
     )
@@ -107,6 +109,7 @@ class NodeInfo:
     nonzero_requested: Amounts
     used_ports: dict[HostPort, int]
     volumes: dict[VolumeUse, int]
+    storage: object
     facts: NodeFacts
     generation: int
 
@@ -118,6 +121,7 @@ class NodeInfo:
         self.nonzero_requested = _NOTHING_REQUESTED
         self.used_ports = _NO_PORTS
         self.volumes = _NO_VOLUMES
+        self.storage = None
         self.facts = NO_FACTS
         self.generation = next(_generations)
         for pod in pods:
@@ -143,6 +147,7 @@ class NodeInfo:
         copy.nonzero_requested = self.nonzero_requested
         copy.used_ports = self.used_ports
         copy.volumes = self.volumes
+        copy.storage = self.storage
         copy.facts = self.facts
         copy.generation = next(_generations)
         return copy
@@ -157,6 +162,12 @@ class NodeInfo:
         """The same node and pods with other facts."""
         copy = self._copy()
         copy.facts = facts
+        return copy
+
+    def with_new_storage(self) -> "NodeInfo":
+        """The same node and pods after a change of its volumes or of what drivers say of it."""
+        copy = self._copy()
+        copy.storage = object()
         return copy
 
     def with_pod(self, pod: Pod) -> "NodeInfo":

@@ -8,6 +8,7 @@ is therefore a loud error in the hook, never a stale answer.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.model.fact import Facts
-from engine.model.node import Node
 from engine.policy.views import AGES, VIEWS, ClusterFacts, ViewField
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
@@ -32,6 +32,9 @@ class Projector:
     it, `*` everything but the manifest. Facts come without their age unless `AGES` is among the
     paths: a hook that does not look at ages is not asked again as time passes. Cost: one
     extraction per field and one encoding.
+
+    `parts` are the attributes of a NodeInfo that the projection depends on, beside the node; None
+    if that is not known.
     """
 
     def __init__(self, view: str, paths: Iterable[str]) -> None:
@@ -51,7 +54,11 @@ class Projector:
             if (narrowed := keys.setdefault(match["field"], set())) is not None:
                 narrowed.add(match["key"])
         self.is_shared = any(fields[name].is_shared for name in keys)
-        self.is_placed = any(fields[name].is_placed for name in keys)
+        placed = [fields[name] for name in keys if fields[name].is_placed]
+        self.is_placed = bool(placed)
+        self.parts: tuple[str, ...] | None = None
+        if all(field.parts for field in placed):
+            self.parts = tuple(sorted({part for field in placed for part in field.parts}))
         self._parts: list[tuple[str, ViewField, tuple[str, ...] | None]] = [
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
@@ -99,7 +106,8 @@ class NodeColumn:
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
-        self._nodes: list[Node | None] = []  # by slot: whose projection it is
+        # By slot: the node and the parts of its NodeInfo that the projection was made of.
+        self._made_of: list[tuple[object, ...] | None] = []
         self._snapshot: Snapshot | None = None
         self._generation = -1
         self._image_generation = -1
@@ -116,7 +124,7 @@ class NodeColumn:
             return
         else:
             changed = snapshot.changed_since(self._generation)
-        infos, nodes = snapshot.infos, self._nodes
+        infos, made_of = snapshot.infos, self._made_of
         if len(self.ids) < len(infos):
             grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
             grown[: len(self.ids)] = self.ids
@@ -124,20 +132,22 @@ class NodeColumn:
         if changed is None:
             self.ids[:] = -1
             changed = range(len(infos))
-            nodes[:] = [None] * len(infos)
-        elif len(nodes) < len(infos):
-            nodes += [None] * (len(infos) - len(nodes))
-        is_static = not self.projector.is_placed
+            made_of[:] = [None] * len(infos)
+        elif len(made_of) < len(infos):
+            made_of += [None] * (len(infos) - len(made_of))
+        parts = self.projector.parts
         project, index, values = self.projector.project, self._index, self.values
         for slot in changed:
             info = infos[slot]
             if info is None or info.node is None:
                 self.ids[slot] = -1
-                nodes[slot] = None
+                made_of[slot] = None
                 continue
-            if is_static and nodes[slot] is info.node:
-                continue  # only its pods changed, and no field of this column is about them
-            nodes[slot] = info.node
+            if parts is not None:
+                known_from = made_of[slot]
+                made_of[slot] = now = (info.node, *[getattr(info, part) for part in parts])
+                if known_from is not None and all(map(is_, known_from, now)):
+                    continue  # what changed is nothing that this column is about
             value = project(info, snapshot)
             known = index.get(value)
             if known is None:

@@ -1,0 +1,152 @@
+"""What a policy sees of volumes: a pod's claims and disks, and what is used on a node.
+
+Owns their plain form. A claim is shown together with its class and its volume, so that a policy
+needs no second look; what is shown of it changes with those objects.
+"""
+
+from typing import Any, Final
+
+from engine.caching.attachments import (
+    CLAIMS,
+    CLASSES,
+    VOLUMES,
+    VolumeUsers,
+    attachment_of,
+)
+from engine.caching.objects import ObjectStore
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.model.pod_volumes import ClaimUse, Disk, PodVolume
+from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
+
+VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Volume": {
+        "name": ("str", "its name in the pod"),
+        "claim": ("Claim?", "the claim that it uses"),
+        "disk": ("Disk?", "or the disk that it names itself"),
+        "driver": ("str", 'the CSI driver that attaches it, or ""'),
+        "handle": ("str", "the name by which the driver knows it"),
+        "is_shared": ("bool", "False: no placed pod uses it; True: one may"),
+        "problem": ("str", 'why it cannot be had, or ""'),
+    },
+    "Claim": {
+        "name": ("str", "its name"),
+        "key": ("str", "`namespace/name`"),
+        "is_ephemeral": ("bool", "it is made for this pod alone"),
+        "found": ("bool", "False: there is no such claim, and the rest is empty"),
+        "is_owned": ("bool", "False: it is ephemeral and was made for something else"),
+        "phase": ("str", "Pending, Bound or Lost"),
+        "is_terminating": ("bool", "it is being deleted"),
+        "access_modes": ("list[str]", "for example ReadWriteOnce"),
+        "class_name": ("str", 'its storage class, or ""'),
+        "storage_class": ("StorageClass?", "that class; None if there is none"),
+        "volume_name": ("str", 'the volume that it is bound to, or ""'),
+        "volume": ("PersistentVolume?", "that volume; None if there is none"),
+        "used_on": ("list[str]", "nodes with pods that use it; only told for ReadWriteOncePod"),
+    },
+    "StorageClass": {
+        "provisioner": ("str", "who makes its volumes"),
+        "binding_mode": ("str?", "Immediate or WaitForFirstConsumer"),
+    },
+    "PersistentVolume": {
+        "labels": ("dict[str, str]", "its labels"),
+    },
+    "Disk": {
+        "kind": ("str", "the field of the pod's volume: gcePersistentDisk, rbd, ..."),
+        "name": ("str", "which disk: its name or id; pool/image for rbd"),
+        "read_only": ("bool", "it is mounted for reading only"),
+        "monitors": ("list[str]", "of rbd: the monitors of the Ceph cluster"),
+    },
+}
+
+
+def volumes_view(pod: Pod, objects: ObjectStore, users: VolumeUsers) -> list[dict[str, Any]]:
+    """The `Volume` records of *pod*, in the order of its spec."""
+    found = []
+    for volume in pod.volumes:
+        use = volume.use
+        attachment = attachment_of(use, objects)
+        found.append(
+            {
+                "name": volume.name,
+                "claim": _claim(use, objects, users) if isinstance(use, ClaimUse) else None,
+                "disk": _disk(use) if isinstance(use, Disk) else None,
+                "driver": "" if attachment is None else attachment.driver,
+                "handle": "" if attachment is None else attachment.handle,
+                "problem": _problem(pod, volume, objects),
+                "is_shared": attachment is not None and users.may_share(use, attachment, objects),
+            }
+        )
+    return found
+
+
+def used_disks_view(info: NodeInfo) -> list[dict[str, Any]]:
+    """The `Disk` records of the pods on a node, each once."""
+    return [_disk(disk) for disk in sorted(_disks(info), key=repr)]
+
+
+def _disks(info: NodeInfo) -> list[Disk]:
+    return [use for use in info.volumes if isinstance(use, Disk)]
+
+
+def used_claims_view(info: NodeInfo) -> list[str]:
+    """The keys of the claims that pods on a node name, sorted; those made for one pod left out."""
+    return sorted(
+        use.key for use in info.volumes if isinstance(use, ClaimUse) and not use.owner_uid
+    )
+
+
+def _problem(pod: Pod, volume: PodVolume, objects: ObjectStore) -> str:
+    """In kube-scheduler's words: of a missing claim, a wrong owner, an id that makes no sense."""
+    use = volume.use
+    if isinstance(use, Disk):
+        if not use.problem:
+            return ""
+        return f"converting volume({volume.name}) from inline to csi: {use.problem}"
+    claim = objects.get(CLAIMS, use.key)
+    if claim is None:
+        name = use.key.partition("/")[2]
+        return f'looking up PVC {use.key}: persistentvolumeclaim "{name}" not found'
+    if use.owner_uid and claim.controller_uid != use.owner_uid:
+        return f"PVC {use.key} was not created for pod {pod.key} (pod is not owner)"
+    return ""
+
+
+def _disk(disk: Disk) -> dict[str, Any]:
+    return {
+        "kind": disk.kind,
+        "name": disk.name,
+        "read_only": disk.read_only,
+        "monitors": list(disk.monitors),
+    }
+
+
+def _claim(use: ClaimUse, objects: ObjectStore, users: VolumeUsers) -> dict[str, Any]:
+    claim: PersistentVolumeClaim | None = objects.get(CLAIMS, use.key)
+    found = claim is not None
+    if claim is None:
+        claim = PersistentVolumeClaim()
+    storage_class = objects.get(CLASSES, claim.class_name) if claim.class_name else None
+    volume_name = claim.spec.volume_name
+    volume = objects.get(VOLUMES, volume_name) if volume_name else None
+    is_exclusive = READ_WRITE_ONCE_POD in claim.spec.access_modes and not use.owner_uid
+    return {
+        "name": use.key.partition("/")[2],
+        "key": use.key,
+        "is_ephemeral": bool(use.owner_uid),
+        "found": found,
+        "is_owned": not use.owner_uid or claim.controller_uid == use.owner_uid,
+        "phase": claim.status.phase,
+        "is_terminating": claim.metadata.deletion_timestamp is not None,
+        "access_modes": list(claim.spec.access_modes),
+        "class_name": claim.class_name,
+        "storage_class": None
+        if storage_class is None
+        else {
+            "provisioner": storage_class.provisioner,
+            "binding_mode": storage_class.volume_binding_mode,
+        },
+        "volume_name": volume_name,
+        "volume": None if volume is None else {"labels": volume.metadata.labels},
+        "used_on": users.nodes_of(use) if is_exclusive else [],
+    }
