@@ -23,7 +23,8 @@ from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.rollout.metered import Evaluations, MeteredEvaluator
-from engine.scheduling.scheduling_cycle import Decision, Scheduler
+from engine.scheduling.decision import Decision
+from engine.scheduling.scheduling_cycle import Scheduler
 
 log = structlog.get_logger(component="trial")
 

@@ -4,6 +4,7 @@ Owns the order of these steps and that nothing stops the loop: an exception cost
 attempt. Plain code without I/O; the application calls it and decides when.
 """
 
+from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -16,7 +17,9 @@ from engine.lib.clock import Clock
 from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.scheduling.scheduling_cycle import Decision, Scheduler
+from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.extenders import Answer, ExtenderFailure, Question
+from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="loop")
@@ -84,48 +87,112 @@ class SchedulingLoop:
         self.scheduler = scheduler
         self.counts = counts
 
+    @property
+    def asks_extenders(self) -> bool:
+        """True if the policies in force want `turn` to be taken instead of `schedule_one`."""
+        return self.scheduler.has_extenders
+
     def schedule_one(self) -> bool:
-        """Take the next pod and decide it; False if none is ready."""
+        """Take the next pod and decide it, asking no extender; False if none is ready."""
         queued = self._queue.pop()
         if queued is None:
             return False
         started_at = self._clock.monotonic()
         scheduler = self.scheduler
         try:
-            self._attempt(queued, scheduler, started_at)
+            if self._is_to_be_tried(queued, scheduler):
+                # 2. Decide, on the cluster as it is now.
+                decision = scheduler.schedule(
+                    queued.pod, self._cache.snapshot(), self._queue.nominator
+                )
+                self._conclude(queued, scheduler, decision, started_at)
         except Exception as error:
-            # A fault of ours or of a library. It costs this pod one attempt; the loop goes on.
-            log.exception("Unexpected exception in a scheduling cycle", pod=queued.pod.key)
-            self._policy_errors.inc()
-            self._not_placed(
-                queued,
-                Rejection(f"{type(error).__name__}: {error}", is_error=True),
-                scheduler,
-                started_at,
-            )
+            self._lost(queued, error, scheduler, started_at)
         return True
 
-    def _attempt(self, queued: QueuedPod, scheduler: Scheduler, started_at: float) -> None:
+    def turn(self) -> Generator[Question, Answer, bool]:
+        """As `schedule_one`, but yields questions to extenders and goes on with the answers.
+
+        Until it ends the snapshot stays as it was, whatever happens to the cluster meanwhile; no
+        other turn may begin.
+        """
+        queued = self._queue.pop()
+        if queued is None:
+            return False
+        started_at = self._clock.monotonic()
+        scheduler = self.scheduler
+        try:
+            if self._is_to_be_tried(queued, scheduler):
+                # 2. Decide, on the cluster as it is now.
+                decision, waited = yield from self._decide_asking(queued, scheduler)
+                self._conclude(queued, scheduler, decision, started_at, waited)
+        except Exception as error:
+            self._lost(queued, error, scheduler, started_at)
+        return True
+
+    def _decide_asking(
+        self, queued: QueuedPod, scheduler: Scheduler
+    ) -> Generator[Question, Answer, tuple[Decision, float]]:
+        """The decision, and how many seconds of it were waiting for extenders."""
+        waited = 0.0
+        with self._cache.frozen() as snapshot:
+            steps = scheduler.steps(queued.pod, snapshot, self._queue.nominator)
+            try:
+                question = next(steps)
+                while True:
+                    asked_at = self._clock.monotonic()
+                    answer = yield question
+                    waited += self._clock.monotonic() - asked_at
+                    question = steps.send(answer)
+            except StopIteration as end:
+                explanation: Explanation = end.value
+                return explanation.decision, waited
+
+    def _lost(
+        self, queued: QueuedPod, error: Exception, scheduler: Scheduler, started_at: float
+    ) -> None:
+        """A fault of ours or of a library. It costs this pod one attempt; the loop goes on."""
+        log.error("Unexpected exception in a scheduling cycle", pod=queued.pod.key, exc_info=error)
+        self._policy_errors.inc()
+        self._not_placed(
+            queued,
+            Rejection(f"{type(error).__name__}: {error}", is_error=True),
+            scheduler,
+            started_at,
+        )
+
+    def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
         pod = queued.pod
         # 1. Pods that must not be tried: not ours any more, deleted meanwhile, already placed.
         if self._cache.get_pod(pod.uid) is not None:
             self._queue.done(pod.uid)  # assumed or bound: the watch will end its stay here
-            return
+            return False
         if scheduler.profile_of(pod) is None:
             self._queue.delete(pod)
             self._queue.done(pod.uid)
-            return
+            return False
         if pod.is_terminating:
             self._queue.done(pod.uid)
             self._outcomes.skipped_deleting(
                 pod, profile=pod.scheduler_name, revision=scheduler.bundle.revision
             )
-            return
-        # 2. Decide, on the cluster as it is now.
-        decision = scheduler.schedule(pod, self._cache.snapshot(), self._queue.nominator)
+            return False
+        return True
+
+    def _conclude(
+        self,
+        queued: QueuedPod,
+        scheduler: Scheduler,
+        decision: Decision,
+        started_at: float,
+        waited: float = 0.0,
+    ) -> None:
+        """Count and carry out what was decided; *waited* seconds of it for extenders."""
         seconds = self._clock.monotonic() - started_at
         self._metrics.algorithm_seconds.observe(seconds)
-        self.counts.count(seconds, decision.is_error)
+        # Policies are not to blame for extenders: those must not have them taken back.
+        failed = any(not isinstance(f, ExtenderFailure) for f in decision.failures)
+        self.counts.count(seconds - waited, failed)
         for failure in (*decision.failures, *decision.ignored):
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
         if decision.node is None:

@@ -3,16 +3,19 @@
 Owns the order of the steps and what happens when a policy fails. What fits and what is best is the
 policies'; how their answers are reused is `policy.verdicts`, `pod_class` and `counted`; what the
 hooks are given for a pod is put together by `pod_classifier`.
+
+    class -> pre-filter -> feasibility -> totals -> select host
+                 \\             \\-> post-filter, if there is no feasible node
+                  \\-> post-filter
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.binding.placement import Preemption as Eviction
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
@@ -21,30 +24,32 @@ from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
-from engine.policy.verdicts import FAILED, FITS, SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
 from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.decision import Decision, Explanation, PolicyScores, Steps
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import (
     DROPPED,
     Answer,
     ExtenderFilter,
-    ExtenderPreempt,
     ExtenderPrioritize,
     FilterAnswer,
-    PreemptAnswer,
     PrioritizeAnswer,
     Question,
     unopposed,
 )
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import ABSENT, INFEASIBLE, HookUse, PodClass, PodClasses
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
-from engine.scheduling.preemption import NO_CANDIDATE, PLUGIN, PREFIX, Preemption
+from engine.scheduling.post_filter import PostFilters
+from engine.scheduling.preemption import Preemption
+from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import SortKey, sort_key, tie_order
+from engine.scheduling.totals import Totals
 
 #: Nothing is promised to anybody.
 NOBODY: Final = Nominator()
@@ -56,76 +61,8 @@ _HOUSEKEEPING_EVERY: Final = 256
 POD_SPEC = "PodSpec"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the cycle decided for one pod.
-
-    Exactly one of these holds: `node` is set (placed); `failures` is not empty (a policy failed
-    and the pod's attempt is lost); else the pod is unschedulable for the reasons in `diagnosis`.
-    `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
-    to live with, and of preemption.
-
-    Placed: `reserves` are the plugins of the runtime that have to promise something to the pod,
-    with their states. Not placed: `eviction` says whom to evict where, so that the pod fits later;
-    `actions` are what other plugins do about it; `nominated_node` is what to promise to the pod
-    ("" takes a promise back, None leaves it).
-    """
-
-    node: str | None
-    diagnosis: Diagnosis
-    revision: str
-    feasible_count: int = 0
-    failures: tuple[PolicyFailure, ...] = ()
-    ignored: tuple[PolicyFailure, ...] = ()
-    reserves: tuple[tuple[RuntimePlugin, Any], ...] = ()
-    eviction: Eviction | None = None
-    actions: tuple[Callable[[], Awaitable[None]], ...] = ()
-    nominated_node: str | None = None
-
-    @property
-    def is_error(self) -> bool:
-        """True if a policy failed, so that nothing could be decided."""
-        return bool(self.failures)
-
-    def message(self) -> str:
-        """The text for the event and the condition of a pod that was not placed."""
-        if self.failures:
-            return "; ".join(str(failure) for failure in self.failures)
-        return self.diagnosis.message()
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyScores:
-    """One policy's scores over the feasible nodes, in the order of `Explanation.feasible`.
-
-    `raw` is what the hook answered (None: no opinion on that node), `normalized` is in 0..100,
-    `weighted` is normalized times the weight.
-    """
-
-    policy: str
-    weight: int
-    raw: tuple[int | None, ...]
-    normalized: tuple[int, ...]
-    weighted: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """A decision with everything that led to it, node by node."""
-
-    decision: Decision
-    pre_filter_nodes: tuple[str, ...] | None = None
-    rejected: Mapping[str, Status] = field(default_factory=dict)
-    feasible: tuple[str, ...] = ()
-    scores: tuple[PolicyScores, ...] = ()
-    totals: tuple[int, ...] = ()
-
-
 GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFailure | None]
 """The group of a pod as a policy sees it."""
-
-Steps: TypeAlias = Generator[Question, Answer, "Explanation"]
-"""A decision that may have to ask extenders: what it yields somebody answers."""
 
 
 class Scheduler:
@@ -164,7 +101,16 @@ class Scheduler:
         self._classes = PodClasses()
         self._classifier = PodClassifier(bundle, self._memo, self._columns)
         self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
-        self._preemption = Preemption(self._memo, self._feasibility, self._classifier)
+        preemption = Preemption(self._memo, self._feasibility, self._classifier)
+        self._post_filters = PostFilters(self._memo, preemption)
+        self._totals = Totals(
+            self._memo,
+            self._columns,
+            self._counted,
+            self._normalizer,
+            score_order=self._classifier.score_order,
+            ignores_failures=bundle.runtime.score_failure_policy == "Ignore",
+        )
         self._decisions = 0
 
     @property
@@ -311,7 +257,7 @@ class Scheduler:
             codes = np.full(len(snapshot.infos), ABSENT, np.int32)
             present = self._columns.present[: len(codes)]
             codes[present] = self._memo.reasons.intern(rejection)
-            return (yield from self._post_filter(filters, codes, uses, diagnosis, None, {}))
+            return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
         # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         pod_class.update(snapshot, self._columns.present, self._memo, self._normalizer)
         # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
@@ -330,7 +276,7 @@ class Scheduler:
             _promised(pod, snapshot, nominator) if len(nominator) else {},
         )
         codes, late_failures = self._feasibility.codes(filters)
-        failures = self._filter_failures(pod_class, codes, late_failures, snapshot)
+        failures = filter_failures(pod_class, codes, late_failures, snapshot)
         if failures:
             return self._failed(snapshot, failures)
         is_narrowed = bool(late or filters.nominations)
@@ -343,7 +289,7 @@ class Scheduler:
                 codes, is_narrowed = self._narrowed(codes, answer, snapshot), True
                 if promised_slot is not None and codes[promised_slot] != FITS:
                     promised_slot = None
-        rejected = self._rejected_by_name(codes, snapshot) if detailed else {}
+        rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
         reserves = tuple((use.plugin, use.state) for use in uses)
         if promised_slot is not None and not detailed:
             return Explanation(self._placed(promised_slot, 1, snapshot, reserves=reserves))
@@ -360,10 +306,8 @@ class Scheduler:
         if is_plain:
             highest = int(pod_class.totals.max())
             if highest == INFEASIBLE:
-                diagnosis = self._diagnose(codes, snapshot, pod_class)
-                return (
-                    yield from self._post_filter(filters, codes, uses, diagnosis, None, rejected)
-                )
+                diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
+                return (yield from self._nowhere(filters, codes, uses, diagnosis, None, rejected))
             best = np.flatnonzero(pod_class.totals == highest)
             chosen = self._break_tie(profile, pod, best, snapshot)
             if isinstance(chosen, PolicyFailure):
@@ -372,11 +316,9 @@ class Scheduler:
             return Explanation(self._placed(chosen, count, snapshot))
         feasible = np.flatnonzero(codes == FITS)
         if not len(feasible):
-            diagnosis = self._diagnose(codes, snapshot, pod_class)
-            return (
-                yield from self._post_filter(filters, codes, uses, diagnosis, pre.subset, rejected)
-            )
-        totals, rows, failed, ignored = self._totals(
+            diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
+            return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
+        totals, rows, failed, ignored = self._totals.of(
             pod_class,
             counted_scores,
             feasible,
@@ -391,7 +333,7 @@ class Scheduler:
         if failed:
             return self._failed(snapshot, failed)
         for use in uses:
-            more = self._score_plugin(use, profile, feasible, snapshot)
+            more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
             if more is not None:
                 totals = totals + np.array(more.weighted, np.int64)
                 rows.append(more)
@@ -412,7 +354,7 @@ class Scheduler:
         decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves)
         if not detailed:
             return Explanation(decision)
-        names = tuple(self._name(slot, snapshot) for slot in feasible.tolist())
+        names = tuple(node_name(slot, snapshot) for slot in feasible.tolist())
         return Explanation(
             decision, pre.subset, rejected, names, tuple(rows), tuple(totals.tolist())
         )
@@ -499,84 +441,6 @@ class Scheduler:
     def _infos(slots: NDArray[np.int64], snapshot: Snapshot) -> list[NodeInfo]:
         return [info for slot in slots.tolist() if (info := snapshot.infos[slot]) is not None]
 
-    # --- nowhere to go ----------------------------------------------------------------------
-
-    def _post_filter(
-        self,
-        filters: Filters,
-        codes: NDArray[np.int32],
-        uses: Sequence[RuntimeUse],
-        diagnosis: Diagnosis,
-        subset: tuple[str, ...] | None,
-        rejected: Mapping[str, Status],
-    ) -> Steps:
-        """The outcome of a pod that fits nowhere, with what the post-filters do about it."""
-        messages: list[str] = []
-        actions: list[Callable[[], Awaitable[None]]] = []
-        ignored: tuple[PolicyFailure, ...] = ()
-        eviction: Eviction | None = None
-        nominated: str | None = None
-        states = {use.plugin.name: use.state for use in uses}
-        for name in filters.profile.order.get("postFilter", ()):
-            if name == PLUGIN:
-                eviction, nominated, text, ignored = yield from self._preempt(filters, codes)
-                if eviction is not None:
-                    messages.clear()
-                    break
-                messages.append(PREFIX + text)
-                continue
-            plugin = self._plugins.get(name)
-            if plugin is None:
-                continue
-            state = states.get(name)
-            by_name = {} if state is None else self._rejected_by_name(codes, filters.snapshot)
-            result = plugin.post_filter(state, filters.pod, by_name, filters.snapshot)
-            if result is None:
-                continue
-            messages.append(result.message)
-            if result.action is not None:
-                actions.append(result.action)
-            if result.is_final:
-                break
-        diagnosis = replace(diagnosis, post_filter=", ".join(messages))
-        decision = Decision(
-            None,
-            diagnosis,
-            self.bundle.revision,
-            ignored=ignored,
-            eviction=eviction,
-            actions=tuple(actions),
-            nominated_node=nominated,
-        )
-        return Explanation(decision, subset, rejected)
-
-    def _preempt(
-        self, filters: Filters, codes: NDArray[np.int32]
-    ) -> Generator[
-        Question,
-        Answer,
-        tuple[Eviction | None, str | None, str, tuple[PolicyFailure, ...]],
-    ]:
-        """Whom to evict where, the new promise, or the text that says why it cannot help."""
-        found = self._preemption.candidates(filters, codes)
-        if found.failure is not None:
-            return None, None, str(found.failure), (found.failure,)
-        if not found.victims:
-            return None, None if found.keeps_nomination else "", found.refusal, ()
-        victims = found.victims
-        if self.has_extenders:
-            answer = yield ExtenderPreempt(filters.pod, victims, filters.snapshot)
-            assert isinstance(answer, PreemptAnswer)
-            if answer.failure is not None:
-                return None, None, str(answer.failure), (answer.failure,)
-            victims = answer.victims
-            if not victims:
-                return None, None, NO_CANDIDATE, ()
-        chosen = self._preemption.choose(filters, victims)
-        if isinstance(chosen, PolicyFailure):
-            return None, None, str(chosen), (chosen,)
-        return Eviction(chosen, victims[chosen].pods), chosen, "", ()
-
     # --- step 4 -----------------------------------------------------------------------------
 
     def _counted_hooks(
@@ -598,168 +462,6 @@ class Scheduler:
                 elif not skipped:
                     kept.append(use)
         return *speaking, tuple(failures)
-
-    def _filter_failures(
-        self,
-        pod_class: PodClass,
-        codes: NDArray[np.int32],
-        counted: Mapping[int, PolicyFailure],
-        snapshot: Snapshot,
-    ) -> tuple[PolicyFailure, ...]:
-        """The failures that count: of nodes that no earlier filter rejected."""
-        if not pod_class.filter_failures and not counted:
-            return ()
-        found = {
-            slot: counted.get(slot) or pod_class.filter_failures[slot]
-            for slot in np.flatnonzero(codes == FAILED).tolist()
-        }
-        return self._report(pod_class, found, snapshot) if found else ()
-
-    def _report(
-        self, pod_class: PodClass, failures: Mapping[int, PolicyFailure], snapshot: Snapshot
-    ) -> tuple[PolicyFailure, ...]:
-        """One failure per (policy, hook), that of the first node by name, so that runs repeat."""
-        pod_class.forget()
-        chosen: dict[tuple[str, str], PolicyFailure] = {}
-        for slot in sorted(failures, key=lambda slot: self._name(slot, snapshot)):
-            failure = failures[slot]
-            about = failure.about(f"node `{self._name(slot, snapshot)}`")
-            chosen.setdefault((failure.policy, failure.hook), about)
-        return tuple(chosen.values())
-
-    def _diagnose(
-        self, codes: NDArray[np.int32], snapshot: Snapshot, pod_class: PodClass
-    ) -> Diagnosis:
-        counted = np.bincount(codes[codes > 0], minlength=1)
-        reasons = self._memo.reasons
-        rejections = {
-            reasons.status(code): int(counted[code]) for code in np.flatnonzero(counted).tolist()
-        }
-        outside = snapshot.node_count - int(counted.sum())
-        if pod_class.pre.subset is not None and outside:
-            names = pod_class.pre.narrowed_by
-            text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names))}]"
-            rejections[Status(Code.UNRESOLVABLE, (text,), names[0])] = outside
-        return Diagnosis(snapshot.node_count, rejections=rejections)
-
-    def _rejected_by_name(self, codes: NDArray[np.int32], snapshot: Snapshot) -> dict[str, Status]:
-        return {
-            self._name(slot, snapshot): self._memo.reasons.status(int(codes[slot]))
-            for slot in np.flatnonzero(codes > 0).tolist()
-        }
-
-    # --- step 5 -----------------------------------------------------------------------------
-
-    def _totals(
-        self,
-        pod_class: PodClass,
-        counted_scores: Sequence[CountedHook],
-        feasible: NDArray[np.int64],
-        snapshot: Snapshot,
-        *,
-        detailed: bool,
-        can_reuse: bool,
-    ) -> tuple[
-        NDArray[np.int64],
-        list[PolicyScores],
-        tuple[PolicyFailure, ...],
-        tuple[PolicyFailure, ...],
-    ]:
-        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored.
-
-        The rows are made only if *detailed*. *can_reuse*: the class's totals hold for *feasible*.
-        """
-        failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
-        for vector in () if can_reuse else pod_class.vectors:
-            if vector.failures:
-                fitting = set(feasible.tolist())
-                here = {s: f for s, f in vector.failures.items() if s in fitting}
-                if here:
-                    failures += self._report(pod_class, here, snapshot)
-                    continue
-            use = vector.use
-            raws.append((use, vector.raw[feasible]))
-        for counted in counted_scores:
-            answer = self._score_counted(pod_class, counted, feasible, snapshot)
-            if isinstance(answer, PolicyFailure):
-                failures.append(answer)
-            else:
-                raws.append((counted, answer))
-        for whole in pod_class.whole_scores:
-            answer = self._score_all(whole, feasible)
-            if isinstance(answer, PolicyFailure):
-                failures.append(answer)
-            else:
-                raws.append((whole, answer))
-        totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
-        rows: list[PolicyScores] = []
-        for scored, raw in raws:
-            enabled = scored.enabled
-            normal: NDArray[np.int64] | PolicyFailure
-            if scored.normalizes:
-                normal = self._normalizer.normalize(
-                    enabled.instance, raw, reads_count=scored.reads_count
-                )
-            else:
-                normal = np.where(raw == SCORE_NONE, 0, raw)
-            if isinstance(normal, PolicyFailure):
-                failures.append(normal)
-                pod_class.forget()
-                continue
-            weighted = normal * enabled.weight
-            totals = totals + weighted
-            if detailed:
-                rows.append(_row(enabled, raw, normal, weighted))
-        if failures and self.bundle.runtime.score_failure_policy != "Ignore":
-            return totals, rows, tuple(failures), ()
-        if detailed:
-            order = self._classifier.score_order
-            rows.sort(key=lambda row: order[row.policy])
-        return totals, rows, (), tuple(failures)
-
-    def _score_counted(
-        self,
-        pod_class: PodClass,
-        use: CountedHook,
-        feasible: NDArray[np.int64],
-        snapshot: Snapshot,
-    ) -> NDArray[np.int64] | PolicyFailure:
-        """Raw scores over counters."""
-        columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
-        if isinstance(columns, PolicyFailure):
-            return columns
-        raw, failed = self._counted.verdicts(use, columns, feasible)
-        if failed:
-            return self._report(pod_class, failed, snapshot)[0]
-        return raw
-
-    def _score_plugin(
-        self, use: RuntimeUse, profile: Profile, feasible: NDArray[np.int64], snapshot: Snapshot
-    ) -> PolicyScores | None:
-        """The scores of a plugin of the runtime; None if it has no opinion on the pod."""
-        name = use.plugin.name
-        if name not in profile.order.get("score", ()):
-            return None
-        raw = use.plugin.score(use.state, self._infos(feasible, snapshot))
-        if raw is None:
-            return None
-        normal = use.plugin.normalize(raw)
-        weight = profile.weights.get(name, 1)
-        return PolicyScores(
-            name, weight, tuple(raw), tuple(normal), tuple(score * weight for score in normal)
-        )
-
-    def _score_all(
-        self, use: HookUse, feasible: NDArray[np.int64]
-    ) -> NDArray[np.int64] | PolicyFailure:
-        """One score per feasible node from a hook that sees them all; never reused."""
-        nodes = [use.column.values[i] for i in use.column.ids[feasible].tolist()]
-        call = Call(use.enabled.instance, use.hook, use.pod, nodes, use.extra)
-        verdict = self._memo.evaluate([call])[0][0]
-        if isinstance(verdict, PolicyFailure):
-            return verdict
-        return np.array(verdict, np.int64)
 
     # --- step 6 -----------------------------------------------------------------------------
 
@@ -785,7 +487,7 @@ class Scheduler:
             return int(best[0])
         ranks = tie_order(pod.uid, self._columns.name_hashes[best])
         first = best[ranks == ranks.min()].tolist()
-        return int(min(first, key=lambda slot: self._name(slot, snapshot)))
+        return int(min(first, key=lambda slot: node_name(slot, snapshot)))
 
     # --- outcomes ---------------------------------------------------------------------------
 
@@ -798,7 +500,7 @@ class Scheduler:
         reserves: tuple[tuple[RuntimePlugin, Any], ...] = (),
     ) -> Decision:
         return Decision(
-            self._name(slot, snapshot),
+            node_name(slot, snapshot),
             Diagnosis(snapshot.node_count),
             self.bundle.revision,
             feasible_count,
@@ -806,18 +508,36 @@ class Scheduler:
             reserves=reserves,
         )
 
+    def _nowhere(
+        self,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        uses: Sequence[RuntimeUse],
+        diagnosis: Diagnosis,
+        subset: tuple[str, ...] | None,
+        rejected: Mapping[str, Status],
+    ) -> Steps:
+        """The outcome of a pod that fits nowhere, with what the post-filters do about it."""
+        done = yield from self._post_filters.run(
+            filters, codes, uses, self._plugins, has_extenders=self.has_extenders
+        )
+        decision = Decision(
+            None,
+            replace(diagnosis, post_filter=done.message),
+            self.bundle.revision,
+            ignored=done.failures,
+            eviction=done.eviction,
+            actions=done.actions,
+            nominated_node=done.nominated_node,
+        )
+        return Explanation(decision, subset, rejected)
+
     def _unschedulable(self, diagnosis: Diagnosis) -> Explanation:
         return Explanation(Decision(None, diagnosis, self.bundle.revision))
 
     def _failed(self, snapshot: Snapshot, failures: tuple[PolicyFailure, ...]) -> Explanation:
         diagnosis = Diagnosis(snapshot.node_count)
         return Explanation(Decision(None, diagnosis, self.bundle.revision, failures=failures))
-
-    @staticmethod
-    def _name(slot: int, snapshot: Snapshot) -> str:
-        info = snapshot.infos[slot]
-        assert info is not None, f"slot {slot} was feasible and holds no node"
-        return info.name
 
     def _housekeep(self) -> None:
         """Keep memory bounded; done between decisions, rarely."""
@@ -827,21 +547,6 @@ class Scheduler:
         for column in self._columns.all():
             self._memo.compact(column)
         self._classes.trim()
-
-
-def _row(
-    enabled: EnabledPolicy,
-    raw: NDArray[np.int64],
-    normal: NDArray[np.int64],
-    weighted: NDArray[np.int64],
-) -> PolicyScores:
-    return PolicyScores(
-        enabled.policy,
-        enabled.weight,
-        tuple(None if v in (SCORE_NONE, SCORE_FAILED) else v for v in raw.tolist()),
-        tuple(normal.tolist()),
-        tuple(weighted.tolist()),
-    )
 
 
 def _without_extenders(steps: Steps) -> Explanation:

@@ -140,11 +140,11 @@ def test_every_part_of_an_answer_is_compared(
 @pytest.mark.parametrize(
     ("plain", "missing"),
     [
-        pytest.param(_changed("rejected.b.plugin", "VolumeZone"), "VolumeZone", id="rejected by"),
+        pytest.param(_changed("rejected.b.plugin", "NoSuch"), "NoSuch", id="rejected by"),
         pytest.param(_changed("scores.a.NoSuch", 0), "NoSuch", id="scored by"),
         pytest.param(
-            _changed("preFilter", {"plugin": "VolumeBinding", "code": "x", "reasons": []}),
-            "VolumeBinding",
+            _changed("preFilter", {"plugin": "NoSuch", "code": "x", "reasons": []}),
+            "NoSuch",
             id="pre-filtered by",
         ),
         pytest.param(_changed("scores.a.DynamicResources", 2), "DynamicResources", id="devices"),

@@ -18,7 +18,8 @@ from engine.model.objects import Namespace, ObjectMeta, Service, ServiceSpec
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.scheduling_cycle import Explanation, Scheduler
+from engine.scheduling.decision import Explanation
+from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod, taint, toleration
 
 NODES = [f"n{i}" for i in range(6)]

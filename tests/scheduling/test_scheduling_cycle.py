@@ -9,7 +9,9 @@ from engine.caching.cache import Cache
 from engine.framework.status import Code
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.scheduling_cycle import Decision, Scheduler, sort_key
+from engine.scheduling.decision import Decision
+from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.select_host import sort_key
 from tests.builders import ZONE, make_node, make_pod, taint
 
 PROFILE = """

@@ -1,0 +1,84 @@
+"""What a scheduling cycle ends with: the decision, and on request all that led to it.
+
+Owns records only.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from engine.binding.placement import Preemption as Eviction
+from engine.framework.status import Status
+from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.diagnosis import Diagnosis
+from engine.scheduling.extenders import Answer, Question
+from engine.scheduling.runtime_plugin import RuntimePlugin
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the cycle decided for one pod.
+
+    Exactly one of these holds: `node` is set (placed); `failures` is not empty (a policy failed
+    and the pod's attempt is lost); else the pod is unschedulable for the reasons in `diagnosis`.
+    `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
+    to live with, and of preemption.
+
+    Placed: `reserves` are the plugins of the runtime that have to promise something to the pod,
+    with their states. Not placed: `eviction` says whom to evict where, so that the pod fits later;
+    `actions` are what other plugins do about it; `nominated_node` is what to promise to the pod
+    ("" takes a promise back, None leaves it).
+    """
+
+    node: str | None
+    diagnosis: Diagnosis
+    revision: str
+    feasible_count: int = 0
+    failures: tuple[PolicyFailure, ...] = ()
+    ignored: tuple[PolicyFailure, ...] = ()
+    reserves: tuple[tuple[RuntimePlugin, Any], ...] = ()
+    eviction: Eviction | None = None
+    actions: tuple[Callable[[], Awaitable[None]], ...] = ()
+    nominated_node: str | None = None
+
+    @property
+    def is_error(self) -> bool:
+        """True if a policy failed, so that nothing could be decided."""
+        return bool(self.failures)
+
+    def message(self) -> str:
+        """The text for the event and the condition of a pod that was not placed."""
+        if self.failures:
+            return "; ".join(str(failure) for failure in self.failures)
+        return self.diagnosis.message()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyScores:
+    """One policy's scores over the feasible nodes, in the order of `Explanation.feasible`.
+
+    `raw` is what the hook answered (None: no opinion on that node), `normalized` is in 0..100,
+    `weighted` is normalized times the weight.
+    """
+
+    policy: str
+    weight: int
+    raw: tuple[int | None, ...]
+    normalized: tuple[int, ...]
+    weighted: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision with everything that led to it, node by node."""
+
+    decision: Decision
+    pre_filter_nodes: tuple[str, ...] | None = None
+    rejected: Mapping[str, Status] = field(default_factory=dict)
+    feasible: tuple[str, ...] = ()
+    scores: tuple[PolicyScores, ...] = ()
+    totals: tuple[int, ...] = ()
+
+
+Steps: TypeAlias = Generator[Question, Answer, Explanation]
+"""A decision that may have to ask extenders: what it yields somebody answers."""

@@ -1,0 +1,111 @@
+"""What is done about a pod that fits nowhere: post-filters, preemption among them.
+
+Owns their order and what they say together. The dry run is `preemption`'s.
+"""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.binding.placement import Preemption as Eviction
+from engine.framework.status import Status
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.verdicts import VerdictMemo
+from engine.scheduling.extenders import Answer, ExtenderPreempt, PreemptAnswer, Question
+from engine.scheduling.feasibility import Filters, RuntimeUse
+from engine.scheduling.preemption import NO_CANDIDATE, PLUGIN, PREFIX, Preemption
+from engine.scheduling.rejections import rejected_by_name
+from engine.scheduling.runtime_plugin import RuntimePlugin
+
+
+@dataclass(slots=True)
+class PostFiltered:
+    """What came of the post-filters; the fields are those of `Decision`.
+
+    `message` is empty if somebody will be evicted.
+    """
+
+    message: str = ""
+    eviction: Eviction | None = None
+    nominated_node: str | None = None
+    actions: tuple[Callable[[], Awaitable[None]], ...] = ()
+    failures: tuple[PolicyFailure, ...] = ()
+
+
+class PostFilters:
+    """Runs the post-filters of a profile; one object serves all decisions of a bundle."""
+
+    def __init__(self, memo: VerdictMemo, preemption: Preemption) -> None:
+        self._memo = memo
+        self._preemption = preemption
+
+    def run(
+        self,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        uses: Sequence[RuntimeUse],
+        plugins: Mapping[str, RuntimePlugin],
+        *,
+        has_extenders: bool,
+    ) -> Generator[Question, Answer, PostFiltered]:
+        """Ask every post-filter in order, until one has helped.
+
+        *codes* says by slot why each node was not feasible; *uses* are the plugins of the runtime
+        that had something to say about the pod.
+        """
+        result = PostFiltered()
+        messages: list[str] = []
+        states = {use.plugin.name: use.state for use in uses}
+        for name in filters.profile.order.get("postFilter", ()):
+            if name == PLUGIN:
+                found = yield from self._preempt(filters, codes, has_extenders=has_extenders)
+                result.nominated_node, result.failures = found.nominated_node, found.failures
+                if found.eviction is not None:
+                    result.eviction = found.eviction
+                    return result
+                messages.append(PREFIX + found.message)
+                continue
+            plugin = plugins.get(name)
+            if plugin is None:
+                continue
+            state = states.get(name)
+            rejected: Mapping[str, Status] = {}
+            if state is not None:
+                rejected = rejected_by_name(codes, filters.snapshot, self._memo)
+            said = plugin.post_filter(state, filters.pod, rejected, filters.snapshot)
+            if said is None:
+                continue
+            messages.append(said.message)
+            if said.action is not None:
+                result.actions = (*result.actions, said.action)
+            if said.is_final:
+                break
+        result.message = ", ".join(messages)
+        return result
+
+    def _preempt(
+        self, filters: Filters, codes: NDArray[np.int32], *, has_extenders: bool
+    ) -> Generator[Question, Answer, PostFiltered]:
+        """Whom to evict where, with the promise; or the text that says why it cannot help."""
+        found = self._preemption.candidates(filters, codes)
+        if found.failure is not None:
+            return PostFiltered(str(found.failure), failures=(found.failure,))
+        if not found.victims:
+            promise = None if found.keeps_nomination else ""
+            return PostFiltered(found.refusal, nominated_node=promise)
+        victims = found.victims
+        if has_extenders:
+            answer = yield ExtenderPreempt(filters.pod, victims, filters.snapshot)
+            assert isinstance(answer, PreemptAnswer)
+            if answer.failure is not None:
+                return PostFiltered(str(answer.failure), failures=(answer.failure,))
+            victims = answer.victims
+            if not victims:
+                return PostFiltered(NO_CANDIDATE)
+        chosen = self._preemption.choose(filters, victims)
+        if isinstance(chosen, PolicyFailure):
+            return PostFiltered(str(chosen), failures=(chosen,))
+        eviction = Eviction(chosen, victims[chosen].pods)
+        return PostFiltered(eviction=eviction, nominated_node=chosen)

@@ -1,0 +1,175 @@
+"""The total score of every feasible node: normalised, weighed and summed.
+
+Owns the sum over the four kinds of scores: of policies that see the pod and the node alone (kept in
+the class), over counters, over all nodes at once, and of plugins of the runtime.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.profile import EnabledPolicy, Profile
+from engine.model.node_info import NodeInfo
+from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
+from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.decision import PolicyScores
+from engine.scheduling.feasibility import RuntimeUse
+from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.pod_class import HookUse, PodClass
+from engine.scheduling.rejections import report
+from engine.scheduling.scoring import Normalizer
+
+
+class Totals:
+    """Sums scores up; one object serves all decisions of a bundle.
+
+    Args:
+        score_order: The place of each policy among the scores, for what is shown.
+        ignores_failures: A score that fails counts as no opinion instead of failing the attempt.
+    """
+
+    def __init__(
+        self,
+        memo: VerdictMemo,
+        columns: NodeColumns,
+        counted: CountedHooks,
+        normalizer: Normalizer,
+        *,
+        score_order: Mapping[str, int],
+        ignores_failures: bool,
+    ) -> None:
+        self._memo = memo
+        self._columns = columns
+        self._counted = counted
+        self._normalizer = normalizer
+        self._score_order = score_order
+        self._ignores_failures = ignores_failures
+
+    def of(
+        self,
+        pod_class: PodClass,
+        counted_scores: Sequence[CountedHook],
+        feasible: NDArray[np.int64],
+        snapshot: Snapshot,
+        *,
+        detailed: bool,
+        can_reuse: bool,
+    ) -> tuple[
+        NDArray[np.int64],
+        list[PolicyScores],
+        tuple[PolicyFailure, ...],
+        tuple[PolicyFailure, ...],
+    ]:
+        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored.
+
+        The rows are made only if *detailed*. *can_reuse*: the class's totals hold for *feasible*.
+        """
+        failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
+        raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
+        for vector in () if can_reuse else pod_class.vectors:
+            if vector.failures:
+                fitting = set(feasible.tolist())
+                here = {s: f for s, f in vector.failures.items() if s in fitting}
+                if here:
+                    failures += report(pod_class, here, snapshot)
+                    continue
+            use = vector.use
+            raws.append((use, vector.raw[feasible]))
+        for counted in counted_scores:
+            answer = self._score_counted(pod_class, counted, feasible, snapshot)
+            if isinstance(answer, PolicyFailure):
+                failures.append(answer)
+            else:
+                raws.append((counted, answer))
+        for whole in pod_class.whole_scores:
+            answer = self._score_all(whole, feasible)
+            if isinstance(answer, PolicyFailure):
+                failures.append(answer)
+            else:
+                raws.append((whole, answer))
+        totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
+        rows: list[PolicyScores] = []
+        for scored, raw in raws:
+            enabled = scored.enabled
+            normal: NDArray[np.int64] | PolicyFailure
+            if scored.normalizes:
+                normal = self._normalizer.normalize(
+                    enabled.instance, raw, reads_count=scored.reads_count
+                )
+            else:
+                normal = np.where(raw == SCORE_NONE, 0, raw)
+            if isinstance(normal, PolicyFailure):
+                failures.append(normal)
+                pod_class.forget()
+                continue
+            weighted = normal * enabled.weight
+            totals = totals + weighted
+            if detailed:
+                rows.append(_row(enabled, raw, normal, weighted))
+        if failures and not self._ignores_failures:
+            return totals, rows, tuple(failures), ()
+        if detailed:
+            order = self._score_order
+            rows.sort(key=lambda row: order[row.policy])
+        return totals, rows, (), tuple(failures)
+
+    def _score_counted(
+        self,
+        pod_class: PodClass,
+        use: CountedHook,
+        feasible: NDArray[np.int64],
+        snapshot: Snapshot,
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """Raw scores over counters."""
+        columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
+        if isinstance(columns, PolicyFailure):
+            return columns
+        raw, failed = self._counted.verdicts(use, columns, feasible)
+        if failed:
+            return report(pod_class, failed, snapshot)[0]
+        return raw
+
+    def of_plugin(
+        self, use: RuntimeUse, profile: Profile, infos: Sequence[NodeInfo]
+    ) -> PolicyScores | None:
+        """The scores of a plugin of the runtime; None if it has no opinion on the pod."""
+        name = use.plugin.name
+        if name not in profile.order.get("score", ()):
+            return None
+        raw = use.plugin.score(use.state, infos)
+        if raw is None:
+            return None
+        normal = use.plugin.normalize(raw)
+        weight = profile.weights.get(name, 1)
+        return PolicyScores(
+            name, weight, tuple(raw), tuple(normal), tuple(score * weight for score in normal)
+        )
+
+    def _score_all(
+        self, use: HookUse, feasible: NDArray[np.int64]
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """One score per feasible node from a hook that sees them all; never reused."""
+        nodes = [use.column.values[i] for i in use.column.ids[feasible].tolist()]
+        call = Call(use.enabled.instance, use.hook, use.pod, nodes, use.extra)
+        verdict = self._memo.evaluate([call])[0][0]
+        if isinstance(verdict, PolicyFailure):
+            return verdict
+        return np.array(verdict, np.int64)
+
+
+def _row(
+    enabled: EnabledPolicy,
+    raw: NDArray[np.int64],
+    normal: NDArray[np.int64],
+    weighted: NDArray[np.int64],
+) -> PolicyScores:
+    return PolicyScores(
+        enabled.policy,
+        enabled.weight,
+        tuple(None if v in (SCORE_NONE, SCORE_FAILED) else v for v in raw.tolist()),
+        tuple(normal.tolist()),
+        tuple(weighted.tolist()),
+    )
