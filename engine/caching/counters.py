@@ -347,7 +347,8 @@ class _Topology:
 class CounterColumn:
     """A counter's answer for every node, and over all domains.
 
-    `here[slot]` is the count of the node's domain, OUTSIDE without a domain. `min`, `max` and
+    `here[slot]` is the count of the node's domain, OUTSIDE without a domain; `inside[slot]` says if
+    the node has the labels that make it count. `min`, `max` and
     `domains` are over the domains that have a node that counts; `min` is None without any.
     `total` is over all domains. Counts above a part's `up_to` are given as that.
     """
@@ -498,7 +499,9 @@ class _Counter:
             labelled = inside & (ids >= 0)
             if self._up_to is not None:
                 sums = np.minimum(sums, self._up_to)
-            here[labelled] = sums[ids[labelled]]
+            # A node that lacks another of the keys does not count, but it is in its domain.
+            in_domain = labelled if self.topology is None else present & (ids >= 0)
+            here[in_domain] = sums[ids[in_domain]]
             known = sums[: len(registered)][registered[: len(sums)]]
             return CounterColumn(
                 here,

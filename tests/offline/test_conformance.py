@@ -40,6 +40,13 @@ def test_every_recorded_answer_is_ours(examiner: Examiner, name: str) -> None:
     assert len(outcomes) == 200
 
 
+@pytest.mark.parametrize(
+    "scenario", [*read_scenarios(DATA / "found.jsonl")], ids=lambda scenario: scenario.id
+)
+def test_a_difference_that_was_found_once_is_gone(examiner: Examiner, scenario: Scenario) -> None:
+    assert [o for o in examiner.examine(scenario) if o.agreement is not Agreement.MATCHED] == []
+
+
 @pytest.mark.parametrize("name", PARTIAL)
 def test_no_answer_differs_where_plugins_are_missing(examiner: Examiner, name: str) -> None:
     outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in examiner.examine(s)]

@@ -216,7 +216,9 @@ class CountersBesideARecount(RuleBasedStateMachine):
                 continue
             if part["kind"] == "pods":
                 here = domain(slot, part["topology"])
-                lacks = any(key not in info.node.labels for key in part["keys"])
+                lacks = part["topology"] is None and any(
+                    key not in info.node.labels for key in part["keys"]
+                )
                 want = OUTSIDE if here is None or lacks else sums[part["topology"], here]
             else:
                 want = sums[ZONE, str(domain(slot, ZONE))]
