@@ -1,0 +1,522 @@
+"""Workloads that kube-scheduler and ours have to answer alike, on a real control plane each."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tests.parity.side_by_side import NAMESPACE, Json, Workload
+
+ZONE: Final = "topology.kubernetes.io/zone"
+HOSTNAME: Final = "kubernetes.io/hostname"
+GPU: Final = "example.com/gpu"
+
+
+# --- makers ------------------------------------------------------------------------------------
+
+
+def node(
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "8Gi",
+    pods: str = "110",
+    zone: str = "",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[str] = (),
+    cordoned: bool = False,
+    extended: Mapping[str, str] | None = None,
+) -> Json:
+    """A ready node; a taint is `key=value:Effect`."""
+    spec: Json = {}
+    if taints:
+        spec["taints"] = [_taint(text) for text in taints]
+    if cordoned:
+        spec["unschedulable"] = True
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(extended or {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {HOSTNAME: name, **({ZONE: zone} if zone else {}), **(labels or {})},
+        },
+        "spec": spec,
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def _taint(text: str) -> Json:
+    key, _, effect = text.partition(":")
+    key, _, value = key.partition("=")
+    return {"key": key, "value": value, "effect": effect}
+
+
+def pod(
+    name: str,
+    *,
+    cpu: str | None = None,
+    memory: str | None = None,
+    extended: Mapping[str, str] | None = None,
+    on: str = "",
+    priority: str = "",
+    labels: Mapping[str, str] | None = None,
+    port: int = 0,
+    start: str = "2026-01-01T00:00:00Z",
+    grace: int = 30,
+    nominated: str = "",
+    **spec: Any,
+) -> Json:
+    """A pod; `on` places it on a node, where it has run since `start`."""
+    asked = {"cpu": cpu, "memory": memory, **(extended or {})}
+    amounts = {k: v for k, v in asked.items() if v is not None}
+    resources: Json = {"requests": amounts, "limits": dict(extended or {})}
+    container: Json = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
+    if amounts:
+        container["resources"] = {k: v for k, v in resources.items() if v}
+    if port:
+        container["ports"] = [{"containerPort": port, "hostPort": port}]
+    manifest: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": dict(labels or {})},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": grace, **spec},
+    }
+    if priority:
+        manifest["spec"]["priorityClassName"] = priority
+    if on:
+        manifest["spec"]["nodeName"] = on
+        manifest["status"] = {"phase": "Running", "startTime": start}
+    if nominated:
+        manifest["status"] = {"nominatedNodeName": nominated}
+    return manifest
+
+
+def budget(name: str, selector: Mapping[str, str], allowed: int) -> Json:
+    """A PodDisruptionBudget as its controller has left it."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": dict(selector)}},
+        "status": {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": 1 + allowed,
+            "desiredHealthy": 1,
+            "expectedPods": 1 + allowed,
+            "observedGeneration": 1,
+        },
+    }
+
+
+def _affinity(kind: str, key: str, labels: Mapping[str, str]) -> Json:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _node_affinity(key: str, operator: str, *values: str) -> Json:
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _spread(key: str, labels: Mapping[str, str], skew: int = 1, **words: Any) -> list[Json]:
+    return [
+        {
+            "maxSkew": skew,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": dict(labels)},
+            **words,
+        }
+    ]
+
+
+_WEB: Final = {"app": "web"}
+_TOLERATES_ALL: Final = [{"operator": "Exists"}]
+
+
+# --- pods that wait ----------------------------------------------------------------------------
+
+WAITING: Final = (
+    Workload(
+        "no nodes at all",
+        pending=[pod("a"), pod("b", cpu="1")],
+    ),
+    Workload(
+        "resources of every kind",
+        objects=[
+            node("n1", cpu="2", memory="2Gi"),
+            node("n2", cpu="4", memory="1Gi"),
+            node("n3", cpu="1", memory="8Gi", pods="1", extended={GPU: "1"}),
+        ],
+        placed=[pod("full", on="n3", extended={GPU: "1"})],
+        pending=[
+            pod("fits", cpu="1500m", memory="512Mi"),
+            pod("cpu", cpu="5"),
+            pod("both", cpu="3", memory="1500Mi"),
+            pod("gpu", extended={GPU: "1"}),
+            pod("two-gpus", extended={GPU: "2"}, cpu="100"),
+            pod("nothing"),
+        ],
+    ),
+    Workload(
+        "the order of many reasons",
+        objects=[
+            *(node(f"c{i:02}", cpu="1") for i in range(11)),
+            *(node(f"p{i}", pods="1") for i in range(3)),
+            *(node(f"t{i}", taints=["dedicated=db:NoSchedule"]) for i in range(2)),
+            node("x", cordoned=True),
+        ],
+        placed=[pod(f"only-{i}", on=f"p{i}") for i in range(3)],
+        pending=[pod("a", cpu="2")],
+    ),
+    Workload(
+        "taints and cordons",
+        objects=[
+            node("n1", taints=["a=1:NoSchedule"]),
+            node("n2", taints=["a=1:NoSchedule", "b=2:NoExecute"]),
+            node("n3", cordoned=True),
+            node("n4", taints=["c=3:PreferNoSchedule"], cpu="1"),
+        ],
+        pending=[
+            pod("plain", cpu="2"),
+            pod("some", cpu="2", tolerations=[{"key": "b", "operator": "Exists"}]),
+            pod("n1-only", cpu="2", tolerations=[{"key": "a", "value": "1"}]),
+            pod("wrong", cpu="2", tolerations=[{"key": "a", "value": "9"}]),
+            pod("all", cpu="3", tolerations=_TOLERATES_ALL, nodeSelector={HOSTNAME: "n3"}),
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "labels that nodes must have",
+        objects=[
+            node("n1", zone="a", labels={"disk": "ssd", "size": "10"}),
+            node("n2", zone="b", labels={"size": "3"}),
+        ],
+        pending=[
+            pod("selected", nodeSelector={"disk": "ssd"}),
+            pod("nowhere", nodeSelector={"disk": "hdd"}),
+            pod("zone", affinity=_node_affinity(ZONE, "In", "c")),
+            pod("greater", affinity=_node_affinity("size", "Gt", "5")),
+            pod("too-great", affinity=_node_affinity("size", "Gt", "50")),
+            pod("without", affinity=_node_affinity("disk", "DoesNotExist")),
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "one node by its name",
+        objects=[node("n1"), node("n2", cpu="1")],
+        pending=[
+            pod(
+                name,
+                cpu=cpu,
+                affinity={
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchFields": [
+                                        {"key": "metadata.name", "operator": "In", "values": [on]}
+                                    ]
+                                }
+                            ]
+                        }
+                    }
+                },
+            )
+            for name, on, cpu in (
+                ("here", "n2", "500m"),
+                ("too-big", "n2", "2"),
+                ("missing", "nowhere", "100m"),
+            )
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "host ports",
+        objects=[node("n1"), node("n2", taints=["a=1:NoSchedule"])],
+        pending=[pod("first", port=80), pod("second", port=80), pod("other", port=81)],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "spread over zones",
+        objects=[
+            node("a1", zone="a"),
+            node("b1", zone="b"),
+            node("c1", zone="c", cpu="1"),
+            node("none"),
+        ],
+        placed=[pod("w0", on="a1", labels=_WEB), pod("w1", on="b1", labels=_WEB)],
+        pending=[
+            pod("big", cpu="2", labels=_WEB, topologySpreadConstraints=_spread(ZONE, _WEB)),
+            pod("small", cpu="500m", labels=_WEB, topologySpreadConstraints=_spread(ZONE, _WEB)),
+            pod(
+                "domains",
+                labels=_WEB,
+                topologySpreadConstraints=_spread(ZONE, _WEB, minDomains=5),
+            ),
+            pod("rack", labels=_WEB, topologySpreadConstraints=_spread("rack", _WEB)),
+        ],
+    ),
+    Workload(
+        "pods that want and avoid each other",
+        objects=[node("a1", zone="a"), node("a2", zone="a", cpu="1"), node("b1", zone="b")],
+        placed=[
+            pod("web", on="b1", labels=_WEB),
+            pod(
+                "lonely",
+                on="a1",
+                labels={"app": "db"},
+                affinity=_affinity("podAntiAffinity", HOSTNAME, {"app": "batch"}),
+            ),
+        ],
+        pending=[
+            pod("near", affinity=_affinity("podAffinity", ZONE, _WEB)),
+            pod("far", cpu="2", affinity=_affinity("podAntiAffinity", ZONE, _WEB)),
+            pod("avoided", cpu="3", labels={"app": "batch"}, nodeSelector={ZONE: "a"}),
+            pod("nobody", affinity=_affinity("podAffinity", ZONE, {"app": "none"})),
+            pod(
+                "itself",
+                labels={"app": "self"},
+                nodeSelector={HOSTNAME: "a2"},
+                affinity=_affinity("podAffinity", ZONE, {"app": "self"}),
+            ),
+            pod(
+                "everywhere",
+                affinity=_affinity("podAntiAffinity", "kubernetes.io/os", {"app": "x"}),
+            ),
+        ],
+        nodes_are_certain=False,
+    ),
+    Workload(
+        "gates, and a scheduler that nobody runs",
+        objects=[node("n1")],
+        pending=[
+            pod("gated", schedulingGates=[{"name": "example.com/wait"}]),
+            pod("theirs", schedulerName="somebody-else"),
+            pod("ours"),
+        ],
+        is_undecided=frozenset({"gated", "theirs"}),
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "a node that comes later",
+        objects=[node("n1", cpu="1")],
+        pending=[pod("a", cpu="3"), pod("b", cpu="3"), pod("c", nodeSelector={"x": "y"})],
+        later=[node("n2", cpu="4")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "more urgent pods go first when room comes",
+        pending=[
+            pod("low", cpu="2", priority="low"),
+            pod("middle", cpu="2", priority="middle"),
+            pod("high", cpu="2", priority="high-but-polite"),
+        ],
+        later=[node("n1", cpu="4")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "a profile without some filters",
+        profile={
+            "schedulerName": "default-scheduler",
+            "plugins": {
+                "filter": {"disabled": [{"name": "TaintToleration"}, {"name": "NodeResourcesFit"}]},
+                "postFilter": {"disabled": [{"name": "*"}]},
+            },
+        },
+        objects=[node("n1", cpu="1", taints=["a=1:NoSchedule"]), node("n2", cordoned=True)],
+        pending=[pod("big", cpu="8"), pod("ported", port=80), pod("again", port=80)],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "an affinity that the configuration adds",
+        profile={
+            "schedulerName": "default-scheduler",
+            "pluginConfig": [
+                {
+                    "name": "NodeAffinity",
+                    "args": {
+                        "addedAffinity": {
+                            "requiredDuringSchedulingIgnoredDuringExecution": {
+                                "nodeSelectorTerms": [
+                                    {
+                                        "matchExpressions": [
+                                            {"key": "pool", "operator": "In", "values": ["web"]}
+                                        ]
+                                    }
+                                ]
+                            }
+                        }
+                    },
+                },
+                {
+                    "name": "PodTopologySpread",
+                    "args": {
+                        "defaultingType": "List",
+                        "defaultConstraints": [
+                            {
+                                "maxSkew": 1,
+                                "topologyKey": HOSTNAME,
+                                "whenUnsatisfiable": "DoNotSchedule",
+                            }
+                        ],
+                    },
+                },
+            ],
+        },
+        objects=[
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": {"name": "web", "namespace": NAMESPACE},
+                "spec": {"selector": _WEB, "ports": [{"port": 80}]},
+            },
+            node("n1", labels={"pool": "web"}),
+            node("n2", labels={"pool": "web"}, cpu="1"),
+            node("n3", labels={"pool": "db"}),
+        ],
+        placed=[pod("w0", on="n1", labels=_WEB)],
+        pending=[
+            pod("w1", cpu="2", labels=_WEB),
+            pod("w2", cpu="500m", labels=_WEB),
+            pod("db", nodeSelector={"pool": "db"}),
+        ],
+        nodes_are_certain=True,
+    ),
+)
+
+
+# --- pods that make others go ------------------------------------------------------------------
+
+PREEMPTING: Final = (
+    Workload(
+        "the least important victim of one node",
+        objects=[node("n1", cpu="4")],
+        placed=[
+            pod("low", on="n1", cpu="2", priority="low"),
+            pod("middle", on="n1", cpu="2", priority="middle"),
+        ],
+        pending=[pod("urgent", cpu="2", priority="high")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "the node whose victims matter least",
+        objects=[node(f"n{i}", cpu="4") for i in range(1, 5)],
+        placed=[
+            pod("middle-1", on="n1", cpu="4", priority="middle"),
+            pod("low-2", on="n2", cpu="2", priority="low"),
+            pod("other-2", on="n2", cpu="2", priority="low"),
+            pod("low-3", on="n3", cpu="4", priority="low"),
+            pod("high-4", on="n4", cpu="4", priority="high"),
+        ],
+        pending=[pod("urgent", cpu="4", priority="high")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "the victim that has run for the shortest time",
+        objects=[node("n1", cpu="4"), node("n2", cpu="4")],
+        placed=[
+            pod("old-1", on="n1", cpu="2", priority="low", start="2026-01-01T00:00:00Z"),
+            pod("new-1", on="n1", cpu="2", priority="low", start="2026-01-01T05:00:00Z"),
+            pod("old-2", on="n2", cpu="2", priority="low", start="2026-01-01T01:00:00Z"),
+            pod("new-2", on="n2", cpu="2", priority="low", start="2026-01-01T07:00:00Z"),
+        ],
+        pending=[pod("urgent", cpu="2", priority="high")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "a disruption budget is respected where it can be",
+        objects=[
+            node("n1", cpu="4"),
+            node("n2", cpu="4"),
+            budget("web", _WEB, 0),
+        ],
+        placed=[
+            pod("guarded", on="n1", cpu="4", priority="low", labels=_WEB),
+            pod("free-1", on="n2", cpu="2", priority="middle"),
+            pod("free-2", on="n2", cpu="2", priority="middle"),
+        ],
+        pending=[pod("urgent", cpu="4", priority="high")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "a disruption budget does not stop what cannot be had otherwise",
+        objects=[node("n1", cpu="4"), budget("web", _WEB, 1)],
+        placed=[
+            pod("w1", on="n1", cpu="2", priority="low", labels=_WEB, start="2026-01-01T01:00:00Z"),
+            pod("w2", on="n1", cpu="1", priority="low", labels=_WEB, start="2026-01-01T02:00:00Z"),
+            pod("x", on="n1", cpu="1", priority="low", start="2026-01-01T00:00:00Z"),
+        ],
+        pending=[pod("urgent", cpu="3", priority="high")],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "who may not preempt",
+        objects=[node("n1", cpu="4")],
+        placed=[pod("low", on="n1", cpu="4", priority="low")],
+        pending=[
+            pod("polite", cpu="2", priority="high-but-polite"),
+            pod("equal", cpu="2", priority="low"),
+            pod("too-big", cpu="5", priority="high"),
+        ],
+    ),
+    Workload(
+        "preemption where it does not help",
+        objects=[
+            node("n1", cpu="4", taints=["a=1:NoSchedule"]),
+            node("n2", cpu="4", cordoned=True),
+            node("n3", cpu="2"),
+            node("n4", cpu="4"),
+        ],
+        placed=[
+            pod("low-1", on="n1", cpu="4", priority="low"),
+            pod("low-2", on="n2", cpu="4", priority="low"),
+            pod("high-4", on="n4", cpu="3", priority="highest"),
+        ],
+        pending=[pod("urgent", cpu="3", priority="high")],
+    ),
+    Workload(
+        "victims of every kind of clash",
+        objects=[node("n1", zone="a"), node("n2", zone="b", taints=["x=y:NoSchedule"])],
+        placed=[
+            pod("ported", on="n1", port=80, priority="low"),
+            pod(
+                "jealous",
+                on="n1",
+                priority="low",
+                affinity=_affinity("podAntiAffinity", ZONE, {"app": "new"}),
+            ),
+            pod("bystander", on="n1", cpu="3", priority="low"),
+        ],
+        pending=[pod("urgent", cpu="1", port=80, priority="high", labels={"app": "new"})],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "two urgent pods, one after the other",
+        objects=[node("n1", cpu="2"), node("n2", cpu="2")],
+        placed=[
+            pod("low-1", on="n1", cpu="2", priority="low"),
+            pod("middle-2", on="n2", cpu="2", priority="middle"),
+        ],
+        pending=[
+            pod("first", cpu="2", priority="high"),
+            pod("second", cpu="2", priority="high"),
+            pod("third", cpu="2", priority="high"),
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "victims that take their time",
+        objects=[node("n1", cpu="2")],
+        placed=[pod("stuck-low", on="n1", cpu="2", priority="low")],
+        pending=[
+            pod("urgent", cpu="2", priority="high"),
+            pod("lower", cpu="2", priority="middle"),
+        ],
+        later=[node("n2", cpu="1")],
+    ),
+)
