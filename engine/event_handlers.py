@@ -22,8 +22,12 @@ from engine.queueing.events import (
     DELETE,
     NODE_ADD,
     NODE_DELETE,
+    POD_ADD,
+    POD_DELETE,
+    POD_UPDATE,
     UPDATE,
     ClusterEvent,
+    is_meaningful_pod_change,
     node_update_events,
     pod_update_events,
 )
@@ -91,10 +95,10 @@ class PodHandler:
         self._status.forget(pod.uid)
         if not pod.node_name:
             self._unpend(pod)
-            assumed = self._cache.get_pod(pod.uid)
-            if assumed is None:
-                return
-            pod = assumed  # deleted while it was being bound: its room is free again
+            if self._is_ours(pod):
+                self._queue.move(POD_DELETE, pod, None)
+            self._give_back(pod)
+            return
         self._cache.remove_pod(pod)
         self._queue.move(ASSIGNED_POD_DELETE, pod, None)
 
@@ -110,11 +114,24 @@ class PodHandler:
         self._pending[pod.key] = pod
         if self._is_ours(pod):
             self._queue.add(pod)
+            self._queue.move(POD_ADD, None, pod)  # its group may have waited for it
 
     def _repend(self, old: Pod, new: Pod) -> None:
         self._pending[new.key] = new
-        if self._is_ours(new):
-            self._queue.update(old, new)
+        if not self._is_ours(new):
+            return
+        self._queue.update(old, new)
+        if is_meaningful_pod_change(old, new):
+            self._queue.move(POD_UPDATE, old, new)
+        if new.is_terminating and self._cache.is_assumed(new.uid):
+            self._give_back(new)  # the API server binds no pod that is being deleted
+
+    def _give_back(self, pod: Pod) -> None:
+        """Free the room of a pod that is not going to be bound any more, if it holds some."""
+        assumed = self._cache.get_pod(pod.uid)
+        if assumed is not None:
+            self._cache.remove_pod(assumed)
+            self._queue.move(ASSIGNED_POD_DELETE, assumed, None)
 
     def _unpend(self, pod: Pod) -> None:
         known = self._pending.get(pod.key)

@@ -196,3 +196,110 @@ def test_new_profiles_take_in_the_pods_that_name_them(bench: Bench) -> None:
     assert "u1" in bench.queue
     assert "u2" not in bench.queue
     bench.check()
+
+
+# --- pods that others wait for, or wait behind -------------------------------------------------
+
+
+def low(bench: Bench, priority: int = 0) -> None:
+    """A pod is rejected, and stays aside until something helps it."""
+    bench.pods.on_add(make_pod("low", uid="low", cpu="4", priority=priority))
+    bench.reject()
+    assert bench.counts == {"unschedulable": 1}
+
+
+def is_aside(bench: Bench, name: str) -> bool:
+    return bool(bench.queue.describe(f"default/{name}").get("queue") == "unschedulable")
+
+
+@pytest.mark.parametrize(("priority", "want"), [(0, False), (5, False), (6, True)])
+def test_a_nominated_pod_that_is_deleted_makes_room_for_pods_up_to_its_priority(
+    bench: Bench, priority: int, want: bool
+) -> None:
+    low(bench, priority=priority)
+    nominated = web(cpu="4", priority=5, nominated="node-1")
+    bench.pods.on_add(nominated)
+    bench.reject()
+    bench.pods.on_delete(nominated)
+    assert is_aside(bench, "low") is want
+    bench.check()
+
+
+@pytest.mark.parametrize("nominated", [None, "node-2"])
+def test_a_pod_that_is_nominated_elsewhere_or_nowhere_makes_room(
+    bench: Bench, nominated: str | None
+) -> None:
+    low(bench)
+    before = web(cpu="4", priority=5, nominated="node-1", resource_version="1")
+    bench.pods.on_add(before)
+    bench.reject()
+    after = web(cpu="4", priority=5, nominated=nominated, resource_version="2")
+    bench.pods.on_update(before, after)
+    assert not is_aside(bench, "low")
+    assert is_aside(bench, "web")
+    bench.check()
+
+
+def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> None:
+    """kube-scheduler tells nobody here (kubernetes/kubernetes#134859)."""
+    bench.nodes.on_add(make_node("node-2"))
+    low(bench)
+    nominated = web(cpu="4", priority=5, nominated="node-1")
+    bench.pods.on_add(nominated)
+    bench.reject()
+    bench.pods.on_update(nominated, web(cpu="4", priority=5, node="node-2", resource_version="2"))
+    assert not is_aside(bench, "low")
+    assert bench.queue.nominator.node_of("u1") is None
+    bench.check()
+
+
+def test_a_nominated_pod_that_is_bound_there_makes_no_room(bench: Bench) -> None:
+    low(bench)
+    nominated = web(cpu="4", priority=5, nominated="node-1")
+    bench.pods.on_add(nominated)
+    bench.reject()
+    bench.pods.on_update(nominated, web(cpu="4", priority=5, node="node-1", resource_version="2"))
+    assert is_aside(bench, "low")
+    bench.check()
+
+
+def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_room_back(bench: Bench) -> None:
+    low(bench)
+    bench.pods.on_add(web(cpu="4"))
+    queued = bench.queue.pop()
+    assert queued is not None
+    bench.cache.assume(queued.pod, "node-1")
+    bench.queue.done("u1")
+    assert is_aside(bench, "low")
+    going = web(cpu="4", terminating=True, resource_version="2")
+    bench.pods.on_update(web(cpu="4"), going)
+    assert not is_aside(bench, "low")
+    assert bench.cache.pod_count == 0
+    assert not bench.cache.forget("u1")  # the binding cycle has nothing left to undo
+    bench.pods.on_delete(going)
+    bench.check()
+
+
+def in_group(name: str, group: str = "g", namespace: str = "default", **words: Any) -> Pod:
+    spec = {"schedulingGroup": {"podGroupName": group}}
+    return make_pod(name, namespace, uid=name, spec=spec, **words)
+
+
+@pytest.mark.parametrize(
+    ("comes", "want"),
+    [
+        pytest.param(in_group("b"), True, id="of its group"),
+        pytest.param(in_group("b", "h"), False, id="of another group"),
+        pytest.param(in_group("b", namespace="x"), False, id="of a namesake elsewhere"),
+        pytest.param(make_pod("b"), False, id="of no group"),
+        pytest.param(in_group("b", scheduler_name="other"), False, id="of another scheduler"),
+    ],
+)
+def test_a_pod_that_comes_wakes_the_group_that_waits_for_it(
+    bench: Bench, comes: Pod, want: bool
+) -> None:
+    bench.pods.on_add(in_group("a"))
+    bench.reject("GangScheduling")
+    bench.pods.on_add(comes)
+    assert is_aside(bench, "a") is not want
+    bench.check()
