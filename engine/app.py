@@ -23,6 +23,7 @@ from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
 from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler, SampledHandler
+from engine.extender_calls import ExtenderBinder, ExtenderCalls, taken_turn
 from engine.facts.keeper import FactKeeper
 from engine.facts.sources import Source, make_fact_source
 from engine.kube import resources
@@ -181,10 +182,12 @@ class App:
             metrics=self.metrics,
             clock=self._clock,
         )
+        self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
+        binder = Binder(client, clock=self._clock, metrics=self.metrics)
         self.bindings = BindingCycle(
             cache=self.cache,
             queue=self.queue,
-            binder=Binder(client, clock=self._clock, metrics=self.metrics),
+            binder=ExtenderBinder(self.extenders, binder),
             outcomes=self.outcomes,
             metrics=self.metrics,
             clock=self._clock,
@@ -339,6 +342,7 @@ class App:
         # 5. Everything else.
         await _cancel(self._background)
         await self.rollout.stop()
+        await self.extenders.close()
 
     # --- scheduling ------------------------------------------------------------------------
 
@@ -346,7 +350,7 @@ class App:
         """Decide pods for ever, leaving turns to everything else."""
         assert self.loop is not None
         monotonic = self._clock.monotonic
-        schedule_one = self.loop.schedule_one
+        loop = self.loop
         while True:
             if not self.bindings.has_room:
                 await self.bindings.wait_for_room()
@@ -357,8 +361,11 @@ class App:
             ends_at = monotonic() + SLICE_SECONDS
             is_idle = False
             while self.bindings.has_room and monotonic() < ends_at:
-                if not schedule_one():
-                    is_idle = True
+                if loop.asks_extenders:
+                    is_idle = not await taken_turn(loop.turn(), self.extenders.answer)
+                else:
+                    is_idle = not loop.schedule_one()
+                if is_idle:
                     break
             if is_idle:
                 self._ready.clear()
@@ -391,6 +398,7 @@ class App:
                 preemptions=self.preemptor,
             )
         self.loop.use(new.scheduler, self.rollout.counts)
+        self.extenders.use(new.bundle.extenders)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
             self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)

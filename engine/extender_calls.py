@@ -6,7 +6,7 @@ Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final, TypeVar
 
 import structlog
@@ -270,3 +270,22 @@ class ExtenderBinder:
             raise BindingRefused(str(error)) from error
         if not is_bound:
             await self._binder.bind(pod, node_name)
+
+
+async def taken_turn(
+    turn: Generator[Question, Answer, bool], ask: Callable[[Question], Awaitable[Answer]]
+) -> bool:
+    """Take *turn* to its end, awaiting an answer to each question; returns what it returns."""
+    try:
+        question = next(turn)
+        while True:
+            try:
+                answer = await ask(question)
+            except Exception as error:
+                question = turn.throw(error)  # it knows whose attempt this costs
+            else:
+                question = turn.send(answer)
+    except StopIteration as end:
+        return bool(end.value)
+    finally:
+        turn.close()

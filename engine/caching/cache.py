@@ -4,7 +4,8 @@ Owns the NodeInfos: nothing else makes new ones from old. Single-threaded, no I/
 come in any order that the API server's separate watches can produce, and any number of times.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 
 from engine.caching.attachments import StorageChanges
 from engine.caching.objects import ObjectStore
@@ -54,6 +55,7 @@ class Cache:
         # Names of nodes that the snapshot does not show as they are; a dict keeps their order.
         self._stale: dict[str, None] = {}
         self._snapshot = Snapshot(self.objects)
+        self._is_frozen = False
         self._storage = StorageChanges(self.objects, self._snapshot.volume_users)
 
     # --- nodes -------------------------------------------------------------------------------
@@ -201,6 +203,8 @@ class Cache:
 
     def snapshot(self) -> Snapshot:
         """The view for one cycle, brought up to date. Cost: the nodes changed since the last."""
+        if self._is_frozen:
+            return self._snapshot
         for name in self._storage.take():
             if (info := self._infos.get(name)) is not None:
                 self._put(info.with_new_storage())
@@ -209,6 +213,19 @@ class Cache:
                 self._snapshot.put(name, self._infos.get(name))
             self._stale.clear()
         return self._snapshot
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[Snapshot]:
+        """The view for a cycle that waits in its middle: nothing brings it up to date meanwhile.
+
+        Whoever asks for the snapshot before the end gets it as it was at the beginning.
+        """
+        snapshot = self.snapshot()
+        self._is_frozen = True
+        try:
+            yield snapshot
+        finally:
+            self._is_frozen = False
 
     # --- the only writers of NodeInfos -------------------------------------------------------
 
