@@ -250,7 +250,7 @@ class SchedulingLoop:
                     return
             # 5. The promise of a node is kept; the rest is waiting for the API server: it happens
             #    beside the next decisions.
-            self._queue.nominator.remove(pod.uid)
+            self._queue.nominator.remove(pod.uid, placed_on=node)
             self._bindings.start(
                 Placement(
                     queued=queued,
