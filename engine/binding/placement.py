@@ -59,8 +59,8 @@ class Rejection:
     message: str
     is_error: bool
     rejectors: frozenset[str] = field(default_factory=frozenset)
-    #: New nominated node, "" to clear it, None to leave it.
-    nominated_node: str | None = None
+    #: New nominated node, "" to clear it, None to leave it. Only preemption leaves it.
+    nominated_node: str | None = ""
     #: False when there is nobody to tell: the pod is gone or bound.
     is_reported: bool = True
 

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -126,6 +126,8 @@ class PodStatusUpdater:
             return
         if self._says_already(pod, state):
             return
+        if state.nominated == self._nominated(pod):
+            state = replace(state, nominated=None)
         if self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
             self._waiting[pod.uid] = (pod, state)
         else:
@@ -139,12 +141,8 @@ class PodStatusUpdater:
 
     def _says_already(self, pod: Pod, state: _State) -> bool:
         written = self._written.get(pod.uid)
-        if state.nominated is not None:
-            said = pod.nominated_node_name
-            if written is not None and written.nominated is not None:
-                said = written.nominated
-            if state.nominated != said:
-                return False
+        if state.nominated is not None and state.nominated != self._nominated(pod):
+            return False
         if not state.reason:
             return True
         if written is not None and written.reason:
@@ -160,6 +158,13 @@ class PodStatusUpdater:
             and condition.message == state.message
             for condition in pod.manifest.status.conditions
         )
+
+    def _nominated(self, pod: Pod) -> str:
+        """What the API server has as *pod*'s nominated node, as far as is known here."""
+        written = self._written.get(pod.uid)
+        if written is not None and written.nominated is not None:
+            return written.nominated
+        return pod.nominated_node_name
 
     async def _write(self, uid: str) -> None:
         if uid in self._writing:
