@@ -200,6 +200,7 @@ class App:
             status=self.status,
             metrics=self.metrics,
             clock=self._clock,
+            is_going=self._is_going,
             may_act=lambda: self.elector is None or self.elector.may_act,
         )
         # 4. The policies.
@@ -445,6 +446,10 @@ class App:
                 revision=self.rollout.active.bundle.revision,
             )
         return gate
+
+    def _is_going(self, uid: str) -> bool:
+        known = self.cache.get_pod(uid)
+        return known is None or known.is_terminating
 
     def snapshot(self) -> Any:
         """The live snapshot, for the trial of new policies."""

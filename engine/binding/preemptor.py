@@ -44,6 +44,9 @@ REQUEST_TIMEOUT: Final = 10.0
 PARALLELISM: Final = 16
 #: A request that may succeed a little later is sent this often.
 MOST_TRIES: Final = 5
+#: How long to wait for the watch to show what the API server has answered.
+SEEN_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -69,8 +72,13 @@ _decode_state = msgspec.json.Decoder(_PodState).decode
 
 
 def _no(_: str) -> bool:
-    """The default of both hooks: there is no such pod."""
+    """The default of the hooks that send a pod back: there is no such pod."""
     return False
+
+
+def _always(_: str) -> bool:
+    """The default of `is_going`."""
+    return True
 
 
 def _yes() -> bool:
@@ -81,11 +89,11 @@ def _yes() -> bool:
 class Preemptor:
     """Carries preemptions out, each in a task of its own.
 
-    A preemptor, by uid: `free --start--> preempting --every eviction answered--> free`. While it is
-    preempting the queue's gate keeps it out (`is_preempting`): otherwise the deletion of the
-    first of several victims would have it tried, and maybe more victims chosen, too early. When
-    it is free again the queue looks at the gate once more, so that an event that came too early
-    is not lost.
+    A preemptor, by uid: `free --start--> preempting --every eviction answered and seen--> free`.
+    While it is preempting the queue's gate keeps it out (`is_preempting`): otherwise the deletion
+    of the first of several victims would have it tried, and maybe more victims chosen, too early.
+    When it is free again the queue looks at the gate once more, so that an event that came too
+    early is not lost.
 
     Args:
         client: The API server.
@@ -97,6 +105,7 @@ class Preemptor:
             there is none.
         cancel_pre_bind: Sends the pod of a uid back that is being prepared for its binding; False
             if there is none, or it is too late.
+        is_going: If the watch has shown that the pod of a uid is terminating or gone.
         may_act: False when somebody else may be leading: nothing is evicted then.
         sleep, rng: Wait between tries, and for how long.
         parallelism: See `PARALLELISM`.
@@ -113,6 +122,7 @@ class Preemptor:
         clock: Clock,
         reject_waiting: Callable[[str], bool] = _no,
         cancel_pre_bind: Callable[[str], bool] = _no,
+        is_going: Callable[[str], bool] = _always,
         may_act: Callable[[], bool] = _yes,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
@@ -126,6 +136,7 @@ class Preemptor:
         self._clock = clock
         self._reject_waiting = reject_waiting
         self._cancel_pre_bind = cancel_pre_bind
+        self._is_going = is_going
         self._may_act = may_act
         self._sleep = sleep
         self._rng = rng or random.Random()
@@ -250,6 +261,16 @@ class Preemptor:
         # 4. The last by itself: if the room cannot be had, one victim less has gone for nothing.
         async with self._room:
             await evict(last)
+        # 5. Whoever is tried before the watch has caught up sees the victims as they were, and
+        #    evicts them again.
+        await self._wait_until_seen(victims)
+
+    async def _wait_until_seen(self, victims: Sequence[Pod]) -> None:
+        give_up_at = self._clock.monotonic() + SEEN_SECONDS
+        while self._clock.monotonic() < give_up_at:
+            if all(self._is_going(victim.uid) for victim in victims):
+                return
+            await self._sleep(_POLL_SECONDS)
 
     def _clear_nominations(self, preemptor: Pod, node: str) -> None:
         nominator = self._queue.nominator

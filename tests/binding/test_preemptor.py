@@ -41,6 +41,7 @@ class Bench:
         )
         self.waiting: set[str] = set()
         self.in_pre_bind: set[str] = set()
+        self.unseen: set[str] = set()
         self.may_act = True
         self.waits: list[float] = []
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
@@ -56,6 +57,7 @@ class Bench:
             status=self.status,
             reject_waiting=self.waiting.__contains__,
             cancel_pre_bind=self.in_pre_bind.__contains__,
+            is_going=lambda uid: uid not in self.unseen,
             may_act=lambda: self.may_act,
             sleep=self._sleep,
             rng=random.Random(1),
@@ -65,6 +67,7 @@ class Bench:
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
         self.clock.advance(seconds)
+        await asyncio.sleep(0)
 
     def victim(self, name: str, **words: Any) -> Pod:
         """A pod on node-1 that the server knows."""
@@ -432,6 +435,30 @@ async def test_a_preemptor_waits_for_its_victims_to_be_gone(bench: Bench) -> Non
     assert bench.place(queued) == "unschedulable"
     bench.gone(victim)
     assert bench.place(queued) == "backoff"
+
+
+async def test_a_preemptor_is_not_tried_before_the_watch_shows_its_victims_going(
+    bench: Bench,
+) -> None:
+    """It would see them as they were, and evict them again."""
+    victim = bench.victim("idle")
+    bench.unseen.add(victim.uid)
+    queued = bench.attempt(victim)
+    await bench.until(lambda: len(bench.waits) > 3)
+    bench.gone(make_pod("other", node="node-2"))
+    assert bench.place(queued) == "gated"
+    bench.unseen.clear()
+    await bench.settle()
+    assert bench.place(queued) == "backoff"
+
+
+async def test_a_watch_that_is_stuck_does_not_hold_a_preemptor_for_ever(bench: Bench) -> None:
+    victim = bench.victim("idle")
+    bench.unseen.add(victim.uid)
+    bench.attempt(victim)
+    await bench.settle()
+    assert bench.results("success") == 1
+    assert 1.9 < sum(bench.waits) < 2.1
 
 
 async def test_the_flush_cannot_free_a_preemptor_too_early(bench: Bench) -> None:
