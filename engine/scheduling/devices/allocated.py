@@ -1,0 +1,81 @@
+"""What is taken: devices of their own, shares of devices, and what is consumed of capacities.
+
+Owns the sums over all allocated claims, kept as claims come and go.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from engine.model.devices import AllocationResult
+from engine.model.quantity import QuantityError, nano_value
+from engine.scheduling.devices.capacity import Nanos
+from engine.scheduling.devices.pools import DeviceId
+
+K = TypeVar("K")
+
+
+class AllocatedDevices:
+    """Devices in use. `generation` grows with each change."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._owned: dict[DeviceId, int] = {}
+        self._shares: dict[DeviceId, int] = {}
+        self._consumed: dict[DeviceId, Nanos] = {}
+
+    def add(self, allocation: AllocationResult) -> None:
+        """Count the devices of *allocation*."""
+        self._count(allocation, 1)
+
+    def remove(self, allocation: AllocationResult) -> None:
+        """Count the devices of *allocation* no more; it was added before."""
+        self._count(allocation, -1)
+
+    def is_owned(self, device: DeviceId) -> bool:
+        """If a claim has *device* for itself."""
+        return device in self._owned
+
+    def is_in_use(self, device: DeviceId) -> bool:
+        """If any claim has *device*, or a share of it."""
+        return device in self._owned or device in self._shares
+
+    def is_shared(self, device: DeviceId) -> bool:
+        """If a part of *device* is consumed."""
+        return device in self._consumed
+
+    def consumed(self, device: DeviceId) -> Mapping[str, int]:
+        """What is consumed of each capacity of *device*."""
+        return self._consumed.get(device, {})
+
+    def _count(self, allocation: AllocationResult, sign: int) -> None:
+        self.generation += 1
+        for result in allocation.devices.results:
+            if result.admin_access:
+                continue  # it looks at the device beside whoever has it
+            device = (result.driver, result.pool, result.device)
+            if result.share_id is None:
+                _add(self._owned, device, sign)
+                continue
+            _add(self._shares, device, sign)
+            if result.consumed_capacity:
+                self._consume(device, result.consumed_capacity, sign)
+
+    def _consume(
+        self, device: DeviceId, amounts: Mapping[str, str | int | float], sign: int
+    ) -> None:
+        sums = self._consumed.setdefault(device, {})
+        for name, amount in amounts.items():
+            try:
+                _add(sums, name, sign * nano_value(amount))
+            except QuantityError:
+                continue  # nobody can have consumed it
+        if not sums:
+            del self._consumed[device]
+
+
+def _add(sums: dict[K, int], key: K, amount: int) -> None:
+    total = sums.get(key, 0) + amount
+    if total:
+        sums[key] = total
+    else:
+        sums.pop(key, None)

@@ -1,0 +1,205 @@
+"""Making requests ready for a search: their classes, counts, and which devices suit them.
+
+Owns the checks that make a claim impossible everywhere, whatever is free, and the answers of
+selectors. What is free is the search's.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from engine.model.devices import (
+    ALL_DEVICES,
+    EXACT_COUNT,
+    MOST_RESULTS,
+    DeviceClass,
+    DeviceSelector,
+    ResourceClaim,
+)
+from engine.model.node import Node
+from engine.model.quantity import QuantityError
+from engine.scheduling.devices.capacity import Nanos, consumption, requested_amounts
+from engine.scheduling.devices.constraints import Constraint
+from engine.scheduling.devices.pools import Pool, PoolDevice, device_reaches
+from engine.scheduling.devices.requests import AllocationError, RequestPlan, Wanted, alternatives
+from engine.scheduling.devices.selectors import SelectorError, Selectors
+
+ClassLookup = Callable[[str], DeviceClass | None]
+
+DEAD: Final = 0
+UNKNOWN: Final = 1
+SUITS: Final = 2
+
+
+class OutOfSteps(Exception):
+    """The search took longer than it may."""
+
+
+class Steps:
+    """How much a search may still do: devices looked at, and the cost of their selectors."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, most: int) -> None:
+        self.left = most
+
+    def spend(self, steps: int) -> None:
+        """Count *steps*. Raises `OutOfSteps` once there are none left."""
+        self.left -= steps
+        if self.left < 0:
+            raise OutOfSteps
+
+
+class Planner:
+    """Makes plans for the claims of one pod on one node.
+
+    Args:
+        node: Where.
+        pools: What the node reaches, in the order of trying.
+        class_of: Device classes by name.
+        selectors: Compiled expressions.
+        steps: Counts what selectors cost.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        pools: Sequence[Pool],
+        *,
+        class_of: ClassLookup,
+        selectors: Selectors,
+        steps: Steps,
+    ) -> None:
+        self._node = node
+        self._pools = pools
+        self._class_of = class_of
+        self._selectors = selectors
+        self._steps = steps
+        #: Every device that may be taken, in the order of trying.
+        self.devices = [
+            device
+            for pool in pools
+            if not pool.is_incomplete and pool.problem is None
+            for part in pool.slices
+            for device in part.devices
+        ]
+
+    def plans(self, claim: ResourceClaim) -> list[list[RequestPlan]]:
+        """For each request of *claim*, the plans of its alternatives.
+
+        Raises `AllocationError` if the claim cannot be satisfied on any node.
+        """
+        plans = []
+        for request in claim.spec.devices.requests:
+            options = alternatives(request)
+            if not options:
+                raise AllocationError(
+                    f"claim {claim.key}, request {request.name}: unknown request type"
+                )
+            plans.append([self._plan(claim, wanted) for wanted in options])
+        least = sum(min(plan.count for plan in options) for options in plans)
+        if least > MOST_RESULTS:
+            raise AllocationError(
+                f"claim {claim.key}: number of requested devices {least} "
+                f"exceeds the claim limit of {MOST_RESULTS}"
+            )
+        return plans
+
+    def constraints(self, claim: ResourceClaim) -> list[Constraint]:
+        """The constraints of *claim*. Raises `AllocationError` for one of no known kind."""
+        made = []
+        for i, record in enumerate(claim.spec.devices.constraints):
+            if record.match_attribute is None and record.distinct_attribute is None:
+                raise AllocationError(
+                    f"claim {claim.key}, constraint #{i}: "
+                    "empty constraint (unsupported constraint type?)"
+                )
+            made.append(Constraint(record))
+        return made
+
+    def suits(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
+        """If *device* is of the class, suits the request and is for the node.
+
+        Raises `AllocationError` if a selector cannot tell.
+        """
+        device_class = plan.device_class
+        owner = f"class {device_class.metadata.name}"
+        return (
+            self._all_match(device_class.spec.selectors, device, owner)
+            and self._all_match(plan.wanted.selectors, device, f"claim {claim.key}")
+            and device_reaches(self._node, device)
+        )
+
+    def consumption(self, plan: RequestPlan, device: PoolDevice) -> Nanos | None:
+        """What the request takes of *device*; None if its amounts are not to be had there."""
+        if device not in plan.consumption:
+            plan.consumption[device] = consumption(plan.amounts, device.amounts)
+        return plan.consumption[device]
+
+    def _plan(self, claim: ResourceClaim, wanted: Wanted) -> RequestPlan:
+        where = f"claim {claim.key}, request {wanted.name}"
+        for i, selector in enumerate(wanted.selectors):
+            if selector.cel is None:
+                raise AllocationError(
+                    f"{where}, selector #{i}: CEL expression empty (unsupported selector type?)"
+                )
+        if not wanted.class_name:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        device_class = self._class_of(wanted.class_name)
+        if device_class is None:
+            raise AllocationError(
+                f"{where}: could not retrieve device class {wanted.class_name}: "
+                f'deviceclass.resource.k8s.io "{wanted.class_name}" not found'
+            )
+        try:
+            amounts = requested_amounts(wanted.capacity)
+        except QuantityError as error:
+            raise AllocationError(f"{where}: capacity: {error}") from error
+        plan = RequestPlan(wanted, device_class, wanted.count, amounts)
+        if wanted.mode == ALL_DEVICES:
+            plan.all_devices = self._all_devices(claim, plan, where)
+            plan.count = len(plan.all_devices)
+        elif wanted.mode == EXACT_COUNT:
+            plan.alive = bytearray([UNKNOWN]) * len(self.devices)
+        else:
+            raise AllocationError(f"{where}: unsupported count mode {wanted.mode}")
+        return plan
+
+    def _all_devices(self, claim: ResourceClaim, plan: RequestPlan, where: str) -> list[PoolDevice]:
+        for pool in self._pools:
+            if pool.is_incomplete:
+                state = "being updated"
+            elif pool.problem is not None:
+                state = "invalid"
+            else:
+                continue
+            raise AllocationError(
+                f"{where}: asks for all devices, but resource pool {pool.text} is currently {state}"
+            )
+        chosen = []
+        for device in self.devices:
+            self._steps.spend(1)
+            if self.suits(claim, plan, device):
+                taken = self.consumption(plan, device)
+                if taken is not None and all(
+                    amount <= device.amounts[name].value for name, amount in taken.items()
+                ):
+                    chosen.append(device)
+        return chosen
+
+    def _all_match(
+        self, selectors: Sequence[DeviceSelector], device: PoolDevice, owner: str
+    ) -> bool:
+        for i, selector in enumerate(selectors):
+            if selector.cel is None:
+                raise AllocationError(
+                    f"{owner}: selector #{i}: CEL expression empty (unsupported selector type?)"
+                )
+            try:
+                is_match, cost = self._selectors.matches(selector.cel.expression, device)
+            except SelectorError as error:
+                raise AllocationError(f"{owner}: selector #{i}: {error}") from error
+            if cost:
+                self._steps.spend(cost)
+            if not is_match:
+                return False
+        return True

@@ -1,0 +1,259 @@
+"""Pools of devices as a node reaches them, made of the slices that drivers publish.
+
+Owns which slices count (newest generation, reachable from the node), whether a pool is whole and
+sound, and the order in which devices are tried. What is taken is `allocated.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.model.devices import Device, DeviceAttribute, DeviceCapacity, ResourceSlice
+from engine.model.node import Node
+from engine.model.objects import NodeSelector
+from engine.model.quantity import QuantityError
+from engine.model.selectors import matches_node_selector
+from engine.scheduling.devices.capacity import Capacity, Nanos, capacities, counters
+
+DeviceId = tuple[str, str, str]
+"""Driver, pool, device."""
+PoolId = tuple[str, str]
+"""Driver, pool."""
+
+
+class PoolDevice:
+    """A device of a slice, with its amounts as numbers and what selectors have said of it."""
+
+    __slots__ = (
+        "allows_many",
+        "amounts",
+        "answers",
+        "attributes",
+        "capacity",
+        "consumes",
+        "driver",
+        "id",
+        "record",
+        "slice",
+        "variables",
+    )
+
+    def __init__(self, record: Device, of: "PoolSlice") -> None:
+        self.record = record
+        self.slice = of
+        self.driver: str = of.record.spec.driver
+        self.id: DeviceId = (self.driver, of.record.spec.pool.name, record.name)
+        self.attributes: Mapping[str, DeviceAttribute] = record.attributes
+        self.capacity: Mapping[str, DeviceCapacity] = record.capacity
+        self.allows_many = record.allow_multiple_allocations
+        self.amounts: dict[str, Capacity] = capacities(record.capacity)
+        self.consumes: list[tuple[str, Nanos]] = [
+            (consumed.counter_set, counters(consumed.counters))
+            for consumed in record.consumes_counters
+        ]
+        self.answers: dict[str, bool | str] = {}
+        self.variables: dict[str, Any] | None = None
+
+
+class PoolSlice:
+    """A slice with its devices made ready. `problem` says why it cannot be used, if so."""
+
+    __slots__ = ("counter_sets", "devices", "name", "problem", "record")
+
+    def __init__(self, record: ResourceSlice) -> None:
+        self.record = record
+        self.name = record.metadata.name
+        self.problem: str | None = None
+        self.devices: list[PoolDevice] = []
+        self.counter_sets: list[tuple[str, Nanos]] = []
+        try:
+            self.devices = [PoolDevice(device, self) for device in record.spec.devices]
+            self.counter_sets = [
+                (s.name, counters(s.counters)) for s in record.spec.shared_counters
+            ]
+        except QuantityError as error:
+            self.devices = []
+            self.problem = f"slice {self.name}: {error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool as one node reaches it.
+
+    Attributes:
+        id: Driver and name.
+        is_incomplete: Some slices are missing: the driver is publishing it right now.
+        problem: Why it is invalid; None if it is not.
+        slices: Slices with devices for the node, by name.
+        others: Slices of the pool for other nodes; their devices consume counters too.
+        counter_sets: Shared counters by set.
+    """
+
+    id: PoolId
+    is_incomplete: bool = False
+    problem: str | None = None
+    slices: tuple[PoolSlice, ...] = ()
+    others: tuple[PoolSlice, ...] = ()
+    counter_sets: Mapping[str, Nanos] | None = None
+
+    @property
+    def text(self) -> str:
+        """`driver/pool`."""
+        return f"{self.id[0]}/{self.id[1]}"
+
+
+class SliceIndex:
+    """All slices of a cluster, by node and by pool; pools by node are made when asked for."""
+
+    def __init__(
+        self, records: Iterable[ResourceSlice], earlier: "SliceIndex | None" = None
+    ) -> None:
+        self._slices: dict[str, PoolSlice] = {}
+        self._by_node: dict[str, list[PoolSlice]] = {}
+        self._shared: list[PoolSlice] = []
+        self._by_pool: dict[PoolId, list[PoolSlice]] = {}
+        self._pools: dict[str, tuple[dict[str, str], tuple[Pool, ...]]] = {}
+        # One answer for all nodes of the same pools: most nodes have no devices of their own.
+        self._canonical: dict[tuple[int, ...], tuple[Pool, ...]] = {}
+        for record in records:
+            known = earlier._slices.get(record.metadata.name) if earlier else None
+            made = known if known is not None and known.record is record else PoolSlice(record)
+            self._add(made)
+
+    def _add(self, made: PoolSlice) -> None:
+        spec = made.record.spec
+        self._slices[made.name] = made
+        if not spec.node_name or spec.shared_counters:
+            self._shared.append(made)
+        else:
+            self._by_node.setdefault(spec.node_name, []).append(made)
+        self._by_pool.setdefault((spec.driver, spec.pool.name), []).append(made)
+
+    def pools(self, node: Node) -> tuple[Pool, ...]:
+        """The pools that *node* reaches, in the order in which they are tried.
+
+        Nodes that reach the same slices get the same tuple.
+        """
+        known = self._pools.get(node.name)
+        if known is not None and known[0] == node.labels:
+            return known[1]
+        relevant = [s for s in self._by_node.get(node.name, ()) if _is_reachable(s, node)]
+        relevant += [s for s in self._shared if _is_reachable(s, node)]
+        key = tuple(id(s) for s in relevant)
+        pools = self._canonical.get(key)
+        if pools is None:
+            pools = self._canonical[key] = tuple(self._gather(relevant))
+        self._pools[node.name] = (node.labels, pools)
+        return pools
+
+    def _gather(self, relevant: list[PoolSlice]) -> list[Pool]:
+        newest: dict[PoolId, list[PoolSlice]] = {}
+        for each in relevant:
+            spec = each.record.spec
+            pool_id = (spec.driver, spec.pool.name)
+            slices = newest.get(pool_id)
+            generation = slices[0].record.spec.pool.generation if slices else -1
+            if slices is None or spec.pool.generation > generation:
+                newest[pool_id] = [each]
+            elif spec.pool.generation == generation:
+                slices.append(each)
+        plain: list[Pool] = []
+        conditional: list[Pool] = []
+        for pool_id, slices in newest.items():
+            pool = self._pool(pool_id, slices)
+            if pool is None:
+                continue
+            waits = any(d.record.binding_conditions for s in pool.slices for d in s.devices)
+            (conditional if waits else plain).append(pool)
+        # Devices that are ready at once go before those that must be prepared first.
+        plain.sort(key=lambda pool: pool.id)
+        conditional.sort(key=lambda pool: pool.id)
+        return plain + conditional
+
+    def _pool(self, pool_id: PoolId, slices: list[PoolSlice]) -> Pool | None:
+        """The pool of *slices*; None if a newer generation is being published elsewhere."""
+        wanted = slices[0].record.spec.pool.resource_slice_count
+        generation = slices[0].record.spec.pool.generation
+        whole: list[PoolSlice] = []
+        if len(slices) != wanted:
+            for each in self._by_pool[pool_id]:
+                other = each.record.spec.pool.generation
+                if other > generation:
+                    return None
+                if other == generation:
+                    whole.append(each)
+            if len(whole) != wanted:
+                return Pool(pool_id, is_incomplete=True)
+        return _sound_pool(pool_id, sorted(slices, key=lambda s: s.name), whole)
+
+
+def reaches(
+    node: Node, node_name: str | None, all_nodes: bool, selector: NodeSelector | None
+) -> bool:
+    """If what names these nodes is for *node*. Naming none is for no node."""
+    if node_name:
+        return node.name == node_name
+    if all_nodes:
+        return True
+    return selector is not None and matches_node_selector(selector, node.labels, node.name)
+
+
+def device_reaches(node: Node, device: PoolDevice) -> bool:
+    """If *device* itself is for *node*, where its slice lets devices choose."""
+    if not device.slice.record.spec.per_device_node_selection:
+        return True
+    record = device.record
+    return reaches(node, record.node_name, record.all_nodes, record.node_selector)
+
+
+def _is_reachable(made: PoolSlice, node: Node) -> bool:
+    spec = made.record.spec
+    if spec.shared_counters:
+        return True  # they are needed to use the pool, wherever its devices are
+    if spec.node_name or spec.all_nodes or spec.node_selector is not None:
+        return reaches(node, spec.node_name, spec.all_nodes, spec.node_selector)
+    if spec.per_device_node_selection:
+        return any(reaches(node, d.node_name, d.all_nodes, d.node_selector) for d in spec.devices)
+    return False
+
+
+def _sound_pool(pool_id: PoolId, slices: list[PoolSlice], whole: list[PoolSlice]) -> Pool:
+    """The pool of all its slices, checked: an unsound one has no devices but a problem."""
+    counter_sets: dict[str, Nanos] = {}
+    with_devices: list[PoolSlice] = []
+    names: set[str] = set()
+    for each in slices:
+        if each.problem is not None:
+            return Pool(pool_id, problem=each.problem)
+        if not each.record.spec.shared_counters:
+            with_devices.append(each)
+    for each in with_devices:
+        for device in each.devices:
+            if device.record.name in names:
+                return Pool(pool_id, problem=f"duplicate device name {device.record.name}")
+            names.add(device.record.name)
+    for each in slices:
+        for name, amounts in each.counter_sets:
+            if name in counter_sets:
+                return Pool(pool_id, problem=f"duplicate counter set name {name}")
+            counter_sets[name] = amounts
+    here = {each.name for each in slices}
+    others = [each for each in whole if each.name not in here]
+    for each in (*slices, *others):
+        problem = each.problem or _counter_problem(each, counter_sets)
+        if problem is not None:
+            return Pool(pool_id, problem=problem)
+    return Pool(
+        pool_id, slices=tuple(with_devices), others=tuple(others), counter_sets=counter_sets
+    )
+
+
+def _counter_problem(of: PoolSlice, counter_sets: Mapping[str, Nanos]) -> str | None:
+    for device in of.devices:
+        for name, consumed in device.consumes:
+            if name not in counter_sets:
+                return f"counter set {name} not found"
+            for counter in consumed:
+                if counter not in counter_sets[name]:
+                    return f"counter {counter} not found in counter set {name}"
+    return None

@@ -1,0 +1,127 @@
+"""Device selectors: does a device suit an expression?
+
+Owns the cache of compiled expressions, how a device looks to them, and what is remembered of the
+answers: an expression always says the same of the same device.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from engine.model.devices import DeviceAttribute, DeviceCapacity
+from engine.scheduling.devices.evaluation import MOST_COST, Domains, Evaluator, Scope, evaluator_of
+from engine.scheduling.devices.expressions import CompileError, compile_expression
+from engine.scheduling.devices.values import CelError, Quantity, Semver
+
+_MOST_COMPILED: Final = 1_000
+
+
+class SelectorError(Exception):
+    """A selector that cannot say if a device suits: the text says why."""
+
+
+class Described(Protocol):
+    """What of a device an expression can see; `answers` holds what was said of it before."""
+
+    driver: str
+    attributes: Mapping[str, DeviceAttribute]
+    capacity: Mapping[str, DeviceCapacity]
+    allows_many: bool
+    answers: dict[str, "bool | str"]
+    variables: "dict[str, Any] | None"
+
+
+class Selectors:
+    """Compiled expressions by their text; the least recently used ones are dropped."""
+
+    def __init__(self) -> None:
+        self._compiled: OrderedDict[str, Evaluator | str] = OrderedDict()
+
+    def matches(self, expression: str, device: Described) -> tuple[bool, int]:
+        """If *device* suits *expression*, and what it cost to find out (0: it was known).
+
+        Raises `SelectorError` if the expression is none, or has no bool for this device.
+        """
+        known = device.answers.get(expression)
+        cost = 0
+        if known is None:
+            known, cost = self._ask(expression, device)
+            device.answers[expression] = known
+        if isinstance(known, str):
+            raise SelectorError(known)
+        return known, cost
+
+    def _ask(self, expression: str, device: Described) -> tuple[bool | str, int]:
+        evaluate = self._compile(expression)
+        if isinstance(evaluate, str):
+            return evaluate, 1
+        try:
+            if device.variables is None:
+                device.variables = _variables(device)
+            scope = Scope(device.variables, MOST_COST)
+        except CelError as error:
+            return f"CEL runtime error: {error}", 1
+        try:
+            answer = evaluate(scope)
+        except CelError as error:
+            return f"CEL runtime error: {error}", scope.cost
+        if not isinstance(answer, bool):
+            return (
+                "CEL runtime error: CEL result could not be converted to bool: "
+                f"got {type(answer).__name__}",
+                scope.cost,
+            )
+        return answer, scope.cost
+
+    def _compile(self, expression: str) -> Evaluator | str:
+        compiled = self._compiled.get(expression)
+        if compiled is None:
+            try:
+                compiled = evaluator_of(compile_expression(expression))
+            except (CompileError, CelError) as error:
+                compiled = f"CEL compile error: {error}"
+            self._compiled[expression] = compiled
+            if len(self._compiled) > _MOST_COMPILED:
+                self._compiled.popitem(last=False)
+        else:
+            self._compiled.move_to_end(expression)
+        return compiled
+
+
+def _variables(device: Described) -> dict[str, Any]:
+    """What `device` is to an expression. Raises `CelError` for a value that is none."""
+    attributes, capacity = Domains(), Domains()
+    for name, attribute in device.attributes.items():
+        domain, identifier = _split(name, device.driver)
+        attributes.setdefault(domain, {})[identifier] = _value(name, attribute)
+    for name, amount in device.capacity.items():
+        domain, identifier = _split(name, device.driver)
+        capacity.setdefault(domain, {})[identifier] = Quantity.parse(amount.value)
+    fields: dict[str, Any] = {
+        "driver": device.driver,
+        "allowMultipleAllocations": device.allows_many,
+        "attributes": attributes,
+        "capacity": capacity,
+    }
+    return {"device": fields, **{f"device.{name}": value for name, value in fields.items()}}
+
+
+def _split(name: str, driver: str) -> tuple[str, str]:
+    """Domain and identifier of a qualified name; without a domain it is the driver's."""
+    domain, slash, identifier = name.partition("/")
+    return (domain, identifier) if slash else (driver, name)
+
+
+def _value(name: str, attribute: DeviceAttribute) -> Any:
+    if attribute.int_value is not None:
+        return attribute.int_value
+    if attribute.bool_value is not None:
+        return attribute.bool_value
+    if attribute.string_value is not None:
+        return attribute.string_value
+    if attribute.version_value is not None:
+        try:
+            return Semver.parse(attribute.version_value)
+        except CelError as error:
+            raise CelError(f"attribute {name}: parse semantic version: {error}") from error
+    raise CelError(f"attribute {name}: unsupported attribute value")
