@@ -22,7 +22,13 @@ from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
-from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler, SampledHandler
+from engine.event_handlers import (
+    GroupHandler,
+    NodeHandler,
+    ObjectHandler,
+    PodHandler,
+    SampledHandler,
+)
 from engine.extender_calls import ExtenderBinder, ExtenderCalls, taken_turn
 from engine.facts.keeper import FactKeeper
 from engine.facts.sources import Source, make_fact_source
@@ -39,7 +45,7 @@ from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.fact_config import FactSource
 from engine.queueing.events import FACTS_UPDATE
-from engine.queueing.hints import INTERESTS, Hints
+from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.rollout.last_good import NoStore, Store
@@ -47,6 +53,8 @@ from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import Deployment, Examiner
 from engine.scheduling.loop import SchedulingLoop
+from engine.scheduling.permit import Permits
+from engine.scheduling.pod_groups import PodGroups
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 from engine.watching.informer import Handler, Handlers, Informer
@@ -84,6 +92,7 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.CSI_DRIVERS, storage.CSIDriver),
     (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
     (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
+    (resources.POD_GROUPS, api.PlainObject),
 )
 
 
@@ -203,6 +212,17 @@ class App:
             is_going=self._is_going,
             may_act=lambda: self.elector is None or self.elector.may_act,
         )
+        self.groups = PodGroups(self.cache, on_change=self._ready.set)
+        self.permits = Permits(
+            groups=self.groups,
+            cache=self.cache,
+            queue=self.queue,
+            bindings=self.bindings,
+            outcomes=self.outcomes,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
+        self.outcomes.on_not_placed = self.permits.failed
         # 4. The policies.
         examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = examiner.evaluations
@@ -320,6 +340,8 @@ class App:
         lost_lease = elector is not None and self.leading.is_set() and not elector.is_leading
         # 1. No new decisions.
         await _cancel([main])
+        if waiting := self.permits.close():
+            log.info("Pods that waited for leave stay pending", count=waiting)
         # 2. Bindings and evictions on their way. Without the lease they are not ours to finish.
         patience = 0.0 if lost_lease else DRAIN_SECONDS
         given_up, unfinished = await asyncio.gather(
@@ -359,6 +381,7 @@ class App:
                 # Stopped or starved for too long: somebody else may lead by now.
                 await asyncio.sleep(0.1)
                 continue
+            self.permits.work()
             ends_at = monotonic() + SLICE_SECONDS
             is_idle = False
             while self.bindings.has_room and monotonic() < ends_at:
@@ -368,7 +391,7 @@ class App:
                     is_idle = not loop.schedule_one()
                 if is_idle:
                     break
-            if is_idle:
+            if is_idle and not self.groups.has_changes:
                 self._ready.clear()
                 await self._ready.wait()
             else:
@@ -379,6 +402,8 @@ class App:
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
+            if len(self.permits):
+                self._ready.set()  # somebody's time may be up
 
     def _is_busy(self) -> bool:
         return self.bindings.in_flight > 0 or self.queue.counts()["active"] > 0
@@ -392,7 +417,7 @@ class App:
                 cache=self.cache,
                 queue=self.queue,
                 scheduler=new.scheduler,
-                bindings=self.bindings,
+                bindings=self.permits,
                 outcomes=self.outcomes,
                 metrics=self.metrics,
                 clock=self._clock,
@@ -404,7 +429,9 @@ class App:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
             self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
-        self.queue.rekey(hints_of(new, self.cache))
+        waited = self.permits.use(new.scheduler, self._known_pods)
+        self.queue.rekey(Hints.of(new.bundle, self.cache))
+        self.queue.activate(waited)
 
     def _make_fact_source(self, config: FactSource) -> Source:
         return make_fact_source(config, self._client, self._clock)
@@ -416,6 +443,11 @@ class App:
         infos = [info for info in self.cache.snapshot().infos if info is not None]
         placed = [pod for info in infos for pod in info.pods.values()]
         return [i.node for i in infos if i.node is not None], [*self.pods.pending_pods(), *placed]
+
+    def _known_pods(self) -> Iterable[Pod]:
+        """Every pod; what the API server says of one comes after what is only assumed."""
+        pods = {pod.uid: pod for pod in self._known_objects()[1]}
+        return (pods | {pod.uid: pod for pod in self.pods.pending_pods()}).values()
 
     def _is_ours(self, pod: Pod) -> bool:
         return self.rollout.active.scheduler.profile_of(pod) is not None
@@ -510,9 +542,10 @@ class App:
         for resource, record in OTHER_OBJECTS:
             handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
             made.append(self._informer(resource, _decoder(record), handler, optional=True))
+        pods = GroupHandler(self.pods, self.groups, self.permits)
         made.append(
             self._informer(
-                resources.PODS, Pod.from_raw, self.pods, selector=NOT_TERMINAL, before=of_pods
+                resources.PODS, Pod.from_raw, pods, selector=NOT_TERMINAL, before=of_pods
             )
         )
         return made
@@ -667,18 +700,6 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-
-
-def hints_of(deployment: Deployment, cache: Cache) -> Hints:
-    """The queueing hints of a deployment's policies."""
-    bundle = deployment.bundle
-    # A shipped policy that is not one of kube-scheduler's is judged by its reads as well.
-    derived = {
-        policy.name: policy.hooks
-        for policy in bundle.policies.values()
-        if not policy.is_builtin or policy.name not in INTERESTS
-    }
-    return Hints(bundle.profiles, derived, objects=cache.objects, node_info=cache.node_info)
 
 
 def _reads_ages(deployment: Deployment) -> bool:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
+from engine.policy.bundle import Bundle
 from engine.queueing.events import ASSIGNED_POD, ClusterEvent
 from engine.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
 from engine.queueing.hints.derived import DerivedHint
@@ -68,6 +70,17 @@ class Hints:
             self._filters[name] = DerivedHint(hooks, at_gate=False)
         self._covered: dict[tuple[str, str, str], tuple[Interest, ...]] = {}
         self._of_interest: dict[ClusterEvent, bool] = {}
+
+    @classmethod
+    def of(cls, bundle: Bundle, cache: Cache) -> "Hints":
+        """The hints for the policies of *bundle*, in the cluster that *cache* holds."""
+        # A shipped policy that is not one of kube-scheduler's is judged by its reads as well.
+        derived = {
+            policy.name: policy.hooks
+            for policy in bundle.policies.values()
+            if not policy.is_builtin or policy.name not in INTERESTS
+        }
+        return cls(bundle.profiles, derived, objects=cache.objects, node_info=cache.node_info)
 
     def is_interested(self, plugin: str, event: ClusterEvent, *, is_gate: bool = False) -> bool:
         """If events of this kind, about another object than the pod, can change *plugin*'s mind.
