@@ -32,6 +32,8 @@ from engine.queueing.events import (
     pod_update_events,
 )
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.permit import Permits
+from engine.scheduling.pod_groups import PodGroups
 from engine.watching.informer import Handler
 
 _SAMPLE_MASK: Final = 15
@@ -203,6 +205,40 @@ class ObjectHandler:
         """An object is gone."""
         self._objects.delete(self._kind, object_key(obj))
         self._queue.move(self._deleted, obj, None)
+
+
+class GroupHandler:
+    """Tells pod groups and those who wait for leave of pods, around *handler*.
+
+    Groups are told first: a pod that is queued is asked with its group. Who waits is told last:
+    what he held in the cache is gone by then.
+    """
+
+    def __init__(self, handler: Handler[Pod], groups: PodGroups, permits: Permits) -> None:
+        self._handler = handler
+        self._groups = groups
+        self._permits = permits
+
+    def on_add(self, pod: Pod) -> None:
+        """A pod appeared."""
+        self._groups.put(pod)
+        self._handler.on_add(pod)
+        if pod.node_name:
+            self._permits.dropped(pod.uid)
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        """A pod changed."""
+        self._groups.put(new)
+        self._handler.on_update(old, new)
+        if old.uid != new.uid:
+            self._permits.gone(old.uid)
+        if new.node_name or new.is_terminating:
+            self._permits.dropped(new.uid)
+
+    def on_delete(self, pod: Pod) -> None:
+        """A pod is gone."""
+        self._handler.on_delete(pod)
+        self._permits.gone(pod.uid)
 
 
 class SampledHandler:

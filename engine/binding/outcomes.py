@@ -4,6 +4,7 @@ Owns the order of these steps and the texts; kube-scheduler's, so that existing 
 them. What the outcome is has been decided before.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -27,6 +28,10 @@ log = structlog.get_logger(component="outcomes")
 
 SCHEDULED_REASON: Final = "Scheduled"
 FAILED_REASON: Final = "FailedScheduling"
+
+
+def _nobody(pod: Pod) -> None:
+    """The default of `on_not_placed`."""
 
 
 class AttemptOutcomes:
@@ -53,6 +58,8 @@ class AttemptOutcomes:
         self._status = status
         self._metrics = metrics
         self._clock = clock
+        #: Told of each pod that was not placed, after it is back in the queue.
+        self.on_not_placed: Callable[[Pod], None] = _nobody
 
     def bound(self, placement: Placement) -> None:
         """Count and tell a binding that the API server has taken."""
@@ -114,6 +121,7 @@ class AttemptOutcomes:
             comes_back = self._queue.requeue_error(queued)
         else:
             comes_back = self._queue.requeue_unschedulable(queued, rejection.rejectors)
+        self.on_not_placed(pod)
         if not comes_back:
             self._status.forget(pod.uid)
             return

@@ -369,6 +369,15 @@ RESOURCE_SLICES = _device("resourceslices", "ResourceSlice", namespaced=False, g
 DEVICE_CLASSES = _device("deviceclasses", "DeviceClass", namespaced=False, generations=True)
 
 
+POD_GROUPS = Kind(
+    "scheduling.k8s.io",
+    "v1alpha2",
+    "podgroups",
+    "PodGroup",
+    subresources=("status",),
+)
+
+
 def _kept(group: str, plural: str, kind: str, *, namespaced: bool = True) -> Kind:
     """A kind that is stored, so that whole sets of manifests can be applied, and has no effect."""
     return Kind(group, "v1", plural, kind, namespaced=namespaced)
@@ -407,6 +416,7 @@ KINDS: tuple[Kind, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    POD_GROUPS,
     _kept(RBAC, "roles", "Role"),
     _kept(RBAC, "rolebindings", "RoleBinding"),
     _kept(RBAC, "clusterroles", "ClusterRole", namespaced=False),

@@ -99,6 +99,9 @@ RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceC
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
 
+# Served only if the API server has the feature gate GenericWorkload and this group version on.
+POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
+
 ALL_RESOURCES: tuple[Resource, ...] = (
     PODS,
     NODES,
@@ -122,4 +125,5 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    POD_GROUPS,
 )

@@ -1,0 +1,259 @@
+"""Which pods are in which group, and where the pods of a group are.
+
+Owns membership. Whether a pod has a node is read from the cache when somebody asks, so it cannot be
+stale; what is wanted of a group is said by its pods' policies and by PodGroup objects.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from engine.caching.cache import Cache
+from engine.framework.profile import EnabledPolicy
+from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
+from engine.model.times import epoch_seconds
+from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.scheduling_cycle import Scheduler
+
+#: Where the cache keeps the PodGroup objects.
+POD_GROUPS: Final = "podgroups"
+
+
+class GroupKey(NamedTuple):
+    """What tells groups apart. `instance` is the policy that sees the group."""
+
+    instance: int
+    scheduler_name: str
+    namespace: str
+    name: str
+
+
+def _nothing() -> None:
+    """The default of `on_change`."""
+
+
+class PodGroups:
+    """The groups of all known pods, as the policies in force see them.
+
+    Costs nothing for pods of profiles in which no policy looks at groups.
+
+    Args:
+        cache: Pods with a node, and PodGroup objects.
+        on_change: Called when `take_changes` has something to give.
+    """
+
+    def __init__(self, cache: Cache, *, on_change: Callable[[], None] = _nothing) -> None:
+        self._cache = cache
+        self._on_change = on_change
+        cache.objects.listen(POD_GROUPS, self._object_changed)
+        self._waiting: set[str] = set()
+        # State by group, with the cache's generation that it was counted at.
+        self._counted: dict[GroupKey, tuple[int, PodGroupState]] = {}
+        self._scheduler: Scheduler | None = None
+        self._grouping: dict[str, tuple[EnabledPolicy, ...]] = {}
+        self._members: dict[GroupKey, dict[str, Pod]] = {}
+        # uid -> its groups, each with the `min_count` that the pod's policy gave.
+        self._keys: dict[str, dict[GroupKey, int | None]] = {}
+        self._changes: dict[GroupKey, bool] = {}
+        self._held: dict[GroupKey, PodGroupState] | None = None
+
+    # --- who is in which group ---------------------------------------------------------------
+
+    def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> None:
+        """See groups as *scheduler*'s policies do; *pods* gives every known pod."""
+        self._scheduler = scheduler
+        self._grouping = {name: found for name, found in scheduler.grouping().items() if found}
+        self._members.clear()
+        self._keys.clear()
+        self._changes.clear()
+        self._counted.clear()
+        scheduler.groups = self.state_of
+        if self._grouping:
+            for pod in pods():
+                self.put(pod)
+            self._changes.clear()
+
+    def put(self, pod: Pod) -> None:
+        """Take in a pod, or its new version."""
+        grouping = self._grouping.get(pod.scheduler_name)
+        if grouping is None:
+            return
+        now: dict[GroupKey, int | None] = {}
+        for enabled in grouping:
+            said = self._said(enabled, pod)
+            if isinstance(said, list):
+                now[_key(enabled, pod, said[0])] = said[1]
+        before = self._keys.get(pod.uid, {})
+        for key in before.keys() - now.keys():
+            self._leave(pod.uid, key)
+        for key, min_count in now.items():
+            self._counted.pop(key, None)
+            known = self._members.setdefault(key, {}).get(pod.uid)
+            self._members[key][pod.uid] = pod
+            if known is None or before[key] != min_count or _differ(known, pod):
+                self._change(key, is_membership=True)
+            elif known.node_name != pod.node_name:
+                self._change(key, is_membership=False)
+        if now:
+            self._keys[pod.uid] = now
+
+    def remove(self, uid: str) -> tuple[GroupKey, ...]:
+        """Forget a pod that is gone; returns the groups that it was in."""
+        keys = tuple(self._keys.get(uid, ()))
+        for key in keys:
+            self._leave(uid, key)
+        return keys
+
+    def _leave(self, uid: str, key: GroupKey) -> None:
+        members = self._members[key]
+        del members[uid]
+        if not members:
+            del self._members[key]
+        keys = self._keys[uid]
+        del keys[key]
+        if not keys:
+            del self._keys[uid]
+        self._counted.pop(key, None)
+        self._change(key, is_membership=True)
+
+    def _change(self, key: GroupKey, *, is_membership: bool) -> None:
+        self._changes[key] = is_membership or self._changes.get(key, False)
+        self._on_change()
+
+    def _object_changed(self, before: Any | None, after: Any | None) -> None:
+        meta = (before if after is None else after).metadata  # type: ignore[union-attr]  # one is
+        for key in self._members:
+            if key.namespace == meta.namespace and key.name == meta.name:
+                self._counted.pop(key, None)
+                self._change(key, is_membership=True)
+
+    def set_waiting(self, uid: str, is_waiting: bool) -> None:
+        """Say that a pod that has a node waits for leave, or does not any more."""
+        if is_waiting:
+            self._waiting.add(uid)
+        else:
+            self._waiting.discard(uid)
+        for key in self._keys.get(uid, ()):
+            self._counted.pop(key, None)
+
+    def take_changes(self) -> dict[GroupKey, bool]:
+        """The groups that changed since the last call; True: not only in who has a node."""
+        changes, self._changes = self._changes, {}
+        return changes
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> Set[str]:
+        """The uids of all pods that wait for leave."""
+        return self._waiting
+
+    @property
+    def has_changes(self) -> bool:
+        """True if `take_changes` has something to give."""
+        return bool(self._changes)
+
+    def keys_of(self, uid: str) -> tuple[GroupKey, ...]:
+        """The groups of a pod, one for each policy that puts it in one."""
+        return tuple(self._keys.get(uid, ()))
+
+    def waiting_in(self, key: GroupKey) -> list[str]:
+        """The uids of a group's pods that wait for leave, in the order they were first seen."""
+        return [uid for uid in self._members.get(key, ()) if uid in self._waiting]
+
+    def pending_in(self, key: GroupKey) -> list[str]:
+        """The uids of a group's pods that want a node and have none, in the same order."""
+        return [
+            uid for uid, pod in self._members.get(key, {}).items() if self._is_pending(uid, pod)
+        ]
+
+    def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
+        """Where the group of *pod* stands as *enabled* sees it; None: it is in none."""
+        said = self._said(enabled, pod)
+        if not isinstance(said, list):
+            failure: PolicyFailure | None = said
+            return failure
+        return self.state(_key(enabled, pod, said[0]))
+
+    def state(self, key: GroupKey) -> PodGroupState:
+        """Where the group stands. Cost: a look at each of its pods if something has changed."""
+        if self._held is not None and key in self._held:
+            return self._held[key]
+        generation = self._cache.snapshot().generation
+        known = self._counted.get(key)
+        if known is not None and known[0] == generation:
+            return known[1]
+        state = self._count(key)
+        self._counted[key] = (generation, state)
+        if self._held is not None:
+            self._held[key] = state
+        return state
+
+    def _count(self, key: GroupKey) -> PodGroupState:
+        members = self._members.get(key, {})
+        pending = waiting = placed = 0
+        for uid, pod in members.items():
+            if uid in self._waiting:
+                waiting += 1
+            elif self._is_pending(uid, pod):
+                pending += 1
+            elif pod.node_name or self._cache.get_pod(uid) is not None:
+                placed += 1
+        given = [self._keys[uid][key] for uid in members]
+        min_count = max((count for count in given if count is not None), default=0)
+        found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
+        needs_object = None in given
+        if needs_object and found is not None:
+            min_count = max(min_count, min_count_of(found.spec))
+        created_at = min((pod.created_at for pod in members.values()), default=0.0)
+        if needs_object and found is not None:
+            created_at = epoch_seconds(found.metadata.creation_timestamp) or created_at
+        return PodGroupState(
+            key.name,
+            exists=found is not None or not needs_object,
+            min_count=min_count,
+            created_at=created_at,
+            priority=max((pod.priority for pod in members.values()), default=0),
+            pending=pending,
+            waiting=waiting,
+            placed=placed,
+        )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside, every question is answered for the same moment, each group counted once."""
+        self._held = {}
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def _is_pending(self, uid: str, pod: Pod) -> bool:
+        return (
+            not pod.node_name
+            and uid not in self._waiting
+            and not pod.is_terminating
+            and self._cache.get_pod(uid) is None
+        )
+
+    def _said(self, enabled: EnabledPolicy, pod: Pod) -> Any:
+        if self._scheduler is None:
+            return None
+        return self._scheduler.group_of(enabled, pod, self._cache.snapshot())
+
+
+def min_count_of(spec: dict[str, Any]) -> int:
+    """How many pods a PodGroup's `spec` wants placed together; 0 unless it is a gang."""
+    policy = spec.get("schedulingPolicy")
+    gang = policy.get("gang") if isinstance(policy, dict) else None
+    count = gang.get("minCount") if isinstance(gang, dict) else None
+    return count if isinstance(count, int) and count > 0 else 0
+
+
+def _key(enabled: EnabledPolicy, pod: Pod, name: str) -> GroupKey:
+    return GroupKey(enabled.instance, pod.scheduler_name, pod.namespace, name)
+
+
+def _differ(before: Pod, after: Pod) -> bool:
+    return before.is_terminating != after.is_terminating or before.priority != after.priority
