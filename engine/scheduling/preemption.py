@@ -264,7 +264,7 @@ class Preemption:
         return self._feasibility.at(filters, info, changes)
 
     def _by_importance(self, filters: Filters, pods: list[Pod]) -> list[Pod] | PolicyFailure:
-        """The pods by `victim_key`, smallest first: those are spared first."""
+        """The pods by `victim_key`, smallest first, then by name: those are spared first."""
         enabled = _chosen(filters.profile, "victim_key")
         if enabled is None:
             return pods
@@ -282,7 +282,7 @@ class Preemption:
                 if isinstance(verdict, PolicyFailure):
                     return verdict
                 known[enabled.instance, pod.uid] = pod, sort_key(verdict)
-        return sorted(pods, key=lambda pod: known[enabled.instance, pod.uid][1])
+        return sorted(pods, key=lambda pod: (known[enabled.instance, pod.uid][1], pod.key))
 
     # --- choosing ---------------------------------------------------------------------------
 

@@ -14,11 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from engine.caching.cache import Cache
 from engine.model.node import Node
-from engine.model.objects import Namespace, ObjectMeta, Service, ServiceSpec
+from engine.model.objects import (
+    LabelSelector,
+    Namespace,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    Service,
+    ServiceSpec,
+)
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.scheduling.decision import Explanation
+from engine.queueing.nominator import Nominator
+from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod, taint, toleration
 
@@ -85,6 +95,8 @@ PODS: dict[str, dict[str, Any]] = {
     "judged alone": {"annotations": {"fussy": "yes"}, "cpu": "100m"},
 }
 
+PRIORITIES = [0, 0, 10, 100]
+
 # A user's policies: reuse must hold for what the runtime does not know, too.
 FUSSY = '''"""Likes some nodes. Hooks: counters, filter, score, normalize. Reads: labels, counts."""
 
@@ -134,6 +146,8 @@ class ReuseChangesNothing(RuleBasedStateMachine):
         self.pods: dict[str, Pod] = {}
         self.namespaces = {"default": {"team": "a"}, "other": {"team": "b"}}
         self.services: list[Service] = []
+        self.budgets: dict[str, int] = {}
+        self.nominator = Nominator()
         self.next_uid = 0
         self.revision = 0
         self.scheduler = Scheduler(BUNDLES[0], EVALUATORS[0])
@@ -145,6 +159,13 @@ class ReuseChangesNothing(RuleBasedStateMachine):
             cache.objects.put("namespaces", Namespace(ObjectMeta(name=name, labels=labels)))
         for service in self.services:
             cache.objects.put("services", service)
+        for app, allowed in self.budgets.items():
+            budget = PodDisruptionBudget(
+                ObjectMeta(name=app, namespace="default"),
+                PodDisruptionBudgetSpec(LabelSelector({"app": app})),
+                PodDisruptionBudgetStatus(allowed),
+            )
+            cache.objects.put("poddisruptionbudgets", budget)
 
     # --- the cluster changes -------------------------------------------------------------------
 
@@ -205,6 +226,7 @@ class ReuseChangesNothing(RuleBasedStateMachine):
         """Also a resize, a relabelling, and the beginning of its end."""
         old = self.pods[data.draw(st.sampled_from(sorted(self.pods)))]
         words = {**PODS[kind], "node": old.node_name, "terminating": terminating}
+        words["priority"] = old.priority
         pod = make_pod(old.name, old.namespace, uid=old.uid, **words)
         self.pods[old.uid] = pod
         self.cache.update_pod(pod)
@@ -220,6 +242,22 @@ class ReuseChangesNothing(RuleBasedStateMachine):
         meta = ObjectMeta(name="web", namespace="default")
         self.services.append(Service(meta, ServiceSpec({"app": "web"})))
         self._fill_objects(self.cache)
+
+    @rule(allowed=st.integers(0, 2))
+    def set_budget(self, allowed: int) -> None:
+        self.budgets["web"] = allowed
+        self._fill_objects(self.cache)
+
+    @precondition(lambda self: self.nodes)
+    @rule(data=st.data(), kind=st.sampled_from(sorted(PODS)), priority=st.sampled_from(PRIORITIES))
+    def promise(self, data: st.DataObject, kind: str, priority: int) -> None:
+        """Another pod was promised a node, or what was promised before is taken back."""
+        if len(self.nominator) > 2:
+            self.nominator.remove(next(iter(self.nominator)).uid)
+        uid = f"u{self.next_uid}"
+        self.next_uid += 1
+        pod = make_pod(uid, uid=uid, **PODS[kind], priority=priority)
+        self.nominator.nominate(pod, data.draw(st.sampled_from(sorted(self.nodes))))
 
     @rule(revision=st.integers(0, len(BUNDLES) - 1))
     def reload(self, revision: int) -> None:
@@ -243,22 +281,20 @@ class ReuseChangesNothing(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(sorted(PODS)),
         namespace=st.sampled_from(["default", "other"]),
+        priority=st.sampled_from(PRIORITIES),
         place=st.booleans(),
     )
-    def schedule(self, kind: str, namespace: str, place: bool) -> None:
+    def schedule(self, kind: str, namespace: str, priority: int, place: bool) -> None:
         uid = f"u{self.next_uid}"
         self.next_uid += 1
-        pod = make_pod(uid, namespace, uid=uid, **PODS[kind])
+        pod = make_pod(uid, namespace, uid=uid, **PODS[kind], priority=priority)
         fresh, cache = self._fresh()
-        want = fresh.explain(pod, cache.snapshot())
-        got = self.scheduler.schedule(pod, self.cache.snapshot())
+        want = fresh.explain(pod, cache.snapshot(), self.nominator)
+        got = self.scheduler.schedule(pod, self.cache.snapshot(), self.nominator)
         # How often the scheduler explains must not matter either.
-        assert _plain(self.scheduler.explain(pod, self.cache.snapshot())) == _plain(want)
-        assert (got.node, got.message(), got.failures) == (
-            want.decision.node,
-            want.decision.message(),
-            want.decision.failures,
-        )
+        again = self.scheduler.explain(pod, self.cache.snapshot(), self.nominator)
+        assert _plain(again) == _plain(want)
+        assert _outcome(got) == _outcome(want.decision)
         assert not got.failures, got.failures
         if got.node is not None and place:
             assumed = self.cache.assume(pod, got.node)
@@ -275,7 +311,13 @@ def _plain(explanation: Explanation) -> Any:
         for row in explanation.scores
     }
     totals = dict(zip(explanation.feasible, explanation.totals, strict=True))
-    return decision.node, decision.message(), dict(explanation.rejected), rows, totals
+    return _outcome(decision), dict(explanation.rejected), rows, totals
+
+
+def _outcome(decision: Decision) -> Any:
+    eviction = decision.eviction
+    victims = None if eviction is None else (eviction.node, [p.key for p in eviction.victims])
+    return decision.node, decision.message(), decision.failures, victims, decision.nominated_node
 
 
 TestReuseChangesNothing = ReuseChangesNothing.TestCase

@@ -1,0 +1,182 @@
+"""Preemption's dry run beside a plain one, which builds every cluster that it thinks about.
+
+The plain one follows kube-scheduler's rules with sets of pods, asks a new scheduler over a new
+cache for each of them, and knows nothing of overlays, memos or counters. Both must evict the same
+pods.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.caching.cache import Cache
+from engine.model.node import Node
+from engine.model.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.decision import Explanation
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import HOSTNAME, ZONE, make_node, make_pod
+
+BUNDLE = build_bundle({})
+EVALUATOR = InProcessEvaluator(BUNDLE.program)
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def _terms(key: str, rule: str) -> dict[str, Any]:
+    term = {"labelSelector": WEB, "topologyKey": key}
+    return {rule: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _spread(key: str, min_domains: int | None = None) -> dict[str, Any]:
+    more = {} if min_domains is None else {"minDomains": min_domains}
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": WEB,
+        **more,
+    }
+
+
+SHAPES: list[dict[str, Any]] = [
+    {"cpu": "1"},
+    {"cpu": "2"},
+    {"cpu": "1", "labels": {"app": "web"}},
+    {"cpu": "1", "ports": [8080]},
+    {"labels": {"app": "web"}, "affinity": _terms(ZONE, "podAntiAffinity")},
+    {"labels": {"app": "web"}, "affinity": _terms(HOSTNAME, "podAntiAffinity")},
+    {"labels": {"app": "web"}, "affinity": _terms(ZONE, "podAffinity")},
+    {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE)]},
+    {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE, 2), _spread(HOSTNAME)]},
+]
+
+
+@dataclass
+class Case:
+    """A cluster and a pod that wants in."""
+
+    nodes: Sequence[Node]
+    placed: Sequence[Pod]
+    incoming: Pod
+    budget: int | None = None
+    fits_cache: dict[frozenset[str], Explanation] = field(default_factory=dict)
+
+    def explain(self, gone: frozenset[str] = frozenset()) -> Explanation:
+        """What a new scheduler says of the cluster without the pods *gone*."""
+        known = self.fits_cache.get(gone)
+        if known is None:
+            cache = Cache()
+            if self.budget is not None:
+                cache.objects.put("poddisruptionbudgets", _budget(self.budget))
+            for node in self.nodes:
+                cache.add_node(node)
+            for pod in self.placed:
+                if pod.uid not in gone:
+                    cache.add_pod(pod)
+            scheduler = Scheduler(BUNDLE, EVALUATOR)
+            known = scheduler.explain(self.incoming, cache.snapshot())
+            self.fits_cache[gone] = known
+        return known
+
+    def fits(self, node: str, gone: frozenset[str]) -> bool:
+        return node in self.explain(gone).feasible
+
+
+def _budget(allowed: int) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        ObjectMeta(name="web", namespace="default"),
+        PodDisruptionBudgetSpec(LabelSelector({"app": "web"})),
+        PodDisruptionBudgetStatus(allowed),
+    )
+
+
+def _victims(case: Case, node: str) -> tuple[list[Pod], int] | None:
+    """The victims on *node* and the violations, by kube-scheduler's rules; None: no help."""
+    lower = [p for p in case.placed if p.node_name == node and p.priority < case.incoming.priority]
+    gone = frozenset(p.uid for p in lower)
+    if not lower or not case.fits(node, gone):
+        return None
+    lower.sort(key=lambda p: (-p.priority, p.start_time or 0, p.key))
+    violating, others, left = [], [], case.budget
+    for pod in lower:
+        if left is not None and pod.labels.get("app") == "web":
+            left -= 1
+            if left < 0:
+                violating.append(pod)
+                continue
+        others.append(pod)
+    victims, violations = [], 0
+    for pod in (*violating, *others):
+        if case.fits(node, gone - {pod.uid}):
+            gone -= {pod.uid}
+        else:
+            victims.append(pod)
+            violations += pod in violating
+    if violating and others:
+        victims.sort(key=lambda p: (-p.priority, p.start_time or 0, p.key))
+    return victims, violations
+
+
+def _expected(case: Case) -> tuple[str, list[str]] | None:
+    rejected = case.explain().rejected
+    best = None
+    for name, status in rejected.items():
+        if status.code.value != "Unschedulable":
+            continue
+        found = _victims(case, name)
+        if found is None:
+            continue
+        victims, violations = found
+        highest = max(p.priority for p in victims)
+        first = min(p.start_time or 0 for p in victims if p.priority == highest)
+        weight = sum(p.priority + 2**31 for p in victims)
+        key = (violations, victims[0].priority, weight, len(victims), -first, name)
+        if best is None or key < best[0]:
+            best = key, name, [p.key for p in victims]
+    return None if best is None else best[1:]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=4))
+    nodes = [make_node(f"n{i}", cpu="3", zone=zone) for i, zone in enumerate(zones)]
+    placed = []
+    for i, node in enumerate(nodes):
+        for j in range(draw(st.integers(0, 3))):
+            shape = draw(st.sampled_from(SHAPES))
+            start = f"2026-01-01T00:{draw(st.integers(10, 13))}:00Z"
+            priority = draw(st.sampled_from([0, 5, 5, 50]))
+            name = f"p{i}{j}"
+            placed.append(
+                make_pod(
+                    name, uid=name, node=node.name, priority=priority, start_time=start, **shape
+                )
+            )
+    shape = draw(st.sampled_from(SHAPES))
+    wanted = draw(st.sampled_from(["1", "2", "3"]))
+    incoming = make_pod("new", uid="new", priority=10, **{**shape, "cpu": wanted})
+    return Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
+
+
+@given(case=cases())
+@settings(max_examples=150)
+def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
+    decision = case.explain().decision
+    got = decision.eviction
+    if decision.node is not None:
+        assert got is None
+        return
+    want = _expected(case)
+    assert (None if got is None else (got.node, [p.key for p in got.victims])) == want
+    assert decision.nominated_node == ("" if got is None else got.node)

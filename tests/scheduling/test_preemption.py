@@ -1,0 +1,293 @@
+"""Who is evicted for whom, and what a promise of a node is worth."""
+
+from typing import Any
+
+import pytest
+
+from engine.caching.cache import Cache
+from engine.model.objects import (
+    LabelSelector,
+    ObjectMeta,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+)
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.scheduling.decision import Decision
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
+
+VICTIM_STATUS = {
+    "conditions": [
+        {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    ]
+}
+
+
+def make_scheduler(files: dict[str, str] | None = None) -> Scheduler:
+    bundle = build_bundle(files or {})
+    return Scheduler(bundle, InProcessEvaluator(bundle.program))
+
+
+def full_cluster(*nodes: str, cpu: str = "2", priority: int = 0) -> Cache:
+    """Nodes of two cpus with two pods of one cpu each."""
+    cache = Cache()
+    for name in nodes:
+        cache.add_node(make_node(name, cpu=cpu))
+        for i in range(int(cpu)):
+            labels = {"app": "web", "copy": str(i)}
+            pod = make_pod(f"{name}-{i}", node=name, cpu="1", priority=priority, labels=labels)
+            cache.add_pod(pod)
+    return cache
+
+
+def urgent(name: str = "urgent", **words: Any) -> Pod:
+    return make_pod(name, **{"cpu": "1", "priority": 100, **words})
+
+
+def victims(decision: Decision) -> list[str]:
+    assert decision.eviction is not None, decision.message()
+    return [pod.name for pod in decision.eviction.victims]
+
+
+def set_budget(cache: Cache, allowed: int, labels: dict[str, str]) -> None:
+    budget = PodDisruptionBudget(
+        ObjectMeta(name="web", namespace="default"),
+        PodDisruptionBudgetSpec(LabelSelector(labels)),
+        PodDisruptionBudgetStatus(allowed),
+    )
+    cache.objects.put("poddisruptionbudgets", budget)
+
+
+def test_an_evicted_pod_is_not_evicted_for_the_next_one_of_the_class() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    first = scheduler.schedule(urgent("one"), cache.snapshot())
+    assert victims(first) == ["a-1"]
+    assert first.eviction is not None
+    cache.remove_pod(first.eviction.victims[0])
+    cache.add_pod(urgent("one", node="a"))
+    assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a-0"]
+
+
+def test_a_budget_that_changes_is_seen_by_the_next_pod_of_the_class() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    assert victims(scheduler.schedule(urgent("one"), cache.snapshot())) == ["a-1"]
+    set_budget(cache, 0, {"copy": "1"})
+    assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a-0"]
+
+
+def test_a_pod_of_higher_priority_and_the_same_class_may_evict_more() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a", priority=50)
+    low = scheduler.schedule(urgent("one", priority=50), cache.snapshot())
+    assert low.eviction is None
+    assert "No preemption victims found" in low.message()
+    assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a-1"]
+
+
+# --- promises ------------------------------------------------------------------------------
+
+
+def promised(cache: Cache, node: str, **words: Any) -> tuple[Nominator, Pod]:
+    """One pod of *node* is gone, and its room is promised to another one."""
+    gone = next(p for p in cache.snapshot().info(node).pods.values())  # type: ignore[union-attr]
+    cache.remove_pod(gone)
+    nominator, pod = Nominator(), urgent("promised", **words)
+    nominator.nominate(pod, node)
+    return nominator, pod
+
+
+@pytest.mark.parametrize(("priority", "is_kept_free"), [(99, True), (100, True), (101, False)])
+def test_promised_room_is_kept_from_pods_that_matter_no_more(
+    priority: int, is_kept_free: bool
+) -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a", priority=200)
+    nominator, _ = promised(cache, "a")
+    rival = urgent("rival", priority=priority)
+    assert (scheduler.schedule(rival, cache.snapshot(), nominator).node is None) is is_kept_free
+
+
+def test_the_pod_itself_gets_what_it_was_promised() -> None:
+    """Also where another node scores higher: that one was not made free for it."""
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    nominator, pod = promised(cache, "a")
+    cache.add_node(make_node("empty", cpu="32"))
+    assert scheduler.schedule(pod, cache.snapshot(), nominator).node == "a"
+    nominator.remove(pod.uid)
+    assert scheduler.schedule(pod, cache.snapshot(), nominator).node == "empty"
+
+
+def test_a_promise_that_cannot_be_kept_is_not_waited_for() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a", "b")
+    nominator = Nominator()
+    pod = urgent()
+    nominator.nominate(pod, "a")
+    cache.remove_pod(next(p for p in cache.snapshot().info("b").pods.values()))  # type: ignore[union-attr]
+    assert scheduler.schedule(pod, cache.snapshot(), nominator).node == "b"
+
+
+def test_promised_pods_count_for_anti_affinity() -> None:
+    """A filter over counters must see the promised pods in their domain."""
+    scheduler, cache = make_scheduler(), Cache()
+    cache.add_node(make_node("a", zone="z"))
+    cache.add_node(make_node("b", zone="z"))
+    alone = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"app": "db"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+    nominator = Nominator()
+    nominator.nominate(urgent("promised", labels={"app": "db"}), "a")
+    pod = urgent("new", labels={"app": "db"}, affinity=alone)
+    explanation = scheduler.explain(pod, cache.snapshot(), nominator)
+    assert explanation.feasible == ("b",)
+    assert explanation.rejected["a"].reasons == ("node(s) didn't match pod anti-affinity rules",)
+
+
+def test_promised_pods_spare_the_room_that_a_preemption_makes() -> None:
+    """The victims of one preemptor make room for it, not for the next one."""
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    nominator, _ = promised(cache, "a")
+    decision = scheduler.schedule(urgent("second"), cache.snapshot(), nominator)
+    assert victims(decision) == ["a-1"]
+
+
+# --- who may preempt -----------------------------------------------------------------------
+
+
+def test_nobody_is_evicted_while_a_victim_is_still_going() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    going = make_pod(
+        "a-1", node="a", cpu="1", priority=0, terminating=True, status=VICTIM_STATUS, uid="g"
+    )
+    cache.add_pod(going)
+    decision = scheduler.schedule(urgent(nominated="a"), cache.snapshot())
+    assert decision.eviction is None
+    assert decision.message().endswith(
+        "preemption: not eligible due to a terminating pod on the nominated node."
+    )
+    assert decision.nominated_node is None, "the promise holds"
+
+
+def test_a_pod_that_goes_for_another_reason_does_not_stop_a_preemption() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    cache.add_pod(make_pod("a-1", node="a", cpu="1", priority=0, terminating=True, uid="g"))
+    assert scheduler.schedule(urgent(nominated="a"), cache.snapshot()).eviction is not None
+
+
+def test_a_promise_that_nothing_can_keep_is_taken_back() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a", priority=1000)
+    decision = scheduler.schedule(urgent(nominated="a"), cache.snapshot())
+    assert decision.nominated_node == ""
+
+
+def test_nodes_that_no_eviction_can_help_are_not_tried() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a")
+    decision = scheduler.schedule(urgent(cpu="3"), cache.snapshot())
+    assert decision.message() == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+        "1 Preemption is not helpful for scheduling."
+    )
+
+
+# --- the policy's say ----------------------------------------------------------------------
+
+YOUNGEST = '''"""Spares by name. Hooks: victim_key. Reads: labels."""
+
+def victim_key(pod):
+    return -int(pod.labels["copy"])
+'''
+
+
+def test_a_users_order_of_victims_beats_the_default() -> None:
+    scheduler, cache = make_scheduler({"youngest.star": YOUNGEST}), full_cluster("a", cpu="3")
+    assert victims(scheduler.schedule(urgent(), cache.snapshot())) == ["a-0"]
+
+
+LAST = '''"""The last node by label. Hooks: candidate_key. Reads: node.labels."""
+
+def candidate_key(node, victims):
+    return -int(node.labels["rank"])
+'''
+
+
+def test_a_users_order_of_candidates_beats_the_default() -> None:
+    scheduler, cache = make_scheduler({"last.star": LAST}), full_cluster("a", "b", "c")
+    for rank, name in enumerate("abc"):
+        cache.add_node(make_node(name, cpu="2", labels={"rank": str(rank)}))
+    decision = scheduler.schedule(urgent(), cache.snapshot())
+    assert decision.eviction is not None
+    assert decision.eviction.node == "c"
+
+
+BROKEN = '''"""Fails. Hooks: victim_key. Reads: labels."""
+
+def victim_key(pod):
+    return pod.labels["no such"]
+'''
+
+
+def test_a_policy_that_fails_evicts_nobody() -> None:
+    scheduler, cache = make_scheduler({"broken.star": BROKEN}), full_cluster("a")
+    decision = scheduler.schedule(urgent(), cache.snapshot())
+    assert decision.eviction is None
+    assert not decision.is_error, "the pod is unschedulable whatever preemption says"
+    assert "broken.star" in decision.message()
+    assert [failure.hook for failure in decision.ignored] == ["victim_key"]
+
+
+def configured(percentage: int, absolute: int) -> Scheduler:
+    return make_scheduler(
+        {
+            "config.yaml": f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: DefaultPreemption
+    args: {{minCandidateNodesPercentage: {percentage}, minCandidateNodesAbsolute: {absolute}}}
+"""
+        }
+    )
+
+
+def test_arguments_limit_how_many_candidates_are_tried() -> None:
+    """With one candidate the node is the pod's first one; with many it is the best one."""
+    nodes = [f"n{i:02}" for i in range(20)]
+    cache = full_cluster(*nodes)
+    cache.remove_pod(next(p for p in cache.snapshot().info("n07").pods.values()))  # type: ignore[union-attr]
+    cache.add_pod(make_pod("unimportant", node="n07", cpu="1", priority=-10))
+    pods = [urgent(f"u{i}") for i in range(20)]
+
+    def chosen(scheduler: Scheduler) -> set[str]:
+        decisions = [scheduler.schedule(pod, cache.snapshot()) for pod in pods]
+        return {d.eviction.node for d in decisions if d.eviction is not None}
+
+    assert chosen(configured(100, 100)) == {"n07"}
+    assert len(chosen(configured(0, 1))) > 5
+
+
+def test_disabled_preemption_says_nothing() -> None:
+    scheduler = make_scheduler(
+        {
+            "config.yaml": """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins: {postFilter: {disabled: [{name: "*"}]}}
+"""
+        }
+    )
+    decision = scheduler.schedule(urgent(), full_cluster("a").snapshot())
+    assert decision.eviction is None
+    assert decision.message() == "0/1 nodes are available: 1 Insufficient cpu."
+    assert decision.nominated_node is None
