@@ -90,6 +90,11 @@ def volume_attachment(volume: PersistentVolume) -> Attachment | None:
     return Attachment(_MIGRATED[source].driver, handle) if handle else None
 
 
+def is_migrated(volume: PersistentVolume) -> bool:
+    """True if its source is one that CSI drivers have taken over."""
+    return _source(volume) is not None
+
+
 def reachable_from(
     volume: PersistentVolume, migrated_plugins: frozenset[str]
 ) -> NodeSelector | None:

@@ -1,0 +1,350 @@
+"""VolumeBinding: a pod goes where its claims' volumes are, or can be.
+
+Owns the decision for every claim of a pod: bound claims fix the nodes; those that wait for their
+first consumer get a volume on the chosen node, one that exists or one that is made. What a pod was
+promised is assumed at once, so that the next decision does not give it away again; it is written
+by `binding.volume_binder` before the pod is bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from engine.binding.placement import PreBindError
+from engine.binding.volume_plan import VolumePlan, VolumeWriter
+from engine.caching.assumed_objects import AssumedObjects
+from engine.caching.attachments import CLAIMS, CLASSES, CSI_NODES, VOLUMES
+from engine.caching.objects import ObjectStore
+from engine.caching.snapshot import Snapshot
+from engine.framework.status import Code, Status
+from engine.model.csi_migration import MigrationError, is_migrated, reachable_from
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.model.pod_volumes import ClaimUse
+from engine.model.quantity import QuantityError
+from engine.model.selectors import SelectorError
+from engine.model.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
+    ClaimReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from engine.scheduling.plugins.volume_matching import ClaimCandidates, Reach, Reaches, is_for
+from engine.scheduling.plugins.volume_provisioning import Provisioning
+from engine.scheduling.runtime_plugin import Arguments, RuntimePlugin
+
+NAME: Final = "VolumeBinding"
+BIND_TIMEOUT_SECONDS: Final = 600.0
+
+_NO_VOLUME: Final = "node(s) didn't find available persistent volumes to bind"
+_WRONG_NODE: Final = "node(s) didn't match PersistentVolume's node affinity"
+_NO_STORAGE: Final = "node(s) did not have enough free storage"
+_NO_SUCH_VOLUME: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+_NOT_BOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
+
+
+@dataclass(slots=True)
+class _BoundVolume:
+    """The volume of a bound claim, and from where it is reached; None if there is no volume."""
+
+    volume: PersistentVolume | None
+    reach: Reach | None
+    is_migrated: bool = False
+
+
+@dataclass(slots=True)
+class _PodClaims:
+    """A pod's claims as one cycle sees them. `promised` is what `reserve` has assumed."""
+
+    objects: ObjectStore
+    volumes: AssumedObjects
+    claims: AssumedObjects
+    snapshot: Snapshot
+    timeout: float
+    bound: list[_BoundVolume] = field(default_factory=list)
+    waiting: list[ClaimCandidates] = field(default_factory=list)  # smallest request first
+    selected: list[PersistentVolumeClaim] = field(default_factory=list)
+    provisioning: dict[str, Provisioning] = field(default_factory=dict)
+    promised: VolumePlan | None = None
+
+
+class _Rejected(Exception):
+    """The pod cannot be placed anywhere as its claims are."""
+
+
+class VolumeBinding(RuntimePlugin):
+    """The plugin.
+
+    Args:
+        objects: The store of the running scheduler: only there is anything assumed. None for
+            decisions that are not carried out.
+        writer: What writes to the API; None if nothing is carried out.
+    """
+
+    name: ClassVar[str] = NAME
+
+    def __init__(
+        self, objects: ObjectStore | None = None, writer: VolumeWriter | None = None
+    ) -> None:
+        self._objects = objects
+        self._writer = writer
+        self._reaches = Reaches()
+        if objects is not None:
+            self._assumed_volumes = AssumedObjects(objects, VOLUMES)
+            self._assumed_claims = AssumedObjects(objects, CLAIMS)
+
+    # --- the pod ---------------------------------------------------------------------------
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
+        """Sort the pod's claims; reject the pod if one of them makes it hopeless."""
+        uses = [(v.name, v.use) for v in pod.volumes if isinstance(v.use, ClaimUse)]
+        if not uses:
+            return None
+        try:
+            for _, use in uses:
+                self._check(pod, use, snapshot.objects)
+            return self._sort(dict.fromkeys(use.key for _, use in uses), snapshot, arguments)
+        except _Rejected as error:
+            return Status(Code.UNRESOLVABLE, (str(error),), NAME)
+        except (SelectorError, QuantityError, LookupError) as error:
+            text = str(error.args[0]) if error.args else str(error)
+            return Status(Code.ERROR, (text,), NAME)
+
+    def _check(self, pod: Pod, use: ClaimUse, objects: ObjectStore) -> None:
+        name = use.key.partition("/")[2]
+        claim: PersistentVolumeClaim | None = objects.get(CLAIMS, use.key)
+        if claim is None and use.owner_uid:
+            raise _Rejected(
+                "waiting for ephemeral volume controller to create the "
+                f'persistentvolumeclaim "{name}"'
+            )
+        if claim is None:
+            raise _Rejected(f'persistentvolumeclaim "{name}" not found')
+        if claim.status.phase == "Lost":
+            raise _Rejected(
+                f'persistentvolumeclaim "{name}" bound to non-existent '
+                f'persistentvolume "{claim.spec.volume_name}"'
+            )
+        if claim.metadata.deletion_timestamp is not None:
+            raise _Rejected(f'persistentvolumeclaim "{name}" is being deleted')
+        if use.owner_uid and claim.controller_uid != use.owner_uid:
+            raise _Rejected(f"PVC {use.key} was not created for pod {pod.key} (pod is not owner)")
+
+    def _sort(self, keys: Mapping[str, Any], snapshot: Snapshot, arguments: Arguments) -> Any:
+        state = self._state(snapshot, arguments)
+        delayed: list[PersistentVolumeClaim] = []
+        is_immediate = False
+        for key in keys:
+            claim: PersistentVolumeClaim | None = state.claims.get(key)
+            assert claim is not None, f"claim `{key}` was there a moment ago"
+            if claim.is_bound:
+                state.bound.append(self._bound_volume(claim, state))
+            elif claim.spec.volume_name or not _waits(claim, state.objects):
+                is_immediate = True
+            else:
+                delayed.append(claim)
+        if is_immediate:
+            raise _Rejected(_NOT_BOUND)
+        for claim in delayed:
+            state.provisioning[_key(claim)] = Provisioning(claim, state.objects)
+            if SELECTED_NODE in claim.metadata.annotations:
+                state.selected.append(claim)
+            else:
+                stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
+                volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
+                state.waiting.append(ClaimCandidates(claim, volumes, self._reaches))
+        state.waiting.sort(key=lambda candidates: candidates.requested)
+        self._reaches.trim(2 * state.objects.count(VOLUMES) + 1024)
+        return state
+
+    def _state(self, snapshot: Snapshot, arguments: Arguments) -> _PodClaims:
+        objects = snapshot.objects
+        timeout = arguments.get(
+            "bindTimeoutSeconds", arguments.get("bind_timeout_seconds", BIND_TIMEOUT_SECONDS)
+        )
+        if objects is self._objects:
+            volumes, claims = self._assumed_volumes, self._assumed_claims
+        else:
+            volumes, claims = AssumedObjects(objects, VOLUMES), AssumedObjects(objects, CLAIMS)
+        return _PodClaims(objects, volumes, claims, snapshot, float(timeout))
+
+    def _bound_volume(self, claim: PersistentVolumeClaim, state: _PodClaims) -> _BoundVolume:
+        volume: PersistentVolume | None = state.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return _BoundVolume(None, None)
+        return _BoundVolume(volume, self._reaches.of(volume), is_migrated(volume))
+
+    # --- a node ----------------------------------------------------------------------------
+
+    def filter(self, state: Any, info: NodeInfo) -> Status | None:
+        """Every bound volume is reached from the node; for every other claim there is one."""
+        try:
+            plan = self._plan(state, info)
+        except MigrationError as error:
+            return Status(Code.ERROR, (f"could not translate pv: {error}",), NAME)
+        return None if isinstance(plan, VolumePlan) else Status(Code.UNRESOLVABLE, plan, NAME)
+
+    def _plan(self, state: _PodClaims, info: NodeInfo) -> VolumePlan | tuple[str, ...]:
+        """What the claims get on the node, or why one of them gets nothing."""
+        labels = {} if info.node is None else info.node.labels
+        problem = self._problem_of_bound(state, info, labels)
+        reasons = [_WRONG_NODE] if problem == _WRONG_NODE else []
+        bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = []
+        to_make: list[PersistentVolumeClaim] = list(state.selected)
+        if any(c.metadata.annotations[SELECTED_NODE] != info.name for c in state.selected):
+            reasons.append(_NO_VOLUME)
+        else:
+            taken: set[str] = set()
+            for candidates in state.waiting:
+                volume = candidates.choose(labels, taken)
+                if volume is None:
+                    to_make.append(candidates.claim)
+                else:
+                    taken.add(volume.metadata.name)
+                    bindings.append((volume, candidates.claim))
+            reasons += _problem_of_making(to_make, state, labels)
+        if problem == _NO_SUCH_VOLUME:
+            reasons.append(problem)
+        return tuple(reasons) if reasons else VolumePlan(tuple(bindings), tuple(to_make))
+
+    def _problem_of_bound(
+        self, state: _PodClaims, info: NodeInfo, labels: Mapping[str, str]
+    ) -> str | None:
+        for bound in state.bound:
+            if bound.volume is None or bound.reach is None:
+                return _NO_SUCH_VOLUME
+            reach = bound.reach
+            if bound.is_migrated:
+                csi_node = state.objects.get(CSI_NODES, info.name)
+                plugins = frozenset() if csi_node is None else csi_node.migrated_plugins
+                reach = Reach(reachable_from(bound.volume, plugins))
+            if not reach.includes(labels):
+                return _WRONG_NODE
+        return None
+
+    # --- the promise -----------------------------------------------------------------------
+
+    def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:
+        """Assume what the pod's claims get on the node: volumes claimed, nodes selected."""
+        if not isinstance(state, _PodClaims) or not (state.waiting or state.selected):
+            return None
+        info = state.snapshot.info(node_name)
+        try:
+            plan = (_NO_VOLUME,) if info is None else self._plan(state, info)
+        except MigrationError as error:
+            return Status(Code.ERROR, (f"could not translate pv: {error}",), NAME)
+        if not isinstance(plan, VolumePlan):
+            return Status(Code.UNRESOLVABLE, plan, NAME)
+        stale = [
+            obj.metadata.name
+            for objects, obj in _objects_of(plan, state)
+            if objects.get(_key(obj)) is not obj
+        ]
+        if stale:
+            # Another pod was promised something since: what was found may be gone.
+            return Status(Code.UNSCHEDULABLE, (f'"{stale[0]}" is out of sync',), NAME)
+        bindings = tuple((_claimed(volume, claim), claim) for volume, claim in plan.bindings)
+        provisions = tuple(_selected(claim, node_name) for claim in plan.provisions)
+        state.promised = VolumePlan(bindings, provisions)
+        for objects, obj in _objects_of(state.promised, state):
+            if objects.get(_key(obj)) is not obj:
+                objects.assume(obj)
+        return None
+
+    def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Show the objects as they are stored again. What was written already stays written."""
+        if not isinstance(state, _PodClaims) or state.promised is None:
+            return
+        for objects, obj in _objects_of(state.promised, state):
+            key = _key(obj)
+            if objects.is_assumed(key) and objects.get(key) is obj:
+                objects.restore(key)
+        state.promised = None
+
+    async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
+        """Write the promise, and wait until every claim of it is bound."""
+        if not isinstance(state, _PodClaims) or state.promised is None:
+            return
+        if self._writer is None:
+            raise PreBindError("nothing here writes volumes")
+        await self._writer.bind(pod, node_name, state.promised, state.timeout)
+
+
+def _problem_of_making(
+    claims: Sequence[PersistentVolumeClaim], state: _PodClaims, labels: Mapping[str, str]
+) -> list[str]:
+    for claim in claims:
+        provisioning = state.provisioning[_key(claim)]
+        if not provisioning.may_be_made_for(labels):
+            return [_NO_VOLUME]
+        if not provisioning.has_room_for(labels):
+            return [_NO_STORAGE]
+    return []
+
+
+def _waits(claim: PersistentVolumeClaim, objects: ObjectStore) -> bool:
+    """True if the claim is bound only once a pod that uses it has a node."""
+    found = objects.get(CLASSES, claim.class_name) if claim.class_name else None
+    if found is None:
+        return False
+    if found.volume_binding_mode is None:
+        raise LookupError(f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
+    return bool(found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER)
+
+
+def _by_class(volume: PersistentVolume) -> str:
+    return volume.class_name
+
+
+def _key(obj: PersistentVolume | PersistentVolumeClaim) -> str:
+    meta = obj.metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+
+def _objects_of(
+    plan: VolumePlan, state: _PodClaims
+) -> list[tuple[AssumedObjects, PersistentVolume | PersistentVolumeClaim]]:
+    """The objects that *plan* changes, each with where it is shown."""
+    return [
+        *((state.volumes, volume) for volume, _ in plan.bindings),
+        *((state.claims, claim) for claim in plan.provisions),
+    ]
+
+
+def _claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """*volume* as it is once it is *claim*'s."""
+    meta = claim.metadata
+    ref = volume.spec.claim_ref
+    if ref is not None and is_for(volume, claim) and ref.uid == meta.uid:
+        return volume
+    annotations = volume.metadata.annotations
+    if not is_for(volume, claim):
+        # Whoever made the volume for the claim keeps the say over it; else the controller has it.
+        annotations = {BOUND_BY_CONTROLLER: "yes", **annotations}
+    claim_ref = ClaimReference(
+        kind="PersistentVolumeClaim",
+        api_version="v1",
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+    replace = msgspec.structs.replace
+    return replace(
+        volume,
+        metadata=replace(volume.metadata, annotations=annotations),
+        spec=replace(volume.spec, claim_ref=claim_ref),
+    )
+
+
+def _selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+    """*claim* as it is once its volume is to be made for *node_name*."""
+    if claim.metadata.annotations.get(SELECTED_NODE) == node_name:
+        return claim
+    annotations = {**claim.metadata.annotations, SELECTED_NODE: node_name}
+    replace = msgspec.structs.replace
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))

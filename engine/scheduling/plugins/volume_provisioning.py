@@ -1,0 +1,95 @@
+"""Whether a volume can be made for a claim where a node reaches it.
+
+Owns the check of a class's topologies and of the storage that its driver says is left. Nothing is
+made here: a provisioner does that once it sees the chosen node on the claim.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from engine.caching.objects import ObjectStore
+from engine.model.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from engine.model.quantity import QuantityError, nano_value
+from engine.model.selectors import SelectorError, check_label_selector, matches_label_selector
+from engine.model.storage import (
+    STORAGE,
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from engine.scheduling.plugins.volume_matching import Reach, requested_nanos
+
+_NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+Labels = Mapping[str, str]
+
+
+class Provisioning:
+    """What it takes to make the volume of a claim."""
+
+    def __init__(self, claim: PersistentVolumeClaim, objects: ObjectStore) -> None:
+        self.claim = claim
+        found: StorageClass | None = objects.get("storageclasses", claim.class_name)
+        self._is_possible = found is not None and found.provisioner not in ("", _NO_PROVISIONER)
+        self._topologies = Reach(_topologies(found) if found is not None else None)
+        self._has_room = _has_room_of(claim, found, objects) if found is not None else None
+
+    def may_be_made_for(self, labels: Labels) -> bool:
+        """True if there is a provisioner that makes volumes where nodes with *labels* are."""
+        return self._is_possible and self._topologies.includes(labels)
+
+    def has_room_for(self, labels: Labels) -> bool:
+        """True if enough storage is left there, or if nobody counts it."""
+        return self._has_room is None or self._has_room(labels)
+
+
+def _topologies(storage_class: StorageClass) -> NodeSelector | None:
+    if not storage_class.allowed_topologies:
+        return None
+    return NodeSelector(
+        [
+            NodeSelectorTerm(
+                [
+                    NodeSelectorRequirement(r.key, "In", r.values)
+                    for r in term.match_label_expressions
+                ]
+            )
+            for term in storage_class.allowed_topologies
+        ]
+    )
+
+
+def _has_room_of(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, objects: ObjectStore
+) -> Callable[[Labels], bool] | None:
+    if STORAGE not in claim.spec.resources.requests:
+        return None
+    driver: CSIDriver | None = objects.get("csidrivers", storage_class.provisioner)
+    if driver is None or not driver.spec.storage_capacity:
+        return None
+    requested = requested_nanos(claim)
+    topologies = [
+        capacity.node_topology
+        for capacity in objects.list("csistoragecapacities")
+        if capacity.storage_class_name == storage_class.metadata.name
+        and _is_enough(capacity, requested)
+    ]
+
+    def has_room(labels: Labels) -> bool:
+        return any(matches_label_selector(topology, labels) for topology in topologies)
+
+    return has_room
+
+
+def _is_enough(capacity: CSIStorageCapacity, requested: int) -> bool:
+    if capacity.node_topology is None:
+        return False
+    limit = capacity.maximum_volume_size
+    if limit is None:
+        limit = capacity.capacity
+    try:
+        check_label_selector(capacity.node_topology)
+        return limit is not None and nano_value(limit) >= requested
+    except (QuantityError, SelectorError):
+        return False
