@@ -176,6 +176,12 @@ class ContainerPort(Record, frozen=True):
     host_ip: str = msgspec.field(name="hostIP", default="")
 
 
+class ContainerRestartRule(Record, frozen=True):
+    """What is done when a container exits in some way."""
+
+    action: str = ""
+
+
 class Container(Record, frozen=True):
     """A container, or an init container; `restart_policy` Always makes that a sidecar."""
 
@@ -184,6 +190,7 @@ class Container(Record, frozen=True):
     resources: ResourceRequirements = ResourceRequirements()
     ports: list[ContainerPort] = []
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] = []
 
 
 class PersistentVolumeClaimVolumeSource(Record, frozen=True):
@@ -256,6 +263,7 @@ class PodSpec(Record, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     service_account_name: str = ""
     host_network: bool = False
+    host_users: bool | None = None
     termination_grace_period_seconds: int | None = None
 
 

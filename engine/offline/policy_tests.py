@@ -17,6 +17,7 @@ import starlark
 
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
 from engine.offline.judge import judge
 from engine.offline.policy_files import TEST_SUFFIX
 from engine.offline.world import World, pod_of
@@ -28,7 +29,7 @@ from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure,
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import Modules
 from engine.policy.syntax import parse
-from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
 
 TESTING_MODULE: Final = "@std/testing.star"
 
@@ -222,8 +223,10 @@ class _Engine:
         nothing = World.from_manifests([])
         if question == "order":
             keyed = []
-            for manifest in request["pods"]:
+            groups = request["groups"] or [None] * len(request["pods"])
+            for manifest, group in zip(request["pods"], groups, strict=True):
                 pod, scheduler = self._ready(manifest, request, "queue_key")
+                scheduler.groups = _always(group)
                 key = scheduler.queue_key(pod, nothing.snapshot)
                 if isinstance(key, PolicyFailure):
                     raise ValueError(str(key))
@@ -232,8 +235,18 @@ class _Engine:
             return {"order": [name for _, name in keyed]}
         if question == "gate":
             pod, scheduler = self._ready(request["pod"], request, "pre_enqueue")
+            scheduler.groups = _always(request["group"])
             gate = scheduler.pre_enqueue(pod, nothing.snapshot)
             return {"reason": None if gate is None else gate[1]}
+        if question == "leave":
+            pod, scheduler = self._ready(request["pod"], request, "permit")
+            scheduler.groups = _always(request["group"])
+            return {"verdicts": _sound(v for _, v in scheduler.permit(pod, nothing.snapshot))}
+        if question == "group":
+            pod, scheduler = self._ready(request["pod"], request)
+            policies = scheduler.grouping()[pod.scheduler_name]
+            said = _sound(scheduler.group_of(e, pod, nothing.snapshot) for e in policies)
+            return {"group": next((group for group in said if group is not None), None)}
         raise ValueError(f"no question `{question}`")
 
     def _ready(
@@ -281,6 +294,21 @@ class _Engine:
             bundle = replace(self._bundle, profiles=(profile,), program=program)
             found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program))
         return found
+
+
+def _always(group: Mapping[str, Any] | None) -> GroupSource:
+    """Every pod is in this group."""
+    state = None if group is None else PodGroupState(**group)
+    return lambda enabled, pod: state
+
+
+def _sound(verdicts: Iterable[Any]) -> list[Any]:
+    """The verdicts. Raises ValueError if one is a failure."""
+    found = list(verdicts)
+    for verdict in found:
+        if isinstance(verdict, PolicyFailure):
+            raise ValueError(str(verdict))
+    return found
 
 
 def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

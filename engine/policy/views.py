@@ -170,6 +170,7 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "requests": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
         "limits": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
         "is_sidecar": ("bool", "an init container that is always restarted"),
+        "restart_actions": ("list[str]", "what its restart rules do, in their order"),
     },
     "Fact": {
         "value": ("float?", "the number, an int if it was spelt as one; None: not a finite number"),
@@ -293,6 +294,7 @@ def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
             "requests": _amounts(c.resources.requests),
             "limits": _amounts(c.resources.limits),
             "is_sidecar": c.restart_policy == "Always",
+            "restart_actions": [rule.action for rule in c.restart_policy_rules],
         }
         for c in containers
     ]
@@ -479,6 +481,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "host_network": _pod(
         "bool", "it uses the node's network", lambda p: p.manifest.spec.host_network
     ),
+    "host_users": _pod(
+        "bool",
+        "it uses the node's users; False: it has a user namespace of its own",
+        lambda p: p.manifest.spec.host_users is not False,
+    ),
     "pod_group_name": _pod(
         "str",
         'the pod group of `spec.schedulingGroup`, or ""',
@@ -540,6 +547,31 @@ def _used_ports(info: NodeInfo) -> list[dict[str, Any]]:
         {"ip": ip, "protocol": protocol, "port": port}
         for ip, protocol, port in sorted(info.used_ports)
     ]
+
+
+class _PodAnnotations(dict[str, list[dict[str, str]]]):
+    """The annotations of a node's pods by how their keys start, found when a start is asked for.
+
+    As a whole it is empty: every possible start would be too much.
+    """
+
+    def __init__(self, info: NodeInfo) -> None:
+        super().__init__()
+        self._pods = info.pods.values()
+
+    def __contains__(self, prefix: object) -> bool:
+        return True
+
+    def __getitem__(self, prefix: str) -> list[dict[str, str]]:
+        found = []
+        for pod in self._pods:
+            if pod.annotations:
+                own = {k: text for k, text in pod.annotations.items() if k.startswith(prefix)}
+                if own:
+                    found.append(own)
+        # Not by the pods' order, which is that of their arrival here.
+        found.sort(key=lambda own: sorted(own.items()))
+        return found
 
 
 NODE_FIELDS: Final[dict[str, ViewField]] = {
@@ -612,6 +644,13 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         lambda info, facts: other_attached_volumes(info, facts.objects),
         is_placed=True,
         parts=("volumes", "storage"),
+    ),
+    "pod_annotations": _node(
+        "dict[str, list[dict[str, str]]]",
+        "annotations of its pods whose keys start with the one that is asked for: a dict for each "
+        "pod that has such; ask with a constant",
+        _PodAnnotations,
+        parts=("pods",),
     ),
     "facts": ViewField(
         "dict[str, Fact?]",

@@ -171,7 +171,7 @@ def gang(name, min_count = None):
     return struct(
         verdict = "gang",
         name = name,
-        min_count = None if min_count == None else min(min_count, 1 << 31),
+        min_count = None if min_count == None else min(min_count, 1000000000),
     )
 
 def _clamp(x, low, high):
