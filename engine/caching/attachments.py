@@ -155,12 +155,11 @@ class VolumeUsers:
 
     def may_share(self, use: VolumeUse, attachment: Attachment, objects: ObjectStore) -> bool:
         """False only if no pod anywhere uses the volume of *attachment*, by whatever claim."""
-        return (
-            use in self._nodes
-            or attachment in self._attachments
-            # A volume that two objects speak of may be in use through the other one.
-            or len(objects.indexed(VOLUMES, by_attachment, "/".join(attachment))) > 1
-        )
+        if use in self._nodes or attachment in self._attachments:
+            return True
+        # A volume that another object speaks of may be in use through that one.
+        volumes = objects.indexed(VOLUMES, by_attachment, "/".join(attachment))
+        return len(volumes) > isinstance(use, ClaimUse)
 
 
 class StorageChanges:

@@ -244,17 +244,17 @@ def test_several_profiles_share_instances_with_equal_arguments() -> None:
 
 
 def test_a_kube_scheduler_plugin_that_is_not_there_is_accepted_with_a_warning() -> None:
-    plugins = {"filter": {"enabled": _names("NodeVolumeLimits")}}
+    plugins = {"multiPoint": {"enabled": _names("TopologyPlacementGenerator")}}
     bundle = _bundle({"schedulerName": "s", "plugins": plugins})
     warnings = [str(warning) for warning in bundle.warnings]
-    assert any("`NodeVolumeLimits` is not there yet" in warning for warning in warnings)
+    assert any("`TopologyPlacementGenerator` is not there yet" in warning for warning in warnings)
 
 
 def test_a_file_of_that_name_is_all_it_takes() -> None:
-    plugins = {"filter": {"enabled": _names("NodeVolumeLimits")}}
+    plugins = {"filter": {"enabled": _names("TopologyPlacementGenerator")}}
     text = "def filter(pod, node): return None\n"
-    profile = _profile(plugins, node_volume_limits=text)
-    assert _order(profile, "filter")[0] == "NodeVolumeLimits"
+    profile = _profile(plugins, topology_placement_generator=text)
+    assert "TopologyPlacementGenerator" in _order(profile, "filter")
 
 
 def test_a_disabled_name_that_nobody_knows_is_a_warning() -> None:
