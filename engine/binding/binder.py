@@ -133,7 +133,12 @@ class Binder:
         while True:
             try:
                 await self._client.bind(
-                    pod.namespace, pod.name, pod.uid, node_name, timeout=REQUEST_TIMEOUT
+                    pod.namespace,
+                    pod.name,
+                    pod.uid,
+                    node_name,
+                    annotations=pod.added_annotations,
+                    timeout=REQUEST_TIMEOUT,
                 )
                 return
             except NotFound as error:

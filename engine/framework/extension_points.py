@@ -10,7 +10,7 @@ POD_HOOKS: Final = frozenset(
     {"queue_key", "pre_enqueue", "pre_filter", "counters", "pre_score", "score_all", "permit"}
     | {"group_of"}
 )
-NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key"})
+NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 OTHER_HOOKS: Final = frozenset({"normalize", "victim_key", "candidate_key"})
 HOOKS: Final = POD_HOOKS | NODE_HOOKS | OTHER_HOOKS
 
@@ -30,6 +30,7 @@ HOOK_PARAMETERS: Final[dict[str, tuple[tuple[str, ...], int]]] = {
     "victim_key": (("pod",), 1),
     "candidate_key": (("node", "victims", "violations"), 2),
     "tie_key": (("pod", "node"), 2),
+    "annotate": (("pod", "node"), 2),
 }
 
 # KubeSchedulerConfiguration's `plugins` fields, with the hooks that each switches on.
@@ -41,7 +42,7 @@ PLUGIN_SETS: Final[dict[str, tuple[str, ...]]] = {
     "postFilter": ("victim_key", "candidate_key"),
     "preScore": ("pre_score",),
     "score": ("score", "normalize", "score_all", "tie_key"),
-    "reserve": (),
+    "reserve": ("annotate",),
     "permit": ("permit",),
     "preBind": (),
     "bind": (),

@@ -13,7 +13,7 @@ import ssl
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -418,18 +418,22 @@ class ApiClient:
         uid: str,
         node: str,
         *,
+        annotations: Mapping[str, str] | None = None,
         timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # passed on
     ) -> None:
-        """Place a pod on a node.
+        """Place a pod on a node; *annotations* are added to the pod's in the same step.
 
         Raises `Conflict` if the pod has another uid or is already bound (even to *node*), and
         `NotFound` if it is gone. When an error says `may_have_taken_effect`, read the pod.
         """
+        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
         body = msgspec.json.encode(
             {
                 "apiVersion": "v1",
                 "kind": "Binding",
-                "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                "metadata": metadata,
                 "target": {"apiVersion": "v1", "kind": "Node", "name": node},
             }
         )

@@ -29,6 +29,7 @@ HostPort = tuple[str, str, int]
 
 ANY_IP: Final = "0.0.0.0"
 _QOS_RESOURCES: Final = ("cpu", "memory")
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = {}
 
 
 class Pod:
@@ -40,6 +41,7 @@ class Pod:
         uid: The API's uid; a manifest without one is identified by its key.
         key: `namespace/name`.
         node_name: The node it is on, or assumed on; empty while pending.
+        added_annotations: Those of its annotations that its binding is to bring.
     """
 
     __slots__ = (
@@ -50,6 +52,7 @@ class Pod:
         "_running",
         "_spec",
         "_volumes",
+        "added_annotations",
         "key",
         "manifest",
         "name",
@@ -73,6 +76,7 @@ class Pod:
     _created_at: float | None
     _problems: tuple[str, ...] | None
     _volumes: tuple[PodVolume, ...] | None
+    added_annotations: Mapping[str, str]
 
     def __init__(self, manifest: PodManifest, raw: bytes | None = None) -> None:
         meta = manifest.metadata
@@ -90,6 +94,7 @@ class Pod:
         self._created_at = None
         self._problems = None
         self._volumes = None
+        self.added_annotations = _NO_ANNOTATIONS
 
     @classmethod
     def from_raw(cls, raw: bytes) -> "Pod":
@@ -122,6 +127,15 @@ class Pod:
         copy._created_at = self._created_at
         copy._problems = self._problems
         copy._volumes = self._volumes
+        copy.added_annotations = self.added_annotations
+        return copy
+
+    def with_annotations(self, added: Mapping[str, str]) -> "Pod":
+        """A copy with more annotations, which its binding is to bring."""
+        meta = self.manifest.metadata
+        grown = msgspec.structs.replace(meta, annotations={**meta.annotations, **added})
+        copy = Pod(msgspec.structs.replace(self.manifest, metadata=grown))
+        copy.added_annotations = {**self.added_annotations, **added}
         return copy
 
     def __repr__(self) -> str:

@@ -35,6 +35,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         best: The nodes with the highest total, sorted.
         post_filter: What preemption, among others, had to say about a pod that fits nowhere.
         preemption: The node to make room on, with the pods to evict, the most important first.
+        annotations: What the pod gets with its binding.
         failures: What policies failed with; the decision is then worth nothing.
     """
 
@@ -46,6 +47,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     best: tuple[str, ...] = ()
     post_filter: str = ""
     preemption: Mapping[str, tuple[str, ...]] = {}
+    annotations: Mapping[str, str] = {}
     failures: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def judge(world: World, scheduler: Scheduler, pod: Pod) -> Judgement:
         best=tuple(sorted(name for name, score in total.items() if score == highest)),
         post_filter=decision.diagnosis.post_filter,
         preemption=evicted,
+        annotations=decision.annotations,
         failures=tuple(str(failure) for failure in failures),
     )
 

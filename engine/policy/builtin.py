@@ -16,10 +16,17 @@ import engine
 KUBERNETES: Final = "@kubernetes/"
 TEST_SUFFIX: Final = "_test.star"
 
+#: Policies that ship beside kube-scheduler's plugins and run only where a profile names them, by
+#: the folder that they are in.
+PACKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gpu": ("FGDScore", "GpuBestFit", "GpuPacking", "GpuShare"),
+}
+
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"
 # Shown to people as a start; nothing may load from it.
 _NOT_LOADABLE: Final = frozenset({"examples"})
 
+_ACRONYM: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -31,6 +38,18 @@ def builtin_files() -> Mapping[str, str]:
         if path.parent.name not in _NOT_LOADABLE:
             files[f"@{path.parent.name}/{path.name}"] = path.read_text(encoding="utf-8")
     return MappingProxyType(files)
+
+
+def pack_modules() -> dict[str, str]:
+    """The file of every policy of a pack, by the policy's name."""
+    return {
+        name: f"@{pack}/{pack_stem(name)}.star" for pack, names in PACKS.items() for name in names
+    }
+
+
+def pack_stem(name: str) -> str:
+    """The stem of the file of a pack's policy: `qos_sort` for `QOSSort`."""
+    return _ACRONYM.sub("_", name).lower()
 
 
 def file_stem(plugin: str) -> str:

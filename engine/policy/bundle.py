@@ -16,7 +16,14 @@ from engine.framework.extender import Extender
 from engine.framework.profile import Profile
 from engine.policy.analysis import Reads, analyse
 from engine.policy.arguments import declaration
-from engine.policy.builtin import KUBERNETES, TEST_SUFFIX, builtin_files, file_stem, plugin_name
+from engine.policy.builtin import (
+    KUBERNETES,
+    TEST_SUFFIX,
+    builtin_files,
+    file_stem,
+    pack_modules,
+    plugin_name,
+)
 from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
@@ -173,6 +180,8 @@ def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
         if module.startswith(KUBERNETES):
             name = plugin_name(module.removeprefix(KUBERNETES).removesuffix(STARLARK_SUFFIX))
             found[name] = _builtin_policy(name, module)
+    for name, module in pack_modules().items():
+        found[name] = _builtin_policy(name, module)
     for module in sorted(user_files):
         if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
             continue

@@ -17,6 +17,7 @@ same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod
 | group_of | None or `[name, min_count or None]` |
 | permit | None, `["wait", seconds, reason]` or `["reject", reasons]` |
 | queue_key, tie_key, victim_key, candidate_key | list of ints and strings |
+| annotate | None or list of `[key, text]` |
 | counters | list of plain data |
 
 A `PolicyFailure` stands in place of a verdict that there is not.

@@ -24,10 +24,10 @@ class Decision:
     `ignored` are failures that cost the pod nothing more: of score policies that the profile chose
     to live with, and of preemption.
 
-    Placed: `reserves` are the plugins of the runtime that have to promise something to the pod,
-    with their states. Not placed: `eviction` says whom to evict where, so that the pod fits later;
-    `actions` are what other plugins do about it; `nominated_node` is what to promise to the pod
-    ("" takes a promise back, None leaves it).
+    Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
+    runtime that have to promise something to the pod, with their states. Not placed: `eviction`
+    says whom to evict where, so that the pod fits later; `actions` are what other plugins do about
+    it; `nominated_node` is what to promise to the pod ("" takes a promise back, None leaves it).
     """
 
     node: str | None
@@ -40,6 +40,7 @@ class Decision:
     eviction: Eviction | None = None
     actions: tuple[Callable[[], Awaitable[None]], ...] = ()
     nominated_node: str | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:

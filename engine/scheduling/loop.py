@@ -227,7 +227,8 @@ class SchedulingLoop:
         pod = queued.pod
         # 3. Count the pod on its node from now on, so that the next pod sees it there.
         try:
-            assumed = self._cache.assume(pod, node)
+            added = decision.annotations
+            assumed = self._cache.assume(pod.with_annotations(added) if added else pod, node)
         except AlreadyAssumed as error:
             log.debug("Skipped a placed pod", pod=pod.key, reason=str(error))
             self._queue.done(pod.uid)

@@ -229,6 +229,12 @@ class Scheduler:
         detailed: bool = False,
     ) -> Steps:
         """The decision as a generator: yields questions to extenders, returns the explanation."""
+        explanation = yield from self._steps(pod, snapshot, nominator, detailed=detailed)
+        return self._annotated(pod, snapshot, explanation)
+
+    def _steps(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator, *, detailed: bool
+    ) -> Steps:
         profile = self._profiles[pod.scheduler_name]
         # 1. What no policy can judge: no nodes, or a pod whose amounts cannot be read.
         if snapshot.node_count == 0:
@@ -358,6 +364,30 @@ class Scheduler:
         return Explanation(
             decision, pre.subset, rejected, names, tuple(rows), tuple(totals.tolist())
         )
+
+    def _annotated(self, pod: Pod, snapshot: Snapshot, explanation: Explanation) -> Explanation:
+        """*explanation* with the annotations that policies give to a pod that has a node.
+
+        Where two give the same, the earlier one in the profile's order has its way.
+        """
+        decision = explanation.decision
+        enabled = self._profiles[pod.scheduler_name].at("annotate")
+        if decision.node is None or not enabled:
+            return explanation
+        slot = snapshot.slot_of[decision.node]
+        added: dict[str, str] = {}
+        for policy in enabled:
+            use = self._classifier.use(policy, "annotate", pod, snapshot, None)
+            use.column.refresh(snapshot)
+            node = use.column.values[int(use.column.ids[slot])]
+            verdict = self._memo.evaluate(
+                [Call(policy.instance, "annotate", use.pod, [node], use.extra)]
+            )[0][0]
+            if isinstance(verdict, PolicyFailure):
+                return self._failed(snapshot, (verdict.about(f"node `{decision.node}`"),))
+            for key, text in verdict or ():
+                added.setdefault(key, text)
+        return replace(explanation, decision=replace(decision, annotations=added))
 
     # --- step 2 -----------------------------------------------------------------------------
 

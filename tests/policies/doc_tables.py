@@ -10,8 +10,8 @@ from pathlib import Path
 
 from engine.framework.extension_points import HOOK_PARAMETERS
 from engine.policy.analysis import analyse
-from engine.policy.builtin import builtin_files
-from engine.policy.bundle import build_bundle
+from engine.policy.builtin import KUBERNETES, builtin_files
+from engine.policy.bundle import Policy, build_bundle
 from engine.policy.sandbox.builtins import TEXT
 from engine.policy.views import RECORDS, VIEWS
 
@@ -58,6 +58,10 @@ HOOK_TEXTS = {
     "tie_key": (
         "per node with the highest total, if several have it",
         "int, string or tuple of those: the smallest wins",
+    ),
+    "annotate": (
+        "once, for the node that was chosen",
+        "`None`, or a dict of annotations that the pod gets with its binding",
     ),
     "permit": (
         "once a node is chosen, and again when the group changes",
@@ -172,10 +176,16 @@ def _asserts() -> str:
     return _table(["assertion", "holds if"], rows)
 
 
+def _of_kubernetes() -> list[Policy]:
+    """The policies that are kube-scheduler's plugins; packs have documents of their own."""
+    policies = build_bundle({}, None).policies.values()
+    return [policy for policy in policies if policy.module.startswith(KUBERNETES)]
+
+
 def _shipped() -> str:
     files = builtin_files()
     rows = []
-    for policy in build_bundle({}, None).policies.values():
+    for policy in _of_kubernetes():
         doc = (ast.get_docstring(ast.parse(files[policy.module])) or "").split("\n\n")[0]
         reads: dict[str, set[str]] = {"pod": set(), "node": set(), "cluster": set(), "group": set()}
         for read in analyse(files, policy.module).values():
@@ -198,7 +208,7 @@ def _shipped() -> str:
 def _arguments() -> str:
     rows = [
         [f"`{policy.name}`", f"`{name}`", f"`{default}`"]
-        for policy in build_bundle({}, None).policies.values()
+        for policy in _of_kubernetes()
         for name, default in policy.defaults.items()
     ]
     return _table(["policy", "argument", "default"], rows)

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from engine.framework.extension_points import HOOKS
-from engine.policy.builtin import builtin_files
+from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.sandbox.builtins import LIBRARIES, NAMES
@@ -48,7 +48,27 @@ def test_every_field_of_a_counter_is_documented(field: str) -> None:
 
 
 def test_every_shipped_policy_is_documented() -> None:
-    assert not [name for name in build_bundle({}, None).policies if f"| `{name}` |" not in TEXT]
+    packs = pack_modules()
+    assert not [
+        name
+        for name in build_bundle({}, None).policies
+        if name not in packs and f"| `{name}` |" not in TEXT
+    ]
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_every_pack_is_documented(pack: str) -> None:
+    """Its page names each policy and argument, and the list of packs leads there."""
+    page = (DOCUMENT.parent / "packs" / f"{pack}.md").read_text(encoding="utf-8")
+    policies = build_bundle({}, None).policies
+    assert not [name for name in PACKS[pack] if f"`{name}`" not in page]
+    assert not [
+        (name, argument)
+        for name in PACKS[pack]
+        for argument in policies[name].defaults
+        if f"`{argument}`" not in page
+    ]
+    assert f"(packs/{pack}.md)" in TEXT
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -7,16 +7,46 @@ import pytest
 
 from engine.offline.policy_files import read_policy_files
 from engine.offline.policy_tests import describe, discover, run_tests
+from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 
 POLICIES = Path(__file__).parents[2] / "policies"
-FILES = sorted(
-    path for path in POLICIES.glob("*/*.star") if path.parent.name in ("kubernetes", "examples")
-)
+FOLDERS = ("kubernetes", "examples", *PACKS)
+FILES = sorted(path for path in POLICIES.glob("*/*.star") if path.parent.name in FOLDERS)
 SHIPPED = [path for path in FILES if not path.name.endswith("_test.star")]
 
 
-@pytest.mark.parametrize("pack", ["kubernetes", "examples"])
+def test_every_folder_of_policies_is_known() -> None:
+    folders = {path.parent.name for path in POLICIES.glob("*/*.star")}
+    assert folders == {*FOLDERS, "std"}
+
+
+def test_every_file_of_a_pack_is_a_policy_with_a_name() -> None:
+    found = {
+        path
+        for path in builtin_files()
+        if path.partition("/")[0][1:] in PACKS and not path.endswith("_test.star")
+    }
+    assert found == set(pack_modules().values())
+
+
+def test_packs_take_part_only_where_a_profile_names_them() -> None:
+    (profile,) = build_bundle({}).profiles
+    used = {e.policy for enabled in profile.points.values() for e in enabled}
+    assert used.isdisjoint(pack_modules())
+    for name in pack_modules():
+        text = f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}, queueSort: {{}}}}}}]
+"""
+        if "queue_key" in build_bundle({}).policies[name].hooks:
+            text = text.replace("queueSort: {}", "queueSort: {disabled: [{name: PrioritySort}]}")
+        (profile,) = build_bundle({"profile.yaml": text}).profiles
+        assert name in {e.policy for enabled in profile.points.values() for e in enabled}
+
+
+@pytest.mark.parametrize("pack", FOLDERS)
 def test_the_tests_beside_the_policies_pass(pack: str) -> None:
     (files,) = read_policy_files([POLICIES / pack])
     bundle = build_bundle(dict(files.texts), None)

@@ -22,7 +22,7 @@ MAX_REASONS: Final = 64
 SCORE_BOUND: Final = 1 << 62
 
 _KEY_HOOKS: Final = frozenset({"queue_key", "victim_key", "candidate_key", "tie_key"})
-_NODE_LOOP_HOOKS: Final = frozenset({"filter", "score", "tie_key"})
+_NODE_LOOP_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 
 _LIST: Final = re.compile(r"list\[(.+)\]")
 _DICT: Final = re.compile(r"dict\[str,\s*(.+)\]")
@@ -251,6 +251,17 @@ def check_permit(v):
         return ["reject", list(reasons)]
     return _wrong("permit", v, "None, wait(...) or a reason")
 
+def check_annotate(v):
+    if v == None:
+        return None
+    want = "None or a dict of annotations"
+    if type(v) != "dict":
+        return _wrong("annotate", v, want)
+    for key, text in v.items():
+        if type(key) != "string" or type(text) != "string" or not key:
+            return _wrong("annotate", v, want, hint = "keys and values are strings: use str(...)")
+    return [[key, text] for key, text in v.items()]
+
 def check_among(v, hook):
     return v if type(v) == "bool" else _wrong(hook, v, "True or False")
 
@@ -385,6 +396,8 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
             ]
         elif is_among:
             lines += _checked(f'check_among(answer, "{hook}")', 8)
+        elif hook == "annotate":
+            lines += _checked("check_annotate(answer)", 8)
         else:
             lines += _checked(f'check_key(answer, "{hook}")', 8)
         lines.append("        answers.append(answer)")
@@ -438,6 +451,7 @@ _CHECKS: Final = (
     "check_pre_score",
     "check_counters",
     "check_among",
+    "check_annotate",
     "check_group_of",
     "check_permit",
 )
