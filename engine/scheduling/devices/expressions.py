@@ -5,6 +5,7 @@ gives out, which is a protocol buffer of the public schema `cel.expr.CheckedExpr
 tree is `evaluation.py`.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,18 +90,47 @@ Node = Constant | Ident | Select | Call | ListNode | MapNode | Comprehension
 def compile_expression(text: str) -> Node:
     """The tree of an expression over `device` that gives a bool. Raises `CompileError`."""
     try:
-        if len(text.encode()) > LONGEST_EXPRESSION:
-            raise CompileError(f"too long: may not be more than {LONGEST_EXPRESSION} bytes")
-        compiled = _ENVIRONMENT.compile(text)
-        kind = compiled.return_type().name()
-        tree = compiled.serialize()
-    except CompileError:
+        length = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise CompileError(f"compilation failed: {error}") from error
+    if length > LONGEST_EXPRESSION:
+        raise CompileError(f"too long: may not be more than {LONGEST_EXPRESSION} bytes")
+    try:
+        return _compile(_ENVIRONMENT, text)
+    except CompileError as problem:
+        # Two things that Kubernetes allows and the library's checker does not know.
+        if _TESTED_FIELD.search(text):
+            return _compile(_ENVIRONMENT_OF_FIELDS, text)
+        if _is_mixed_comparison(str(problem)):
+            return _compile(_ENVIRONMENT, text, disable_check=True)
         raise
+
+
+def _compile(environment: Any, text: str, *, disable_check: bool = False) -> Node:
+    try:
+        compiled = environment.compile(text, disable_check)
+        kind = "DYN" if disable_check else compiled.return_type().name()
+        tree = compiled.serialize()
     except (RuntimeError, ValueError) as error:
         raise CompileError(f"compilation failed: {_plain(str(error))}") from error
     if kind not in ("BOOL", "DYN"):
         raise CompileError(f"must evaluate to bool or the unknown type, not {kind.lower()}")
-    return _read_checked(tree)
+    return _read_tree(tree)
+
+
+# A field of `device` itself that is tested for, which is always there.
+_TESTED_FIELD: Final = re.compile(
+    r"\bhas\(\s*device\.(driver|attributes|capacity|allowMultipleAllocations)\s*\)"
+)
+# Numbers of two types compared; at run time that is no problem.
+_MIXED_COMPARISON: Final = re.compile(
+    r"ERROR: <input>:[0-9]+:[0-9]+: found no matching overload for '_(<|<=|>|>=)_' "
+    r"applied to '\((int|uint|double), (int|uint|double)\)'"
+)
+
+
+def _is_mixed_comparison(message: str) -> bool:
+    return message.count("ERROR: ") == len(_MIXED_COMPARISON.findall(message)) > 0
 
 
 def _plain(message: str) -> str:
@@ -129,7 +159,7 @@ def _function(name: str, *overloads: tuple[str, Any, list[Any]], member: bool = 
     )
 
 
-def _environment() -> Any:
+def _environment(fields: dict[str, Any]) -> Any:
     compared = [("is_greater_than", _T.BOOL), ("is_less_than", _T.BOOL), ("compare_to", _T.INT)]
     functions = [
         _function("quantity", ("string_to_quantity", _QUANTITY, [_T.STRING]), member=False),
@@ -154,7 +184,7 @@ def _environment() -> Any:
             )
             for name, result in compared
         ),
-        _function("sign", ("quantity_sign", _T.INT, [_QUANTITY])),
+        _function("sign", ("quantity_sign", _T.INT, [_QUANTITY]), member=False),
         _function("isInteger", ("quantity_is_integer", _T.BOOL, [_QUANTITY])),
         _function("asInteger", ("quantity_get_int", _T.INT, [_QUANTITY])),
         _function("asApproximateFloat", ("quantity_get_float", _T.DOUBLE, [_QUANTITY])),
@@ -214,15 +244,8 @@ def _environment() -> Any:
         ),
         _function("lists.range", ("lists_range", _T.List(_T.INT), [_T.INT]), member=False),
     ]
-    of_domains = _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DYN))
     return cel.NewEnv(
-        variables={
-            "device": _T.Map(_T.STRING, _T.DYN),
-            "device.driver": _T.STRING,
-            "device.allowMultipleAllocations": _T.BOOL,
-            "device.attributes": of_domains,
-            "device.capacity": _T.Map(_T.STRING, _T.Map(_T.STRING, _QUANTITY)),
-        },
+        variables={"device": _T.Map(_T.STRING, _T.DYN), **fields},
         extensions=[ext_bindings.ExtBindings(), ext_optional.ExtOptional()],
         functions=functions,
     )
@@ -234,10 +257,21 @@ def _camel(name: str) -> str:
 
 
 _VERSION_PARTS = ("major", "minor", "patch")
-_ENVIRONMENT = _environment()
+_ENVIRONMENT_OF_FIELDS = _environment({})
+_ENVIRONMENT = _environment(
+    {
+        "device.driver": _T.STRING,
+        "device.allowMultipleAllocations": _T.BOOL,
+        "device.attributes": _T.Map(_T.STRING, _T.Map(_T.STRING, _T.DYN)),
+        "device.capacity": _T.Map(_T.STRING, _T.Map(_T.STRING, _QUANTITY)),
+    }
+)
 
 
 # --- reading the tree ------------------------------------------------------------------------
+
+_DEVICE_FIELDS: Final = frozenset({"driver", "allowMultipleAllocations", "attributes", "capacity"})
+_NAMESPACES: Final = frozenset({"sets", "lists", "optional"})
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -271,10 +305,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def _read_checked(data: bytes) -> Node:
-    # google.protobuf.Any{type_url: 1, value: 2}; CheckedExpr{expr: 4}.
-    checked = next(value for number, value in _fields(data) if number == 2)
-    return _read(next(value for number, value in _fields(checked) if number == 4))
+def _read_tree(data: bytes) -> Node:
+    # google.protobuf.Any{type_url: 1, value: 2}; CheckedExpr{expr: 4}, ParsedExpr{expr: 2}.
+    message = dict(_fields(data))
+    place = 4 if message[1].endswith(b".CheckedExpr") else 2
+    return _read(next(value for number, value in _fields(message[2]) if number == place))
 
 
 def _int64(value: int) -> int:
@@ -325,7 +360,10 @@ def _read(data: bytes) -> Node:
 
 def _read_select(data: bytes) -> Select:
     values = dict(_fields(data))
-    return Select(_read(values[1]), values[2].decode(), bool(values.get(3, 0)))
+    operand, field = _read(values[1]), values[2].decode()
+    if operand == Ident("device") and field not in _DEVICE_FIELDS:
+        raise CompileError(f"compilation failed: undefined field '{field}'")
+    return Select(operand, field, bool(values.get(3, 0)))
 
 
 def _read_call(data: bytes) -> Call:
@@ -339,6 +377,8 @@ def _read_call(data: bytes) -> Call:
             function = value.decode()
         elif number == 3:
             args.append(_read(value))
+    if isinstance(target, Ident) and target.name in _NAMESPACES:
+        return Call(f"{target.name}.{function}", None, tuple(args))  # a tree that was not checked
     return Call(function, target, tuple(args))
 
 

@@ -17,7 +17,8 @@ from engine.model.devices import (
 )
 from engine.model.node import Node
 from engine.model.quantity import QuantityError
-from engine.scheduling.devices.capacity import Nanos, consumption, requested_amounts
+from engine.scheduling.devices.allocated import AllocatedDevices
+from engine.scheduling.devices.capacity import Nanos, consumption, fits, requested_amounts
 from engine.scheduling.devices.constraints import Constraint
 from engine.scheduling.devices.pools import Pool, PoolDevice, device_reaches
 from engine.scheduling.devices.requests import AllocationError, RequestPlan, Wanted, alternatives
@@ -56,6 +57,7 @@ class Planner:
         node: Where.
         pools: What the node reaches, in the order of trying.
         class_of: Device classes by name.
+        allocated: What is taken already.
         selectors: Compiled expressions.
         steps: Counts what selectors cost.
     """
@@ -66,9 +68,11 @@ class Planner:
         pools: Sequence[Pool],
         *,
         class_of: ClassLookup,
+        allocated: AllocatedDevices,
         selectors: Selectors,
         steps: Steps,
     ) -> None:
+        self._allocated = allocated
         self._node = node
         self._pools = pools
         self._class_of = class_of
@@ -165,26 +169,26 @@ class Planner:
         return plan
 
     def _all_devices(self, claim: ResourceClaim, plan: RequestPlan, where: str) -> list[PoolDevice]:
-        for pool in self._pools:
-            if pool.is_incomplete:
-                state = "being updated"
-            elif pool.problem is not None:
-                state = "invalid"
-            else:
-                continue
-            raise AllocationError(
-                f"{where}: asks for all devices, but resource pool {pool.text} is currently {state}"
-            )
         chosen = []
-        for device in self.devices:
-            self._steps.spend(1)
-            if self.suits(claim, plan, device):
-                taken = self.consumption(plan, device)
-                if taken is not None and all(
-                    amount <= device.amounts[name].value for name, amount in taken.items()
-                ):
-                    chosen.append(device)
+        for pool in self._pools:
+            if pool.is_incomplete or pool.problem is not None:
+                state = "being updated" if pool.is_incomplete else "invalid"
+                raise AllocationError(
+                    f"{where}: asks for all devices, "
+                    f"but resource pool {pool.text} is currently {state}"
+                )
+            for part in pool.slices:
+                chosen += [d for d in part.devices if self._is_wanted(claim, plan, d)]
         return chosen
+
+    def _is_wanted(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
+        """If *device* is one of all that are wanted, free or not; a shared one must have room."""
+        self._steps.spend(1)
+        if not self.suits(claim, plan, device):
+            return False
+        taken = self.consumption(plan, device)
+        consumed = self._allocated.consumed(device.id)
+        return taken is not None and fits(taken, device.amounts, consumed, {})
 
     def _all_match(
         self, selectors: Sequence[DeviceSelector], device: PoolDevice, owner: str

@@ -99,7 +99,9 @@ class Search:
         self._claims = claims
         self._allocated = allocated
         self._steps = steps
-        self._planner = Planner(node, pools, class_of=class_of, selectors=selectors, steps=steps)
+        self._planner = Planner(
+            node, pools, class_of=class_of, allocated=allocated, selectors=selectors, steps=steps
+        )
         self._devices = self._planner.devices
         self._plans: list[list[list[RequestPlan]]] = []
         self._constraints = [self._planner.constraints(claim) for claim in claims]
