@@ -58,7 +58,10 @@ class _BoundVolume:
 
 @dataclass(slots=True)
 class _PodClaims:
-    """A pod's claims as one cycle sees them. `promised` is what `reserve` has assumed."""
+    """A pod's claims as one cycle sees them.
+
+    `promised` is what is to be written; `assumed` what this pod, and no other, has assumed of it.
+    """
 
     objects: ObjectStore
     volumes: AssumedObjects
@@ -70,6 +73,7 @@ class _PodClaims:
     selected: list[PersistentVolumeClaim] = field(default_factory=list)
     provisioning: dict[str, Provisioning] = field(default_factory=dict)
     promised: VolumePlan | None = None
+    assumed: list[tuple[AssumedObjects, Any]] = field(default_factory=list)
 
 
 class _Rejected(Exception):
@@ -253,16 +257,18 @@ class VolumeBinding(RuntimePlugin):
         for objects, obj in _objects_of(state.promised, state):
             if objects.get(_key(obj)) is not obj:
                 objects.assume(obj)
+                state.assumed.append((objects, obj))
         return None
 
     def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
         """Show the objects as they are stored again. What was written already stays written."""
-        if not isinstance(state, _PodClaims) or state.promised is None:
+        if not isinstance(state, _PodClaims):
             return
-        for objects, obj in _objects_of(state.promised, state):
-            key = _key(obj)
-            if objects.is_assumed(key) and objects.get(key) is obj:
-                objects.restore(key)
+        for objects, obj in state.assumed:
+            # Another pod may have assumed something else of it since.
+            if objects.get(_key(obj)) is obj:
+                objects.restore(_key(obj))
+        state.assumed.clear()
         state.promised = None
 
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:

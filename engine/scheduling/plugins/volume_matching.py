@@ -134,16 +134,15 @@ class ClaimCandidates:
             if (size := _size(volume)) >= self.requested and _may_be_bound(volume, claim)
         ]
         # A volume that was made for the claim is the only one that it may get.
-        self._own = next((volume for _, volume in suiting if is_for(volume, claim)), None)
+        self._own = [volume for _, volume in suiting if is_for(volume, claim)]
         ranked = sorted(
             (entry for entry in suiting if _is_free_for(entry[1], claim)), key=lambda e: e[0]
         )
         self._ranked = [volume for _, volume in ranked]
         self._anywhere: list[int] = []  # ranks
         self._pinned: dict[str, dict[str, list[int]]] = {}  # label -> value -> ranks
-        if self._own is None:
-            for rank, volume in enumerate(self._ranked):
-                self._file(rank, reaches.of(volume))
+        for rank, volume in enumerate(self._ranked):
+            self._file(rank, reaches.of(volume))
 
     def _file(self, rank: int, reach: Reach) -> None:
         pins = reach.pins()
@@ -155,8 +154,9 @@ class ClaimCandidates:
 
     def choose(self, labels: Labels, taken: Collection[str]) -> PersistentVolume | None:
         """The volume for a node with *labels*; *taken* are the names that are given away."""
-        if self._own is not None and self._own.metadata.name not in taken:
-            return self._own if self._reaches.of(self._own).includes(labels) else None
+        for own in self._own:
+            if own.metadata.name not in taken:
+                return own if self._reaches.of(own).includes(labels) else None
         found = [self._first(self._anywhere, labels, taken)]
         for label, ranks in self._pinned.items():
             value = labels.get(label)
