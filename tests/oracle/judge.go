@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
@@ -35,7 +36,7 @@ type answer struct {
 }
 
 // answer judges every incoming pod alone in the scenario's cluster.
-func (s *scenario) answer(client *recordingClient) ([]*answer, error) {
+func (s *scenario) answer(client kubernetes.Interface) ([]*answer, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w, err := newWorld(ctx, s, client)
@@ -126,14 +127,13 @@ func (w *world) postFilter(
 		return result
 	}
 	for range runs {
-		w.client.ClearActions()
 		nominated, status := plugins.RunPostFilterPlugins(ctx, state, pod, statuses)
 		switch {
 		case status.IsSuccess() && nominated != nil && nominated.NominatingInfo != nil && nominated.NominatedNodeName != "":
 			if result.Preemption == nil {
 				result.Preemption = map[string][]string{}
 			}
-			result.Preemption[nominated.NominatedNodeName] = w.client.takeDeletedPods()
+			result.Preemption[nominated.NominatedNodeName] = w.victims.on(nominated.NominatedNodeName)
 		case status.IsSuccess() || status.IsRejected():
 			result.PostFilter = status.Message()
 		default:

@@ -23,6 +23,7 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -42,7 +43,7 @@ func main() {
 		panics.Add(1)
 		fmt.Fprintf(os.Stderr, "oracle: a plugin panicked: %v\n%s", value, debug.Stack())
 	}}
-	// Victims are evicted before PostFilter returns, so that they can be recorded.
+	// Victims are evicted before PostFilter returns: nothing goes on beside the next answer.
 	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(
 		map[string]bool{string(features.SchedulerAsyncPreemption): false})
 	if err != nil {
@@ -105,7 +106,7 @@ func serve(in io.Reader, out io.Writer, validate bool) error {
 }
 
 // answerLine returns the line with `answers`, or with `error` if it cannot be answered.
-func answerLine(line []byte, client *recordingClient, validate bool) []byte {
+func answerLine(line []byte, client *fake.Clientset, validate bool) []byte {
 	fields := map[string]json.RawMessage{}
 	err := json.Unmarshal(line, &fields)
 	if err == nil {
@@ -119,7 +120,7 @@ func answerLine(line []byte, client *recordingClient, validate bool) []byte {
 }
 
 func answerFields(
-	line []byte, fields map[string]json.RawMessage, client *recordingClient, validate bool,
+	line []byte, fields map[string]json.RawMessage, client *fake.Clientset, validate bool,
 ) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -136,6 +137,7 @@ func answerFields(
 			fields["invalid"] = mustEncode(invalid)
 		}
 	}
+	client.ClearActions() // it remembers all, and nobody asks
 	answers, err := scenario.answer(client)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -27,12 +27,12 @@ import (
 type world struct {
 	snapshot *internalcache.Snapshot
 	profiles profile.Map
-	client   *recordingClient
+	victims  *victims
 }
 
 // newWorld assembles what scheduler.New does, without its queue and its threads. It lives until
 // ctx is done.
-func newWorld(ctx context.Context, s *scenario, client *recordingClient) (*world, error) {
+func newWorld(ctx context.Context, s *scenario, client kubernetes.Interface) (*world, error) {
 	logger := klog.FromContext(ctx)
 	schedulerCache := internalcache.New(ctx, nil, utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload))
 	nominated := &nominator{}
@@ -67,7 +67,8 @@ func newWorld(ctx context.Context, s *scenario, client *recordingClient) (*world
 	if err != nil {
 		return nil, err
 	}
-	profiles, err := profile.NewMap(ctx, s.config.Profiles, plugins.NewInTreeRegistry(),
+	evicted := &victims{}
+	profiles, err := profile.NewMap(ctx, s.config.Profiles, evicted.registry(),
 		func(string) events.EventRecorderLogger { return &events.FakeRecorder{} },
 		append(options,
 			frameworkruntime.WithComponentConfigVersion(s.config.APIVersion),
@@ -78,11 +79,11 @@ func newWorld(ctx context.Context, s *scenario, client *recordingClient) (*world
 	if err != nil {
 		return nil, err
 	}
-	return &world{snapshot, profiles, client}, nil
+	return &world{snapshot, profiles, evicted}, nil
 }
 
 // handleOptions returns the parts of the plugins' handle that are made of API objects.
-func handleOptions(ctx context.Context, objects []runtime.Object, client *recordingClient) ([]frameworkruntime.Option, error) {
+func handleOptions(ctx context.Context, objects []runtime.Object, client kubernetes.Interface) ([]frameworkruntime.Option, error) {
 	factory, err := newFactory(client, objects)
 	if err != nil {
 		return nil, err
