@@ -287,6 +287,7 @@ class SchedulingQueue:
         """If one of *events* may change the mind of one of *rejectors*."""
         return any(
             self._hints.worth_retrying(one.event, pod, rejectors, one.old, one.new)
+            or any(pod.uid == other.uid for other in self._promised_where(one.event, one.old))
             for one in events
             if one.max_priority is None or pod.priority <= one.max_priority
         )
@@ -358,6 +359,11 @@ class SchedulingQueue:
                 continue
             if self._hints.worth_retrying(event, pod, obstacles, old, new, is_gated=is_gated):
                 woken += [(one, is_gated) for uid, one in alike.pods.items() if uid != about]
+        woken += [
+            (self._known[pod.uid], False)
+            for pod in self._promised_where(event, old)
+            if max_priority is None or pod.priority <= max_priority
+        ]
         # The order of plugins must not leak into the order of retries: runs have to repeat.
         woken.sort(key=lambda one: one[0].sequence)
         moved = 0
@@ -366,6 +372,16 @@ class SchedulingQueue:
             if queued.place is Place.UNSCHEDULABLE and is_gated == (queued.gated_by is not None):
                 moved += self._retry(queued, event, old, new)
         return moved
+
+    def _promised_where(self, event: ClusterEvent, old: Any) -> list[Pod]:
+        """The pods that were promised the node which *event* says that a pod has left.
+
+        Whether they fit there now or not: if not, they are free to look elsewhere.
+        """
+        if event != ASSIGNED_POD_DELETE or not isinstance(old, Pod):
+            return []
+        promised = self.nominator.pods_on(old.node_name)
+        return [pod for pod in promised if pod.uid != old.uid and pod.uid in self._known]
 
     def _force(self, event: ClusterEvent, pod: Pod) -> int:
         """Retry one pod, whatever it waits for."""
