@@ -224,21 +224,23 @@ class Permits:
         """The pod is deleted, or on a node by somebody else's hand: it wants leave no more."""
         groups = self._groups_of(uid)
         self._groups.remove(uid)
-        self._drop(uid, _GONE)
-        for key in groups:
-            self._check(key, is_news=True)
+        self._lose(uid, groups)
 
     def dropped(self, uid: str) -> None:
         """The pod is on its way out, or on a node by somebody else's hand."""
         if uid in self._entries:
-            groups = self._groups_of(uid)
-            self._drop(uid, _GONE)
-            for key in groups:
-                self._check(key, is_news=True)
+            self._lose(uid, self._groups_of(uid))
 
-    def _drop(self, uid: str, refusal: _Refusal) -> None:
+    def _lose(self, uid: str, groups: Iterable[GroupKey]) -> None:
+        for key in groups:
+            if key in self._rounds:
+                # Not between two turns of the loop, so somebody may just miss the room.
+                self._rounds[key].has_outsiders = True
+                self._rounds[key].failed.add(uid)
         if uid in self._entries:
-            self._end(uid, refusal)
+            self._end(uid, _GONE)
+        for key in groups:
+            self._check(key)
 
     # --- policies, shutdown ------------------------------------------------------------------
 
@@ -255,7 +257,7 @@ class Permits:
         waited = [entry.pod.key for entry in self._entries.values()]
         self._rounds.clear()
         for uid in list(self._entries):
-            self._drop(uid, _SWITCHED)
+            self._end(uid, _SWITCHED)
         self._scheduler = scheduler
         self._permitting = frozenset(
             enabled.instance
@@ -385,15 +387,11 @@ class Permits:
                     is_moving = True
         self._check(key)
 
-    def _check(self, key: GroupKey, *, is_news: bool = False) -> None:
-        """End the round if nobody waits, or if the group cannot be whole in it.
-
-        *is_news*: the room that is given back may have been missed by somebody.
-        """
+    def _check(self, key: GroupKey) -> None:
+        """End the round if nobody waits, or if the group cannot be whole in it."""
         attempt = self._rounds.get(key)
         if attempt is None:
             return
-        attempt.has_outsiders |= is_news
         state = self._groups.state(key)
         if not state.waiting:
             del self._rounds[key]
