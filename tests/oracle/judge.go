@@ -134,10 +134,9 @@ func (w *world) postFilter(
 				result.Preemption = map[string][]string{}
 			}
 			result.Preemption[nominated.NominatedNodeName] = w.victims.on(nominated.NominatedNodeName)
-		case status.IsSuccess() || status.IsRejected():
-			result.PostFilter = status.Message()
 		default:
-			return result.failed(status.AsError())
+			// An error is only logged; its text becomes part of the pod's condition like any other.
+			result.PostFilter = status.Message()
 		}
 	}
 	return result
