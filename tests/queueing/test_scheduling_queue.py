@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.lib.clock import VirtualClock
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.queueing.events import (
     ASSIGNED_POD_ADD,
@@ -646,6 +647,33 @@ def test_a_promise_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
     door.is_open = True
     bench.queue.reconsider("u", "PreemptionDone", only_gated=True)
     assert bench.queue.nominator.pods_on("n1") == [labelled]
+
+
+def crowded(name: str) -> NodeInfo:
+    """A node without room."""
+    return NodeInfo(name, make_node(name, cpu="1"), [make_pod(node=name, cpu="1")])
+
+
+def test_a_pod_is_retried_when_its_promised_node_loses_a_pod_whether_it_fits_or_not() -> None:
+    """Somebody took the room: the preemptor has to look elsewhere, and must hear that it may."""
+    bench = Bench(hints=Hints(node_info=crowded))
+    promised, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
+    bench.reject(promised)
+    bench.reject(other)
+    assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="elsewhere")) == 0
+    assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n")) == 1
+    assert bench.place(promised) == "backoff"
+    assert bench.place(other) == "unschedulable"
+
+
+def test_a_promised_pod_in_flight_hears_of_it_too() -> None:
+    bench = Bench(hints=Hints(node_info=crowded))
+    promised = make_pod("p", cpu="1", nominated="n")
+    bench.queue.add(promised)
+    queued = bench.pop()
+    bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(promised) == "backoff"
 
 
 def test_a_gated_pod_follows_what_becomes_of_its_promise() -> None:
