@@ -244,7 +244,7 @@ def test_a_claim_of_another_namespace_helps_no_pod() -> None:
 
 
 # These reject pods, not nodes.
-_PER_POD = {"PodSpec", "SchedulingGates", "DefaultPreemption", "GangScheduling"}
+_PER_POD = {"PodSpec", "SchedulingGates", "DefaultPreemption", "GangScheduling", "PodGroup"}
 
 
 @pytest.mark.parametrize("plugin", sorted(INTERESTS.keys() - _PER_POD))
