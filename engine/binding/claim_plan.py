@@ -1,0 +1,58 @@
+"""What is written of device claims, and who writes it: the word between deciding and carrying out.
+
+Owns the protocol; knows neither how devices are chosen nor the API server.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from engine.model.devices import AllocationResult, ResourceClaim
+from engine.model.pod import Pod
+
+
+class ClaimWriter(Protocol):
+    """Writes claims. Every coroutine raises `PreBindError` with the reason if it cannot."""
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Make a claim of a generated name; returns it as stored."""
+        ...
+
+    async def reserve(
+        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
+    ) -> ResourceClaim:
+        """Let *pod* use *claim*, and give the claim *allocation* if it has none.
+
+        Returns the claim as stored.
+        """
+        ...
+
+    async def tell_pod(
+        self, pod: Pod, claim: ResourceClaim, mappings: Sequence[dict[str, str]]
+    ) -> None:
+        """Write into the pod's status which claim serves its extended resources."""
+        ...
+
+    async def wait(
+        self, pod: Pod, node_name: str, is_met: Callable[[], bool], seconds: float
+    ) -> bool:
+        """Say that the pod waits for devices, and ask *is_met* whenever a claim changes.
+
+        False if it took more than *seconds*. What *is_met* raises is raised.
+        """
+        ...
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Take the allocation out of a claim that nobody uses; if that fails, the next try may."""
+        ...
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim that a scheduler made; if that fails, the next try may."""
+        ...
+
+    def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Take *pod* out of the users of *claim*, without waiting for it."""
+        ...
+
+    def start_delete(self, claim: ResourceClaim) -> None:
+        """Delete *claim*, without waiting for it."""
+        ...

@@ -1,0 +1,536 @@
+"""DynamicResources: a pod goes where the devices of its claims are, or can be had.
+
+Owns the decision for every claim of a pod: an allocated one fixes the nodes, any other gets devices
+on the chosen node. What a pod was promised is taken from then on; it is written by the claim writer
+before the pod is bound. Which devices a claim gets is found in `scheduling.devices`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from engine.binding.claim_plan import ClaimWriter
+from engine.binding.placement import PreBindError
+from engine.caching.objects import ObjectStore
+from engine.caching.snapshot import Snapshot
+from engine.framework.status import Code, Status
+from engine.lib.clock import Clock, SystemClock
+from engine.model.devices import (
+    MOST_SUB_REQUESTS,
+    DeviceRequest,
+    ResourceClaim,
+)
+from engine.model.node import Node
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.model.selectors import matches_node_selector
+from engine.scheduling.devices.claims import Claims
+from engine.scheduling.devices.conditions import (
+    PreparationFailed,
+    is_overdue,
+    is_ready,
+    waits_for_devices,
+)
+from engine.scheduling.devices.extended import (
+    CLAIM_NAME,
+    RequestMapping,
+    ResourceClasses,
+    claim_for,
+    with_requests,
+)
+from engine.scheduling.devices.planning import OutOfSteps, Steps
+from engine.scheduling.devices.pod_claims import ClaimNotReady, pod_claims
+from engine.scheduling.devices.pools import SliceIndex
+from engine.scheduling.devices.requests import AllocationError, NodeUnsuitable
+from engine.scheduling.devices.results import allocation_of
+from engine.scheduling.devices.search import ClaimChoice, Search
+from engine.scheduling.devices.selectors import Selectors
+from engine.scheduling.plugins.dynamic_resources_state import NodeAnswer, PodState
+from engine.scheduling.runtime_plugin import Arguments, PostFilterResult, RuntimePlugin
+
+NAME: Final = "DynamicResources"
+SLICES: Final = "resourceslices"
+CLASSES: Final = "deviceclasses"
+
+FILTER_TIMEOUT_SECONDS: Final = 10.0
+BINDING_TIMEOUT_SECONDS: Final = 600.0
+#: How many steps of a search stand for a second of the filter's time-out: a decision depends on
+#: what it is about, not on how busy the machine is. Less than the second on any machine, because
+#: the loop that decides does nothing else meanwhile.
+STEPS_PER_SECOND: Final = 100_000
+#: A pod's searches on all nodes together may take this many time-outs. What selectors said is
+#: remembered, so a pod that was cut off gets further the next time.
+MOST_TIMEOUTS: Final = 3
+
+
+class DynamicResources(RuntimePlugin):
+    """The plugin.
+
+    Args:
+        objects: The store of the running scheduler: only there is anything promised. None for
+            decisions that are not carried out.
+        writer: What writes to the API; None if nothing is carried out.
+        clock: Tells if devices took too long to be prepared.
+    """
+
+    name: ClassVar[str] = NAME
+
+    def __init__(
+        self,
+        objects: ObjectStore | None = None,
+        writer: ClaimWriter | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._objects = objects
+        self._writer = writer
+        self._clock = clock or SystemClock()
+        self._selectors = Selectors()
+        self._claims = Claims(objects, follow=True) if objects is not None else None
+        self._slices: tuple[ObjectStore, int, SliceIndex] | None = None
+        self._classes: tuple[ObjectStore, int, ResourceClasses] | None = None
+
+    # --- the pod -----------------------------------------------------------------------------
+
+    def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> str | None:
+        """Why a claim of the pod keeps it from being tried."""
+        if not pod.manifest.spec.resource_claims:
+            return None
+        try:
+            pod_claims(pod, self._known(snapshot.objects))
+        except ClaimNotReady as error:
+            return str(error)
+        return None
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot, arguments: Arguments) -> Any:
+        """Find the pod's claims; reject the pod if one of them makes it hopeless."""
+        objects = snapshot.objects
+        wanted: dict[str, int] = {}
+        if objects.count(CLASSES):
+            wanted = self._resource_classes(objects).requested(pod)
+        if not pod.manifest.spec.resource_claims and not wanted:
+            return None
+        known = self._known(objects)
+        try:
+            claims = pod_claims(pod, known)
+        except ClaimNotReady as error:
+            return _rejected(str(error))
+        extended_index = None
+        if wanted:
+            extended_index = len(claims)
+            claims.append(known.extended_claim_of(pod.uid) or claim_for(pod))
+        if not claims:
+            return None
+        seconds = _seconds(arguments, "filter_timeout", FILTER_TIMEOUT_SECONDS)
+        state = PodState(
+            pod=pod,
+            claims=claims,
+            known=known,
+            slices=self._slice_index(objects),
+            classes=self._resource_classes(objects),
+            class_of=lambda name: objects.get(CLASSES, name),
+            filter_seconds=seconds,
+            binding_seconds=_seconds(arguments, "binding_timeout", BINDING_TIMEOUT_SECONDS),
+            steps_left=_steps(seconds) * MOST_TIMEOUTS,
+            device_generation=known.devices.generation,
+            extended_index=extended_index,
+            extended_resources=wanted,
+        )
+        for index, claim in enumerate(claims):
+            problem = self._examine(state, index, claim, objects)
+            if problem is not None:
+                return problem
+        return state
+
+    def _examine(
+        self, state: PodState, index: int, claim: ResourceClaim, objects: ObjectStore
+    ) -> Status | None:
+        """What makes *claim* hopeless now, or None."""
+        if claim.allocation is not None:
+            if claim.allocation.node_selector is not None:
+                state.reaches[index] = claim.allocation.node_selector
+            return None
+        promise = state.known.promise_of(claim.metadata.uid)
+        if promise is not None:
+            if promise.group and promise.group == _group(state.pod):
+                state.shared[index] = promise.allocation
+                return None
+            return _rejected(f"resource claim {claim.key} is in the process of being allocated")
+        if index == state.extended_index:
+            return None
+        for request in claim.spec.devices.requests:
+            problem = _class_problem(claim, request, objects)
+            if problem is not None:
+                return problem
+        return None
+
+    # --- the nodes ---------------------------------------------------------------------------
+
+    def filter(self, state: PodState, info: NodeInfo) -> Status | None:
+        """If the allocated claims reach the node, and the others can get devices there."""
+        node = info.node
+        if node is None:
+            return _rejected("node not found")
+        extended, mappings, problem = self._extended_on(state, node)
+        if problem is not None:
+            return problem
+        if extended is None and not state.user_claims:
+            return None
+        unavailable = self._unavailable(state, node)
+        answer: NodeAnswer | None = None
+        if state.unallocated():
+            found = self._allocate(state, node, extended, mappings)
+            if isinstance(found, Status):
+                return found
+            answer = found
+        if unavailable:
+            state.unavailable.update(unavailable)
+            return _rejected("resourceclaim not available on the node")
+        if answer is not None:
+            state.answers[node.name] = answer
+        return None
+
+    def _extended_on(
+        self, state: PodState, node: Node
+    ) -> tuple[ResourceClaim | None, tuple[RequestMapping, ...], Status | None]:
+        """The claim for extended resources as *node* needs it, or why the node will not do."""
+        claim = state.extended_claim
+        if claim is None:
+            return None, (), None
+        if claim.metadata.name != CLAIM_NAME:
+            # Made by an earlier attempt, which failed: it is deleted after the filters.
+            return None, (), _rejected("cannot schedule extended resource claim")
+        by_devices = []
+        for name in state.extended_resources:
+            offered = node.allocatable.get(name)
+            if state.classes.get(name) is not None and not offered:
+                by_devices.append(name)
+            elif offered is None:
+                return None, (), _rejected("cannot fit resource")
+        if not by_devices:
+            return None, (), None
+        made, mappings = with_requests(claim, state.pod, by_devices, state.classes)
+        return made, mappings, None
+
+    def _unavailable(self, state: PodState, node: Node) -> list[int]:
+        """The claims that are allocated where *node* is not, or will not become usable."""
+        unavailable = []
+        for index, claim in enumerate(state.claims):
+            selector = state.reaches.get(index)
+            shared = state.shared.get(index)
+            if shared is not None:
+                selector = shared.node_selector
+            if selector is not None and not matches_node_selector(selector, node.labels, node.name):
+                unavailable.append(index)
+            elif claim.allocation is not None and waits_for_devices(claim):
+                try:
+                    is_late = not is_ready(claim) and is_overdue(
+                        claim, self._clock.now(), state.binding_seconds
+                    )
+                except PreparationFailed:
+                    is_late = True
+                if is_late:
+                    unavailable.append(index)
+        return unavailable
+
+    def _allocate(
+        self,
+        state: PodState,
+        node: Node,
+        extended: ResourceClaim | None,
+        mappings: tuple[RequestMapping, ...],
+    ) -> NodeAnswer | Status:
+        """What the claims that have nothing yet get on *node*."""
+        indexes = [
+            i
+            for i in state.unallocated()
+            if i not in state.shared and (i != state.extended_index or extended is not None)
+        ]
+        claims = [
+            extended if i == state.extended_index and extended is not None else state.claims[i]
+            for i in indexes
+        ]
+        try:
+            choices = self._choices(state, node, claims)
+            if choices is None:
+                return _rejected("cannot allocate all claims")
+            found = {
+                index: allocation_of(claim, choice, node.name)
+                for index, claim, choice in zip(indexes, claims, choices, strict=True)
+            }
+        except NodeUnsuitable as error:
+            return _rejected(str(error))
+        except OutOfSteps:
+            return _failed(f"node {node.name}: timed out trying to allocate devices")
+        except AllocationError as error:
+            return _failed(str(error))
+        return NodeAnswer({**found, **state.shared}, extended, mappings)
+
+    def _choices(
+        self, state: PodState, node: Node, claims: Sequence[ResourceClaim]
+    ) -> list[ClaimChoice] | None:
+        pools = state.slices.pools(node)
+        # Nodes that reach the same pools have the same answer, unless devices choose their nodes
+        # themselves. They share one tuple of pools, which is cheap to look up.
+        made_here = [c for c in claims if c.metadata.name == CLAIM_NAME]
+        key = (id(pools), tuple(r.name for c in made_here for r in c.spec.devices.requests))
+        may_share = not any(
+            part.record.spec.per_device_node_selection for pool in pools for part in pool.slices
+        )
+        if may_share and key in state.searches:
+            return state.searches[key]
+        steps = Steps(min(_steps(state.filter_seconds), max(state.steps_left, 0)))
+        before = steps.left
+        try:
+            choices = Search(
+                node,
+                pools,
+                claims,
+                class_of=state.class_of,
+                allocated=state.known.devices,
+                selectors=self._selectors,
+                steps=steps,
+            ).run()
+        finally:
+            state.steps_left -= before - max(steps.left, 0)
+        if may_share:
+            state.searches[key] = choices
+        return choices
+
+    # --- scores and what to do when nothing fits ---------------------------------------------
+
+    def score(self, state: PodState, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
+        """More for alternatives that come earlier in their requests."""
+        return [self._score(state, info) for info in infos]
+
+    def _score(self, state: PodState, info: NodeInfo) -> int:
+        answer = state.answers.get(info.name)
+        if answer is None:
+            return 0
+        total = 0
+        for index, claim in enumerate(state.claims):
+            allocation = claim.allocation or answer.allocations.get(index)
+            if allocation is None:
+                continue
+            used = {result.request for result in allocation.devices.results}
+            for request in claim.spec.devices.requests:
+                for place, alternative in enumerate(request.first_available):
+                    if f"{request.name}/{alternative.name}" in used:
+                        total += MOST_SUB_REQUESTS - place
+        return total
+
+    def normalize(self, scores: Sequence[int]) -> Sequence[int]:
+        """Raw scores as 0..100, the highest being 100."""
+        highest = max(scores, default=0)
+        return [100 * score // highest for score in scores] if highest else scores
+
+    def post_filter(
+        self, state: Any, pod: Pod, rejected: Mapping[str, Status], snapshot: Snapshot
+    ) -> PostFilterResult | None:
+        """Give up one allocation that stands in the way and that nobody else uses."""
+        if state is None:
+            return PostFilterResult("no new claims to deallocate")
+        known: PodState = state
+        for index in sorted(known.unavailable):
+            claim = known.claims[index]
+            users = [consumer.uid for consumer in claim.status.reserved_for]
+            if index != known.extended_index and users in ([], [pod.uid]):
+                return PostFilterResult(
+                    "deallocation of ResourceClaim completed", self._deallocation(claim)
+                )
+        extended = known.extended_claim
+        if extended is not None and extended.metadata.name != CLAIM_NAME:
+            return PostFilterResult("deletion of ResourceClaim completed", self._deletion(extended))
+        return PostFilterResult("still not schedulable")
+
+    def _deallocation(self, claim: ResourceClaim) -> Any:
+        writer = self._writer
+        return None if writer is None else lambda: writer.deallocate(claim)
+
+    def _deletion(self, claim: ResourceClaim) -> Any:
+        writer = self._writer
+        return None if writer is None else lambda: writer.delete(claim)
+
+    # --- promises and writing ----------------------------------------------------------------
+
+    def reserve(self, state: PodState, pod: Pod, node_name: str) -> Status | None:
+        """Take the devices that were found on the node."""
+        unallocated = [i for i in state.unallocated() if i not in state.shared]
+        if not unallocated and not state.shared:
+            return None
+        answer = state.answers.get(node_name)
+        if answer is None:
+            if all(i == state.extended_index for i in unallocated):
+                return None  # the node has its extended resources without devices
+            return _failed("claim allocation not found for node")
+        if state.known.devices.generation != state.device_generation and not self._are_free(
+            state, answer
+        ):
+            return _rejected("devices were allocated to another claim meanwhile")
+        group = _group(pod)
+        for index, allocation in answer.allocations.items():
+            uid = state.claims[index].metadata.uid
+            if index in state.shared and state.known.promise_of(uid) is None:
+                continue  # written meanwhile: this pod only has to be added
+            state.known.promise(uid, allocation, pod.uid, group)
+        return None
+
+    def _are_free(self, state: PodState, answer: NodeAnswer) -> bool:
+        """If nobody has taken the devices while the decision waited for somebody else."""
+        for index, allocation in answer.allocations.items():
+            if index in state.shared:
+                continue
+            if state.known.promise_of(state.claims[index].metadata.uid) is not None:
+                return False
+            for result in allocation.devices.results:
+                device = (result.driver, result.pool, result.device)
+                if not result.admin_access and state.known.devices.is_owned(device):
+                    return False
+        return True
+
+    def unreserve(self, state: PodState, pod: Pod, node_name: str) -> None:
+        """Give up what was promised, and the use of what was written."""
+        for index, claim in enumerate(state.claims):
+            state.known.withdraw(claim.metadata.uid, pod.uid)
+            written = state.written.get(index)
+            if index == state.extended_index:
+                if written is not None and self._writer is not None:
+                    self._writer.start_delete(written)
+                continue
+            newest = written or state.known.get(claim.key) or claim
+            is_used = newest.allocation is not None and newest.is_reserved_for(pod.uid)
+            if is_used and self._writer is not None:
+                self._writer.start_release(pod, newest)
+        state.written.clear()
+
+    async def pre_bind(self, state: PodState, pod: Pod, node_name: str) -> None:
+        """Write allocations and reservations, and wait for devices that must be prepared."""
+        writer = self._writer
+        if writer is None:
+            return
+        answer = state.answers.get(node_name) or NodeAnswer({})
+        for index, claim in enumerate(state.claims):
+            if index == state.extended_index:
+                await self._write_extended(writer, state, answer, index)
+                continue
+            newest = state.known.get(claim.key) or claim
+            if newest.is_reserved_for(pod.uid):
+                state.written[index] = newest
+                continue
+            allocation = answer.allocations.get(index) if claim.allocation is None else None
+            written = await writer.reserve(pod, newest, allocation)
+            state.written[index] = written
+            state.known.wrote(written, claim.metadata.uid if allocation is not None else "")
+        await self._wait_for_devices(writer, state, pod, node_name)
+
+    async def _write_extended(
+        self, writer: ClaimWriter, state: PodState, answer: NodeAnswer, index: int
+    ) -> None:
+        """Make the claim for extended resources, if the node serves them with devices."""
+        allocation = answer.allocations.get(index)
+        if answer.extended is None or allocation is None:
+            return
+        created = await writer.create(answer.extended)
+        state.written[index] = created  # from here on it must be deleted if anything fails
+        written = await writer.reserve(state.pod, created, allocation)
+        state.written[index] = written
+        state.known.wrote(written, answer.extended.metadata.uid)
+        await writer.tell_pod(state.pod, written, [m.plain() for m in answer.mappings])
+
+    async def _wait_for_devices(
+        self, writer: ClaimWriter, state: PodState, pod: Pod, node_name: str
+    ) -> None:
+        waiting = [claim for claim in state.written.values() if waits_for_devices(claim)]
+        if not waiting:
+            return
+        known, now, seconds = state.known, self._clock.now, state.binding_seconds
+
+        def are_ready() -> bool:
+            for claim in waiting:
+                newest = known.get(claim.key)
+                if newest is None or newest.allocation is None:
+                    raise PreBindError(f"claim {claim.key} is no longer allocated")
+                try:
+                    if not is_ready(newest):
+                        if is_overdue(newest, now(), seconds):
+                            raise PreBindError(
+                                f"device binding timeout: claim={claim.metadata.name}"
+                            )
+                        return False
+                except PreparationFailed as error:
+                    raise PreBindError(str(error)) from error
+            return True
+
+        if not await writer.wait(pod, node_name, are_ready, seconds):
+            raise PreBindError("device binding timeout: context deadline exceeded")
+
+    # --- what is kept ------------------------------------------------------------------------
+
+    def _known(self, objects: ObjectStore) -> Claims:
+        if self._claims is not None and objects is self._objects:
+            return self._claims
+        return Claims(objects, follow=False)
+
+    def _slice_index(self, objects: ObjectStore) -> SliceIndex:
+        generation = objects.generation(SLICES)
+        kept = self._slices
+        if kept is not None and kept[0] is objects and kept[1] == generation:
+            return kept[2]
+        index = SliceIndex(objects.list(SLICES), kept[2] if kept is not None else None)
+        self._slices = (objects, generation, index)
+        return index
+
+    def _resource_classes(self, objects: ObjectStore) -> ResourceClasses:
+        generation = objects.generation(CLASSES)
+        kept = self._classes
+        if kept is not None and kept[0] is objects and kept[1] == generation:
+            return kept[2]
+        classes = ResourceClasses(objects.list(CLASSES))
+        self._classes = (objects, generation, classes)
+        return classes
+
+
+def _rejected(reason: str) -> Status:
+    return Status(Code.UNRESOLVABLE, (reason,), NAME)
+
+
+def _failed(reason: str) -> Status:
+    return Status(Code.ERROR, (reason,), NAME)
+
+
+def _seconds(arguments: Arguments, name: str, default: float) -> float:
+    value = arguments.get(name, default)
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _steps(seconds: float) -> int:
+    """The steps that a time-out stands for. None at all (0) is a minute's worth, not for ever."""
+    return int((seconds if seconds > 0 else 60.0) * STEPS_PER_SECOND)
+
+
+def _group(pod: Pod) -> str:
+    """The pod group that *pod* is of, by key; empty if it is alone."""
+    group = pod.manifest.spec.scheduling_group
+    name = group.pod_group_name if group is not None else None
+    return f"{pod.namespace}/{name}" if name else ""
+
+
+def _class_problem(
+    claim: ResourceClaim, request: DeviceRequest, objects: ObjectStore
+) -> Status | None:
+    """Why a request cannot be met by any device there will be, or None."""
+    if request.exactly is not None:
+        wanted = [(request.name, request.exactly.device_class_name)]
+    elif request.first_available:
+        wanted = [
+            (f"{request.name}/{alternative.name}", alternative.device_class_name)
+            for alternative in request.first_available
+        ]
+    else:
+        return _rejected(
+            f"resource claim {claim.key}, request {request.name}: unknown request type"
+        )
+    for name, class_name in wanted:
+        if not class_name:
+            return _failed(f"request {name}: unsupported request type")
+        if objects.get(CLASSES, class_name) is None:
+            return _rejected(f"request {name}: device class {class_name} does not exist")
+    return None

@@ -1,0 +1,89 @@
+"""What DynamicResources knows of one pod in one cycle.
+
+Owns the record that passes from `pre_filter` to the later steps. The answers of `filter` are kept
+in it by node; they are the same whenever a node is asked about, so it does not matter which were.
+"""
+
+from dataclasses import dataclass, field
+
+from engine.model.devices import AllocationResult, ResourceClaim
+from engine.model.objects import NodeSelector
+from engine.model.pod import Pod
+from engine.scheduling.devices.claims import Claims
+from engine.scheduling.devices.extended import RequestMapping, ResourceClasses
+from engine.scheduling.devices.planning import ClassLookup
+from engine.scheduling.devices.pools import SliceIndex
+from engine.scheduling.devices.search import ClaimChoice
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What the pod gets on one node: allocations by the index of the claim.
+
+    `extended` is the claim for the pod's extended resources as this node needs it, if it does.
+    """
+
+    allocations: dict[int, AllocationResult]
+    extended: ResourceClaim | None = None
+    mappings: tuple[RequestMapping, ...] = ()
+
+
+Choices = list[ClaimChoice] | None
+SearchKey = tuple[int, tuple[str, ...]]
+"""The identity of a tuple of pools, which the slice index keeps; requests made for the node."""
+
+
+@dataclass(slots=True)
+class PodState:
+    """A pod's claims, and what is found out about them.
+
+    Attributes:
+        pod: The pod.
+        claims: Its claims in order; the one for extended resources comes last.
+        known: All claims of the cluster.
+        slices, classes, class_of: The devices of the cluster and their classes.
+        filter_seconds, binding_seconds: The profile's time-outs.
+        extended_index: Where that one is; None if there is none.
+        extended_resources: What the pod requests of resources that devices may stand for.
+        reaches: By index, the nodes of the claims that are allocated already.
+        shared: By index, what is on its way for pods of the same group.
+        steps_left: How much searching the pod may still cause.
+        unavailable: Claims that are allocated and kept the pod from some node.
+        answers: By node.
+        searches: What was found by what a node reaches, where nothing else matters.
+        written: By index, the claims as they were written for the pod.
+        device_generation: The state of all devices that the answers go by.
+    """
+
+    pod: Pod
+    claims: list[ResourceClaim]
+    known: Claims
+    slices: SliceIndex
+    classes: ResourceClasses
+    class_of: ClassLookup
+    filter_seconds: float
+    binding_seconds: float
+    steps_left: int
+    device_generation: int
+    extended_index: int | None = None
+    extended_resources: dict[str, int] = field(default_factory=dict)
+    reaches: dict[int, NodeSelector] = field(default_factory=dict)
+    shared: dict[int, AllocationResult] = field(default_factory=dict)
+    unavailable: set[int] = field(default_factory=set)
+    answers: dict[str, NodeAnswer] = field(default_factory=dict)
+    searches: dict[SearchKey, Choices] = field(default_factory=dict)
+    written: dict[int, ResourceClaim] = field(default_factory=dict)
+
+    @property
+    def user_claims(self) -> list[ResourceClaim]:
+        """The claims without the one for extended resources."""
+        return self.claims if self.extended_index is None else self.claims[:-1]
+
+    @property
+    def extended_claim(self) -> ResourceClaim | None:
+        """The claim for extended resources, or None."""
+        return None if self.extended_index is None else self.claims[self.extended_index]
+
+    def unallocated(self) -> list[int]:
+        """The indexes of the claims that have nothing yet."""
+        return [i for i, claim in enumerate(self.claims) if claim.allocation is None]
