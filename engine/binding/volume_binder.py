@@ -72,6 +72,11 @@ class VolumeBinder:
         for kind in (VOLUMES, CLAIMS):
             cache.objects.listen(kind, self._changed)
 
+    @property
+    def is_waiting(self) -> bool:
+        """True while a pod's volumes are waited for."""
+        return bool(self._waiting)
+
     async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, seconds: float) -> None:
         """Write *plan* and wait until every claim in it is bound, for *seconds* at most.
 

@@ -265,9 +265,9 @@ class VolumeBinding(RuntimePlugin):
         if not isinstance(state, _PodClaims):
             return
         for objects, obj in state.assumed:
-            # Another pod may have assumed something else of it since.
-            if objects.get(_key(obj)) is obj:
-                objects.restore(_key(obj))
+            key = _key(obj)
+            if objects.get(key) is obj:  # else another pod has assumed something else since
+                objects.restore(key)
         state.assumed.clear()
         state.promised = None
 
