@@ -105,7 +105,11 @@ class FactKeeper:
                 gone.task.cancel()
         # 2. The store anew, with what is known already.
         before = set(self._store.subjects())
-        self._store = FactStore(self._config.age_step.total_seconds())
+        max_age = self._config.max_age
+        self._store = FactStore(
+            self._config.age_step.total_seconds(),
+            None if max_age is None else max_age.total_seconds(),
+        )
         for running in self._running:
             self._store.replace(running.place, running.readings)
         nodes, pods = self._objects()
@@ -171,7 +175,7 @@ class FactKeeper:
             while True:
                 step = self._config.age_step.total_seconds()
                 await asyncio.sleep(step - self._clock.now() % step)
-                if self._reads_ages:
+                if self._reads_ages or self._config.max_age is not None:
                     self.refresh()
         finally:
             self._is_started = False

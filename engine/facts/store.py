@@ -25,10 +25,12 @@ class FactStore:
 
     Args:
         step_seconds: Ages are rounded down to whole steps, so that they change that seldom.
+        max_age_seconds: Facts that are older are not shown; None: all are.
     """
 
-    def __init__(self, step_seconds: float = 5.0) -> None:
+    def __init__(self, step_seconds: float = 5.0, max_age_seconds: float | None = None) -> None:
         self.step_seconds = step_seconds
+        self.max_age_seconds = max_age_seconds
         self._sources: dict[int, dict[Subject, Readings]] = {}
         self._order: list[int] = []
         # By node: its own subject and those of pairs with it, so that one node is cheap to look up.
@@ -101,7 +103,11 @@ class FactStore:
         merged: dict[str, Reading] = {}
         for source in self._order:
             merged.update(self._sources[source].get(subject, {}))
-        return {name: merged[name].fact(now, self.step_seconds) for name in sorted(merged)}
+        facts = {name: merged[name].fact(now, self.step_seconds) for name in sorted(merged)}
+        most = self.max_age_seconds
+        if most is None:
+            return facts
+        return {n: f for n, f in facts.items() if f.age_seconds is None or f.age_seconds <= most}
 
     # --- keeping -----------------------------------------------------------------------------
 

@@ -19,7 +19,13 @@ TEST_SUFFIX: Final = "_test.star"
 #: Policies that ship beside kube-scheduler's plugins and run only where a profile names them, by
 #: the folder that they are in.
 PACKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "congestion": ("Congestion",),
     "gpu": ("FGDScore", "GpuBestFit", "GpuPacking", "GpuShare"),
+    "node_metadata": ("NodeMetadata",),
+    "pigeon": ("Pigeon",),
+    "qos_sort": ("QOSSort",),
+    "reward": ("KubeRL",),
+    "safe": ("SafeBalance", "SafeOverload"),
 }
 
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"

@@ -132,11 +132,13 @@ class FactsConfig:
         sources: In order.
         age_step: Ages are whole multiples of it: time passes for policies only that often.
         pod_type_labels: The labels that say of which type a pod is; the first that it has.
+        max_age: Facts that are older are dropped; None: none are.
     """
 
     sources: tuple[FactSource, ...] = ()
     age_step: timedelta = timedelta(seconds=5)
     pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
+    max_age: timedelta | None = None
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -152,10 +154,15 @@ def read_facts(members: Object) -> FactsConfig:
     labels = default.pod_type_labels
     if members.get("podTypeLabels") is not None:
         labels = tuple(members.texts("podTypeLabels"))
+    max_age = None
+    if (found_age := members.get("maxAge")) is not None:
+        max_age = found_age.duration()
+        if max_age is not None and max_age < step:
+            found_age.wrong("want a duration of at least `ageStep`")
     sources = [found for entry in members.items("sources") if (found := _source(entry)) is not None]
     _one_each(members, sources)
     members.finish()
-    return FactsConfig(tuple(sources), step, labels)
+    return FactsConfig(tuple(sources), step, labels, max_age)
 
 
 def _source(entry: Field) -> FactSource | None:
