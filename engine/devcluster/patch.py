@@ -31,6 +31,7 @@ _MERGE_KEYS = {
     "ownerReferences": "uid",
     "podIPs": "ip",
     "ports": "containerPort",
+    "reservedFor": "uid",
     "resourceClaimStatuses": "name",
     "resourceClaims": "name",
     "schedulingGates": "name",

@@ -13,8 +13,8 @@ from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
 from engine.facts.readings import read_plain
 from engine.facts.store import FactStore, nodes_of
+from engine.model import devices, storage
 from engine.model import objects as api
-from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
 
@@ -35,6 +35,9 @@ OBJECT_KINDS: Final[Mapping[str, tuple[str, type[msgspec.Struct]]]] = {
     "CSIDriver": ("csidrivers", storage.CSIDriver),
     "VolumeAttachment": ("volumeattachments", storage.VolumeAttachment),
     "CSIStorageCapacity": ("csistoragecapacities", storage.CSIStorageCapacity),
+    "ResourceClaim": ("resourceclaims", devices.ResourceClaim),
+    "ResourceSlice": ("resourceslices", devices.ResourceSlice),
+    "DeviceClass": ("deviceclasses", devices.DeviceClass),
 }
 _FINISHED: Final = ("Succeeded", "Failed")
 

@@ -1,0 +1,364 @@
+"""Writes device claims: allocations, who may use them, and what is taken back.
+
+Owns the requests and what a lost answer or a changed claim means for them. Every write carries the
+uid of the claim, and the version that the decision went by where the decision depends on it: a
+claim that changed is read anew, and only what can still be done is done.
+"""
+
+import asyncio
+import functools
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from engine.binding.binder import Backoff
+from engine.binding.event_recorder import EventRecorder, pod_reference
+from engine.binding.placement import PreBindError
+from engine.caching.objects import ObjectStore
+from engine.kube.client import MERGE_PATCH, ApiClient
+from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from engine.kube.resources import PODS, RESOURCE_CLAIMS
+from engine.lib.clock import Clock
+from engine.model.devices import (
+    CLAIM_FINALIZER,
+    AllocationResult,
+    ConsumerReference,
+    ResourceClaim,
+)
+from engine.model.objects import decode
+from engine.model.pod import Pod
+
+log = structlog.get_logger(component="claim_writer")
+
+REQUEST_TIMEOUT: Final = 10.0
+MOST_TRIES: Final = 6
+#: Seconds after which a wait looks again although no claim has changed: time passes too.
+POLL_SECONDS: Final = 5.0
+
+Sleep = Callable[[float], Awaitable[None]]
+Json = dict[str, Any]
+
+
+class DeviceClaimWriter:
+    """Writes claims of `resource.k8s.io/v1`.
+
+    Args:
+        client: The API server.
+        objects: What the watch has brought: a wait looks again when a claim changes.
+        clock: Dates allocations and measures waits.
+        recorder: Tells of pods that wait for devices; None tells nobody.
+        sleep: Waits between tries.
+        rng: Jitter of the waits.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        objects: ObjectStore,
+        *,
+        clock: Clock,
+        recorder: EventRecorder | None = None,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._objects = objects
+        self._clock = clock
+        self._recorder = recorder
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # --- for a pod that has a node -----------------------------------------------------------
+
+    async def create(self, claim: ResourceClaim) -> ResourceClaim:
+        """Make a claim of a generated name; returns it as stored. Raises `PreBindError`.
+
+        Not repeated when its answer is lost: a second claim would be made. The first belongs to
+        the pod, so the next attempt finds it and deletes it.
+        """
+        meta = claim.metadata
+        body = {
+            "apiVersion": RESOURCE_CLAIMS.api_version,
+            "kind": RESOURCE_CLAIMS.kind,
+            "metadata": {
+                "generateName": meta.generate_name,
+                "namespace": meta.namespace,
+                "annotations": meta.annotations,
+                "ownerReferences": _plain(meta.owner_references),
+            },
+            "spec": _plain(claim.spec),
+        }
+        try:
+            raw = await self._client.create(
+                RESOURCE_CLAIMS, msgspec.json.encode(body), meta.namespace, timeout=REQUEST_TIMEOUT
+            )
+        except ApiError as error:
+            raise PreBindError(f"create claim for extended resources: {_text(error)}") from error
+        return decode(ResourceClaim, raw)
+
+    async def reserve(
+        self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
+    ) -> ResourceClaim:
+        """Let *pod* use *claim*, and give the claim *allocation* if it has none.
+
+        Returns the claim as stored. Raises `PreBindError` if somebody else has decided otherwise
+        meanwhile, or the API server cannot be brought to it.
+        """
+        backoff = Backoff(self._rng)
+        doing = f"add reservation to claim {claim.key}"
+        if allocation is not None:
+            doing = f"add allocation and reservation to claim {claim.key}"
+        tries = 0
+        newest = claim
+        while True:
+            tries += 1
+            try:
+                if tries > 1:
+                    newest = await self._read(claim)
+                return await self._reserve_once(pod, claim, newest, allocation)
+            except NotFound as error:
+                raise PreBindError(f"{doing}: {_text(error)}") from error
+            except ApiError as error:
+                # After a conflict or a lost answer the claim says what is left to do.
+                may_pass = isinstance(error, Conflict | TooManyRequests) or (
+                    error.status == 0 or error.status >= 500
+                )
+                if not may_pass or tries == MOST_TRIES:
+                    raise PreBindError(f"{doing}: {_text(error)}") from error
+                log.debug("Writing a claim again", claim=claim.key, reason=str(error))
+                await self._sleep(backoff.next(error.retry_after))
+
+    async def _reserve_once(
+        self,
+        pod: Pod,
+        decided: ResourceClaim,
+        claim: ResourceClaim,
+        allocation: AllocationResult | None,
+    ) -> ResourceClaim:
+        if claim.metadata.uid != decided.metadata.uid:
+            raise PreBindError(f"claim {claim.key} was replaced in the meantime")
+        if claim.metadata.deletion_timestamp is not None:
+            raise PreBindError(f"claim {claim.key} got deleted in the meantime")
+        if allocation is None and claim.allocation is None:
+            raise PreBindError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+        status: Json = {}
+        if allocation is not None and claim.allocation is None:
+            if CLAIM_FINALIZER not in claim.metadata.finalizers:
+                finalizers = [*claim.metadata.finalizers, CLAIM_FINALIZER]
+                claim = await self._patch(claim, {"metadata": {"finalizers": finalizers}})
+            status["allocation"] = _plain(allocation)
+            status["allocation"]["allocationTimestamp"] = self._now()
+        elif allocation is not None and not _is_same(allocation, claim.allocation):
+            raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
+        if claim.is_reserved_for(pod.uid):
+            return claim  # the answer that said so was lost
+        consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, consumer)]
+        return await self._patch(claim, {"status": status}, "status")
+
+    async def tell_pod(
+        self, pod: Pod, claim: ResourceClaim, mappings: Sequence[dict[str, str]]
+    ) -> None:
+        """Write into the pod's status which claim serves its extended resources."""
+        served = {"resourceClaimName": claim.metadata.name, "requestMappings": list(mappings)}
+        body = {
+            "metadata": {"uid": pod.uid},
+            "status": {"extendedResourceClaimStatus": served},
+        }
+        send = functools.partial(
+            self._client.patch,
+            PODS,
+            pod.name,
+            msgspec.json.encode(body),
+            pod.namespace,
+            subresource="status",
+            timeout=REQUEST_TIMEOUT,
+        )
+        try:
+            await self._repeat(send)
+        except ApiError as error:
+            raise PreBindError(
+                f"update pod {pod.key} ExtendedResourceClaimStatus: {_text(error)}"
+            ) from error
+
+    async def wait(
+        self, pod: Pod, node_name: str, is_met: Callable[[], bool], seconds: float
+    ) -> bool:
+        """Ask *is_met* whenever a claim changes; False if it took more than *seconds*.
+
+        What *is_met* raises is raised.
+        """
+        if is_met():
+            return True
+        if self._recorder is not None:
+            self._recorder.record(
+                pod_reference(pod),
+                kind="Normal",
+                reason="BindingConditionsPending",
+                action="Scheduling",
+                note=f"waiting for binding conditions for device on node {node_name}",
+                controller=pod.scheduler_name,
+            )
+        changed = asyncio.Event()
+        end = self._objects.listen(RESOURCE_CLAIMS.plural, lambda *_: changed.set())
+        deadline = self._clock.monotonic() + seconds
+        try:
+            while True:
+                changed.clear()
+                if is_met():
+                    return True
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    return False
+                try:
+                    await asyncio.wait_for(changed.wait(), min(left, POLL_SECONDS))
+                except TimeoutError:
+                    continue
+        finally:
+            end()
+
+    # --- taking back -------------------------------------------------------------------------
+
+    async def deallocate(self, claim: ResourceClaim) -> None:
+        """Take the allocation out of a claim that nobody uses; if that fails, the next try may."""
+        nothing: Json = {"allocation": None, "reservedFor": None, "devices": None}
+        await self._try(
+            claim, "Cannot deallocate a claim", self._patch(claim, {"status": nothing}, "status")
+        )
+
+    async def delete(self, claim: ResourceClaim) -> None:
+        """Delete a claim that a scheduler made; if that fails, the next try may."""
+        await self._try(claim, "Cannot delete a claim", self._delete(claim))
+
+    def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Take *pod* out of the users of *claim*, without waiting for it."""
+        self._start(self._try(claim, "Cannot release a claim", self._release(pod, claim)))
+
+    def start_delete(self, claim: ResourceClaim) -> None:
+        """Delete *claim*, without waiting for it."""
+        self._start(self.delete(claim))
+
+    async def drain(self) -> None:
+        """Wait for what was started and not waited for."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _try(
+        self, claim: ResourceClaim, failure: str, work: Coroutine[Any, Any, Any]
+    ) -> None:
+        try:
+            await work
+        except NotFound:
+            pass  # gone, and what it held with it
+        except ApiError as error:
+            log.warning(failure, claim=claim.key, reason=_text(error))
+
+    async def _release(self, pod: Pod, claim: ResourceClaim) -> None:
+        # By uid, so that it needs no version of the claim and hits no other pod.
+        body = {
+            "metadata": {"uid": claim.metadata.uid},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]},
+        }
+        await self._repeat(
+            functools.partial(
+                self._client.patch,
+                RESOURCE_CLAIMS,
+                claim.metadata.name,
+                msgspec.json.encode(body),
+                claim.metadata.namespace,
+                subresource="status",
+                timeout=REQUEST_TIMEOUT,
+            )
+        )
+
+    async def _delete(self, claim: ResourceClaim) -> None:
+        newest = await self._read(claim)
+        if newest.metadata.uid != claim.metadata.uid:
+            return
+        if CLAIM_FINALIZER in newest.metadata.finalizers:
+            left = [f for f in newest.metadata.finalizers if f != CLAIM_FINALIZER]
+            newest = await self._patch(newest, {"metadata": {"finalizers": left}})
+        if newest.metadata.deletion_timestamp is not None:
+            return
+        body = {"preconditions": {"uid": claim.metadata.uid}}
+        await self._client.delete(
+            RESOURCE_CLAIMS,
+            claim.metadata.name,
+            claim.metadata.namespace,
+            body=msgspec.json.encode(body),
+            timeout=REQUEST_TIMEOUT,
+        )
+
+    # --- requests ----------------------------------------------------------------------------
+
+    async def _read(self, claim: ResourceClaim) -> ResourceClaim:
+        meta = claim.metadata
+        raw = await self._client.get(
+            RESOURCE_CLAIMS, meta.name, meta.namespace, timeout=REQUEST_TIMEOUT
+        )
+        return decode(ResourceClaim, raw)
+
+    async def _patch(
+        self, claim: ResourceClaim, change: Json, subresource: str | None = None
+    ) -> ResourceClaim:
+        """Change *claim* if it is still the version that is known; returns it as stored."""
+        meta = claim.metadata
+        guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        body = {**change, "metadata": {**guarded, **change.get("metadata", {})}}
+        raw = await self._client.patch(
+            RESOURCE_CLAIMS,
+            meta.name,
+            msgspec.json.encode(body),
+            meta.namespace,
+            subresource=subresource,
+            content_type=MERGE_PATCH,
+            timeout=REQUEST_TIMEOUT,
+        )
+        return decode(ResourceClaim, raw)
+
+    async def _repeat(self, send: Callable[[], Awaitable[bytes]]) -> None:
+        """Send what may be sent twice, again if it may pass."""
+        backoff = Backoff(self._rng)
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                await send()
+                return
+            except ApiError as error:
+                may_pass = (
+                    isinstance(error, TooManyRequests) or error.status == 0 or error.status >= 500
+                )
+                if not may_pass or tries == MOST_TRIES:
+                    raise
+                await self._sleep(backoff.next(error.retry_after))
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _plain(record: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(record))
+
+
+def _is_same(one: AllocationResult, two: AllocationResult | None) -> bool:
+    """If two allocations give the same devices to the same requests."""
+
+    def devices(allocation: AllocationResult) -> list[tuple[str | None, ...]]:
+        return [
+            (r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results
+        ]
+
+    return two is not None and devices(one) == devices(two)
+
+
+def _text(error: ApiError) -> str:
+    return error.message or str(error)
