@@ -61,6 +61,9 @@ controlplane: setup ## build etcd, kube-apiserver, kube-scheduler and kustomize 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tests/oracle/build.py
 
+fuzz-parity: oracle ## random clusters, ours beside kube-scheduler's plugins (SEED=n COUNT=m)
+	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
+
 lock: ## write the lock files anew from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 

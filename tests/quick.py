@@ -6,7 +6,7 @@ Left out are the tests that need a built control plane, those that build an imag
 
 import pytest
 
-_SLOW_FIXTURES = frozenset({"control_plane", "own_control_plane", "kustomize", "image"})
+_SLOW_FIXTURES = frozenset({"control_plane", "own_control_plane", "kustomize", "image", "oracle"})
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

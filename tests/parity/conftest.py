@@ -1,7 +1,14 @@
-"""Marks that these tests use."""
+"""Fixtures of the comparison with kube-scheduler's own plugins."""
+
+from collections.abc import Iterator
 
 import pytest
 
+from tests.parity.oracle import Oracle
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: starts servers; left out by `make check`")
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """The oracle, shared by the run: it keeps nothing between two scenarios."""
+    with Oracle() as process:
+        yield process

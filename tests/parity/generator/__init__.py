@@ -1,0 +1,64 @@
+"""Makes small random clusters, and pods to be judged in them.
+
+Owns what occurs and how often; the same seed and index give the same scenario, whatever else is
+generated. Objects are such as an API server accepts and stores (`oracle -validate` has the word).
+"""
+
+from tests.parity.generator.configs import PROFILE_NAMES, configuration
+from tests.parity.generator.draw import Draw, Plain
+from tests.parity.generator.groups import add_groups, budgets, namespaces
+from tests.parity.generator.nodes import node
+from tests.parity.generator.pods import placed, pod
+from tests.parity.generator.traits import PARTS, THEMES, Traits, themes, traits_of
+from tests.parity.generator.volumes import Storage
+
+__all__ = ["PARTS", "THEMES", "Plain", "scenario", "themes"]
+
+INCOMING = 6
+#: Scenarios in a row that share a configuration: ours builds it once.
+_SHARING = 24
+_RUNS = 8
+
+
+def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozenset()) -> Plain:
+    """The scenario of this theme at *index* of *seed*, `answers` left out."""
+    traits = traits_of(theme, without)
+    draw = Draw(f"{seed}/{index}/{theme}")
+    names = [f"n{i:02}" for i in draw.several(draw.pick(2, 5, 9, 14), 1)]
+    nodes = [node(draw, name, traits) for name in names]
+    pods = [
+        placed(draw, pod(draw, f"e{i:02}", names, traits), draw.pick(*names), traits)
+        for i in draw.several(draw.pick(0, 6, 15, 30))
+    ]
+    incoming = [pod(draw, f"p{i:02}", names, traits) for i in range(INCOMING)]
+    objects = namespaces() + add_groups(draw, pods + incoming, traits)
+    objects += _storage(draw, names, pods, incoming, traits)
+    made: Plain = {"id": f"{theme}-{seed}-{index}"}
+    if draw.chance(traits["config"]):
+        made["config"] = _shared_configuration(seed, index, theme)
+        names = [p.get("schedulerName") for p in made["config"]["profiles"]]
+        for each in incoming:
+            name = draw.pick(*names)
+            if name is not None and name != PROFILE_NAMES[0]:
+                each["spec"]["schedulerName"] = name
+    if traits["preemption"] and draw.chance(traits["preemption"]):
+        made["runs"] = _RUNS
+        objects += budgets(draw, pods)
+    return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
+
+
+def _storage(
+    draw: Draw, names: list[str], pods: list[Plain], incoming: list[Plain], traits: Traits
+) -> list[Plain]:
+    if not draw.chance(max(traits["volumes"], traits["disks"])):
+        return []
+    storage = Storage(draw, names)
+    for each in pods:
+        storage.use(each, traits, is_placed=True)
+    for each in incoming:
+        storage.use(each, traits, is_placed=False)
+    return storage.objects + storage.attachments()
+
+
+def _shared_configuration(seed: int, index: int, theme: str) -> Plain:
+    return configuration(Draw(f"{seed}/{index // _SHARING}/{theme}/configuration"))

@@ -1,0 +1,106 @@
+"""How often what occurs in a generated cluster: one set of probabilities per theme."""
+
+from collections.abc import Mapping
+from typing import Final
+
+Traits = Mapping[str, float]
+
+#: What a theme may vary. Everything occurs a little everywhere, so that plugins meet.
+BASE: Final[Traits] = {
+    "resources": 0.15,  # odd resources and amounts
+    "full": 0.1,  # nodes that are nearly full
+    "init": 0.08,  # init containers and sidecars
+    "overhead": 0.04,
+    "pod_resources": 0.03,  # requests of the pod as a whole
+    "resize": 0.05,  # placed pods being resized in place
+    "taints": 0.08,
+    "node_affinity": 0.08,
+    "node_name": 0.003,  # a node name written into the pod
+    "ports": 0.06,
+    "images": 0.1,
+    "spread": 0.06,
+    "groups": 0.1,  # services and workloads that spread by default
+    "interpod": 0.06,
+    "terminating": 0.05,
+    "priority": 0.1,
+    "preemption": 0.0,  # ask for victims
+    "volumes": 0.0,
+    "disks": 0.0,  # volumes of the trees' own kinds
+    "devices": 0.0,
+    "features": 0.0,
+    "config": 0.25,  # another configuration than the default one
+}
+
+THEMES: Final[Mapping[str, Traits]] = {
+    "resources": {"resources": 0.9, "full": 0.5, "init": 0.4, "overhead": 0.2, "resize": 0.1},
+    "resize": {
+        "resize": 0.8,
+        "init": 0.4,
+        "full": 0.4,
+        "pod_resources": 0.3,
+        "overhead": 0.2,
+        "resources": 0.3,
+    },
+    "podlevel": {"pod_resources": 0.7, "init": 0.3, "full": 0.5, "overhead": 0.2, "resize": 0.4},
+    "scoring": {"resources": 0.7, "init": 0.15, "config": 0.9},
+    "taints": {"taints": 0.7},
+    "nodeaffinity": {"node_affinity": 0.85, "node_name": 0.02},
+    "ports": {"ports": 0.85, "init": 0.2},
+    "images": {"images": 0.95, "init": 0.3},
+    "spread": {"spread": 0.8, "node_affinity": 0.3, "taints": 0.3, "terminating": 0.15},
+    "defaults": {"groups": 0.95, "config": 0.5, "taints": 0.2, "node_affinity": 0.2},
+    "interpod": {"interpod": 0.8, "terminating": 0.15, "config": 0.4},
+    "profiles": {
+        "config": 1.0,
+        "taints": 0.4,
+        "node_affinity": 0.4,
+        "spread": 0.3,
+        "interpod": 0.3,
+        "ports": 0.2,
+        "images": 0.3,
+        "groups": 0.3,
+    },
+    "features": {"features": 0.8, "pod_resources": 0.3, "init": 0.2},
+    "volumes": {"volumes": 0.95, "disks": 0.1, "resources": 0.02, "taints": 0.03},
+    "disks": {"disks": 0.9, "volumes": 0.3, "resources": 0.02, "taints": 0.03},
+    "preemption": {
+        "preemption": 1.0,
+        "priority": 0.95,
+        "full": 0.9,
+        "taints": 0.15,
+        "ports": 0.15,
+        "interpod": 0.2,
+        "spread": 0.15,
+        "config": 0.1,
+    },
+    "devices": {"devices": 0.9},
+    "mixed": {
+        name: 0.25
+        for name in BASE
+        if name not in ("node_name", "preemption", "volumes", "disks", "devices", "features")
+    },
+    "everything": {
+        name: 0.2 if name != "preemption" else 1.0 for name in BASE if name != "node_name"
+    },
+}
+
+#: What `--without` takes: a word for the themes and traits that need one part of ours.
+PARTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "volumes": ("volumes", "disks"),
+    "preemption": ("preemption",),
+    "dra": ("devices",),
+    "features": ("features",),
+    "config": ("config",),
+}
+
+
+def traits_of(theme: str, without: frozenset[str] = frozenset()) -> Traits:
+    """The probabilities of *theme*, those of the parts in *without* set to zero."""
+    off = {name: 0.0 for part in without for name in PARTS[part]}
+    return {**BASE, **THEMES[theme], **off}
+
+
+def themes(without: frozenset[str] = frozenset()) -> list[str]:
+    """The themes that say something without these parts."""
+    left_out = {name for part in without for name in PARTS[part]}
+    return [theme for theme in THEMES if theme not in left_out]
