@@ -1,0 +1,143 @@
+"""Which nodes a change of a storage object is about, and who uses which volume."""
+
+from typing import Any
+
+import pytest
+
+from engine.caching.cache import Cache
+from engine.caching.objects import ObjectStore
+from engine.model.objects import ConfigMap, ObjectMeta, from_plain
+from engine.model.pod_volumes import ClaimUse
+from engine.offline.world import OBJECT_KINDS
+from tests.builders import make_node, make_pod
+from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume
+
+
+def _put(cache: Cache, plain: Json) -> None:
+    plural, record = OBJECT_KINDS[plain["kind"]]
+    obj: Any = from_plain(record, plain)
+    cache.objects.put(plural, obj)
+
+
+def _attachment(node: str, name: str) -> Json:
+    source = {"persistentVolumeName": name}
+    spec = {"attacher": DRIVER, "nodeName": node, "source": source}
+    return {"kind": "VolumeAttachment", "metadata": {"name": "a"}, "spec": spec}
+
+
+def _cluster() -> Cache:
+    """Nodes `a`, `b` and `c`; a pod on `a` uses the claim `data`, which has the volume `disk`."""
+    cache = Cache()
+    for name in "abc":
+        cache.add_node(make_node(name))
+    cache.add_pod(make_pod("p", volumes=uses("data"), node="a"))
+    for plain in (claim(volume="disk"), volume(), storage_class("local")):
+        _put(cache, plain)
+    cache.snapshot()
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("change", "nodes"),
+    [
+        pytest.param(csi_node("b", limits={DRIVER: 1}), {"b"}, id="what drivers say of a node"),
+        pytest.param(csi_node("z"), set(), id="of a node that is not there"),
+        pytest.param(claim(volume="other"), {"a"}, id="a claim in use"),
+        pytest.param(claim("unused"), set(), id="a claim that nobody uses"),
+        pytest.param(
+            volume(source={"csi": {"driver": DRIVER, "volumeHandle": "h"}}),
+            {"a"},
+            id="a volume in use",
+        ),
+        pytest.param(volume(phase="Released"), set(), id="the phase of a volume"),
+        pytest.param(volume("unused"), set(), id="a volume that nobody uses"),
+        pytest.param(_attachment("c", "disk"), {"c"}, id="an attachment"),
+        pytest.param(storage_class("local", provisioner="p"), {"a"}, id="a class"),
+    ],
+)
+def test_a_change_is_about_the_nodes_that_have_to_do_with_it(change: Json, nodes: set[str]) -> None:
+    cache = _cluster()
+    generation = cache.snapshot().generation
+    _put(cache, change)
+    snapshot = cache.snapshot()
+    changed = snapshot.changed_since(generation)
+    assert changed is not None
+    assert {info.name for slot in changed if (info := snapshot.infos[slot])} == nodes
+    cache.check_invariants()
+
+
+def test_a_deletion_is_a_change() -> None:
+    cache = _cluster()
+    generation = cache.snapshot().generation
+    cache.objects.delete("persistentvolumes", "disk")
+    assert cache.snapshot().changed_since(generation) == [0]
+
+
+def test_a_claim_of_a_pods_own_is_known_by_its_owner() -> None:
+    cache = _cluster()
+    scratch = [{"name": "s", "ephemeral": {"volumeClaimTemplate": {}}}]
+    cache.add_pod(make_pod("q", uid="u", volumes=scratch, node="b"))
+    generation = cache.snapshot().generation
+    _put(cache, claim("q-s", ownerReferences=[{"kind": "Pod", "uid": "u", "controller": True}]))
+    assert cache.snapshot().changed_since(generation) == [1]
+
+
+def test_users_come_and_go_with_pods_and_nodes() -> None:
+    cache = _cluster()
+    use = ClaimUse("default/data")
+    other = make_pod("q", volumes=uses("data", "data"), node="c")
+    cache.add_pod(other)
+    users = cache.snapshot().volume_users
+    assert users.nodes_of(use) == ["a", "c"]
+    cache.remove_pod(other)
+    assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
+    cache.remove_node("a")
+    assert cache.snapshot().volume_users.nodes_of(use) == []
+    cache.add_node(make_node("a"))
+    assert cache.snapshot().volume_users.nodes_of(use) == ["a"]
+
+
+# --- the store's part --------------------------------------------------------------------------
+
+
+def _text(name: str, group: str | None) -> ConfigMap:
+    return ConfigMap(ObjectMeta(name=name), {} if group is None else {"group": group})
+
+
+def _group(obj: ConfigMap) -> str | None:
+    return obj.data.get("group")
+
+
+def test_an_index_follows_every_change() -> None:
+    store = ObjectStore()
+    store.put("configmaps", _text("old", "x"))
+    assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["old"]
+    store.put("configmaps", _text("new", "x"))
+    store.put("configmaps", _text("none", None))
+    assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["old", "new"]
+    store.put("configmaps", _text("old", "y"))
+    assert [o.metadata.name for o in store.indexed("configmaps", _group, "x")] == ["new"]
+    assert [o.metadata.name for o in store.indexed("configmaps", _group, "y")] == ["old"]
+    newer = _text("new", "x")
+    store.put("configmaps", newer)
+    assert store.indexed("configmaps", _group, "x") == [newer]
+    store.delete("configmaps", "new")
+    store.put("configmaps", _text("old", None))
+    assert store.indexed("configmaps", _group, "x") == []
+    assert store.indexed("configmaps", _group, "y") == []
+
+
+def test_a_listener_is_told_of_every_change_until_it_has_enough() -> None:
+    store = ObjectStore()
+    told: list[tuple[Any, Any]] = []
+    stop = store.listen("configmaps", lambda old, new: told.append((old, new)))
+    one, two = _text("a", None), _text("a", "x")
+    store.put("configmaps", one)
+    store.put("configmaps", two)
+    store.delete("configmaps", "a")
+    store.delete("configmaps", "a")
+    store.put("services", one)
+    assert told == [(None, one), (one, two), (two, None)]
+    stop()
+    store.put("configmaps", one)
+    assert len(told) == 3
