@@ -26,6 +26,12 @@ PACKS: Final[Mapping[str, tuple[str, ...]]] = {
     "qos_sort": ("QOSSort",),
     "reward": ("KubeRL",),
     "safe": ("SafeBalance", "SafeOverload"),
+    "trimaran": (
+        "LoadVariationRiskBalancing",
+        "LowRiskOverCommitment",
+        "Peaks",
+        "TargetLoadPacking",
+    ),
 }
 
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"

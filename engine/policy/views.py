@@ -300,6 +300,27 @@ def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
     ]
 
 
+def _limits(pod: Pod) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in pod.manifest.spec.containers:
+        # What has no limit may use more, but nobody can say how much.
+        amounts = {
+            **_amounts(container.resources.requests),
+            **_amounts(container.resources.limits),
+        }
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _limits_of_pods(info: NodeInfo) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for pod in info.pods.values():
+        for name, amount in _limits(pod).items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
 def _owner(pod: Pod) -> dict[str, str] | None:
     owner = pod.controller
     return None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid}
@@ -451,6 +472,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "what it requests, overhead included; millicores, bytes, whole units",
         lambda p: p.requests,
     ),
+    "limits": _pod(
+        "dict[str, int]",
+        "the sum of its containers' limits; the request of one that names no limit",
+        _limits,
+    ),
     "nonzero_requests": _pod(
         "dict[str, int]",
         "cpu and memory with a default per container that names none",
@@ -601,6 +627,12 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "the sum of its pods' requests",
         lambda i: i.requested,
         is_placed=True,
+    ),
+    "limits": _node(
+        "dict[str, int]",
+        "the sum of its pods' limits; the request of a container that names no limit",
+        _limits_of_pods,
+        parts=("pods",),
     ),
     "nonzero_requested": _node(
         "dict[str, int]",
