@@ -27,7 +27,8 @@ class Decision:
     Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
     runtime that have to promise something to the pod, with their states. Not placed: `eviction`
     says whom to evict where, so that the pod fits later; `actions` are what other plugins do about
-    it; `nominated_node` is what to promise to the pod ("" takes a promise back, None leaves it).
+    it; `nominated_node` is what to promise to the pod ("" takes a promise back, None leaves it);
+    `sought_victims`: preemption was asked.
     """
 
     node: str | None
@@ -40,6 +41,7 @@ class Decision:
     eviction: Eviction | None = None
     actions: tuple[Callable[[], Awaitable[None]], ...] = ()
     nominated_node: str | None = None
+    sought_victims: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -205,6 +205,8 @@ class SchedulingLoop:
     ) -> None:
         """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
         pod = queued.pod
+        if decision.sought_victims:
+            self._metrics.preemption_attempts.inc()
         if decision.eviction is not None and self._preemptions is not None:
             self._preemptions.start(
                 pod,

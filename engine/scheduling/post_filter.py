@@ -24,7 +24,7 @@ from engine.scheduling.runtime_plugin import RuntimePlugin
 class PostFiltered:
     """What came of the post-filters; the fields are those of `Decision`.
 
-    `message` is empty if somebody will be evicted.
+    `message` is empty if somebody will be evicted. `sought_victims`: preemption was asked.
     """
 
     message: str = ""
@@ -32,6 +32,7 @@ class PostFiltered:
     nominated_node: str | None = None
     actions: tuple[Callable[[], Awaitable[None]], ...] = ()
     failures: tuple[PolicyFailure, ...] = ()
+    sought_victims: bool = False
 
 
 class PostFilters:
@@ -61,6 +62,7 @@ class PostFilters:
         for name in filters.profile.order.get("postFilter", ()):
             if name == PLUGIN:
                 found = yield from self._preempt(filters, codes, has_extenders=has_extenders)
+                result.sought_victims = True
                 result.nominated_node, result.failures = found.nominated_node, found.failures
                 if found.eviction is not None:
                     result.eviction = found.eviction

@@ -559,6 +559,7 @@ class Scheduler:
             eviction=done.eviction,
             actions=done.actions,
             nominated_node=done.nominated_node,
+            sought_victims=done.sought_victims,
         )
         return Explanation(decision, subset, rejected)
 
