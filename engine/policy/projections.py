@@ -8,7 +8,6 @@ is therefore a loud error in the hook, never a stale answer.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from operator import is_
 from typing import Any
 
 import msgspec
@@ -106,12 +105,11 @@ class NodeColumn:
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
-        # By slot: the node and the parts of its NodeInfo that the projection was made of.
-        self._made_of: list[tuple[object, ...] | None] = []
         self._snapshot: Snapshot | None = None
         self._generation = -1
         self._image_generation = -1
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
+        self.version = 0  # grows when a node gets another id
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring `ids` up to *snapshot*; cost grows with the nodes changed since the last time."""
@@ -119,41 +117,45 @@ class NodeColumn:
             self.projector.is_shared and snapshot.image_generation != self._image_generation
         )
         if snapshot is not self._snapshot or shared_changed:
-            changed: Sequence[int] | None = None
-        elif snapshot.generation == self._generation:
-            return
-        else:
-            changed = snapshot.changed_since(self._generation)
-        infos, made_of = snapshot.infos, self._made_of
+            self.update(snapshot, None)
+        elif snapshot.generation != self._generation:
+            self.update(snapshot, snapshot.changed_since(self._generation))
+
+    def is_current(self, snapshot: Snapshot, generation: int) -> bool:
+        """True if the column is as of *generation* of *snapshot*, images included."""
+        return (
+            snapshot is self._snapshot
+            and generation == self._generation
+            and not (
+                self.projector.is_shared and snapshot.image_generation != self._image_generation
+            )
+        )
+
+    def update(self, snapshot: Snapshot, slots: Sequence[int] | None) -> None:
+        """Project the nodes of *slots* anew (None: all); the others are as they were."""
+        infos = snapshot.infos
         if len(self.ids) < len(infos):
             grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
             grown[: len(self.ids)] = self.ids
             self.ids = grown
-        if changed is None:
-            self.ids[:] = -1
-            changed = range(len(infos))
-            made_of[:] = [None] * len(infos)
-        elif len(made_of) < len(infos):
-            made_of += [None] * (len(infos) - len(made_of))
-        parts = self.projector.parts
-        project, index, values = self.projector.project, self._index, self.values
-        for slot in changed:
+        if slots is None:
+            self.ids[len(infos) :] = -1
+            slots = range(len(infos))
+        project, index, values, ids = self.projector.project, self._index, self.values, self.ids
+        for slot in slots:
             info = infos[slot]
             if info is None or info.node is None:
-                self.ids[slot] = -1
-                made_of[slot] = None
-                continue
-            if parts is not None:
-                known_from = made_of[slot]
-                made_of[slot] = now = (info.node, *[getattr(info, part) for part in parts])
-                if known_from is not None and all(map(is_, known_from, now)):
-                    continue  # what changed is nothing that this column is about
-            value = project(info, snapshot)
-            known = index.get(value)
-            if known is None:
-                known = index[value] = len(values)
-                values.append(value)
-            self.ids[slot] = known
+                known = -1
+            else:
+                value = project(info, snapshot)
+                found = index.get(value)
+                if found is None:
+                    found = index[value] = len(values)
+                    values.append(value)
+                known = found
+            if ids[slot] != known:
+                ids[slot] = known
+                self.version += 1
         self._snapshot = snapshot
         self._generation = snapshot.generation
         self._image_generation = snapshot.image_generation

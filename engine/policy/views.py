@@ -626,7 +626,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, int]",
         "the sum of its pods' requests",
         lambda i: i.requested,
-        is_placed=True,
+        parts=("requested",),
     ),
     "limits": _node(
         "dict[str, int]",
@@ -638,9 +638,9 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "dict[str, int]",
         "cpu and memory of its pods, with a default where a container names none",
         lambda i: i.nonzero_requested,
-        is_placed=True,
+        parts=("nonzero_requested",),
     ),
-    "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, is_placed=True),
+    "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, parts=("pods",)),
     "used_ports": _node(
         "list[HostPort]", "host ports in use on it", _used_ports, parts=("used_ports",)
     ),

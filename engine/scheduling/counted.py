@@ -7,7 +7,7 @@ kept by input, like all others.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -42,10 +42,21 @@ COUNT_FIELDS: Final = (
 
 _SHARED_FIELDS: Final = ("min", "max", "total", "domains", "is_empty")
 
+# Up to this many inputs plain Python is faster than looking for equal ones.
+_FEW: Final = 4
+
 # Distinct inputs are found by a table where the combinations are this few, else by sorting.
 _TABLE_SPAN: Final = 1 << 20
 
 _encode = msgspec.json.encode
+
+
+@dataclass(slots=True)
+class _Mask:
+    """Which nodes count, and what the answer was made of."""
+
+    made_of: tuple[object, ...] = ()
+    nodes: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +68,13 @@ class AmongUse:
     column: NodeColumn
     pod: bytes
     extra: bytes
+    known: _Mask = field(default_factory=_Mask, compare=False)
 
     def mask(self, slots: int, memo: VerdictMemo) -> NDArray[np.bool_] | PolicyFailure:
-        """By slot: does the node count?"""
+        """By slot: does the node count? The same array as long as the answer is the same."""
+        made_of = (slots, self.column.version, self.column.epoch)
+        if self.known.made_of == made_of and self.known.nodes is not None:
+            return self.known.nodes
         table = memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
         ids = self.column.ids[:slots]
         there = ids >= 0
@@ -70,6 +85,7 @@ class AmongUse:
             return failure
         result = np.zeros(slots, np.bool_)
         result[there] = table.codes[ids[there]] == FITS
+        self.known.made_of, self.known.nodes = made_of, result
         return result
 
 
@@ -91,6 +107,31 @@ class Gate:
     state: bytes | None
 
 
+@dataclass(slots=True)
+class _Groups:
+    """The nodes that a hook over counters cannot tell apart, and what it said about them.
+
+    Two nodes are in one group while they have the same projection and are in the same domains.
+
+    Attributes:
+        made_of: What the groups depend on; others are made if it changes.
+        of_slot: The group of each slot.
+        example: A slot of each group.
+        here: By counter, the count that each group was judged with.
+        shared: What all groups were told beside that.
+        codes: The answer for each group.
+        is_known: By group, `codes` is the answer for `here` and `shared`.
+    """
+
+    made_of: tuple[object, ...] = ()
+    of_slot: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    example: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    here: list[NDArray[np.int64]] = field(default_factory=list)
+    shared: list[bytes] = field(default_factory=list)
+    codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    is_known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+
+
 @dataclass(frozen=True, slots=True)
 class CountedHook:
     """A `filter` or `score` over counters as one pod class asks it.
@@ -110,6 +151,14 @@ class CountedHook:
     normalizes: bool = False
     reads_count: bool = True
     gate: Gate | None = None
+    groups: _Groups = field(default_factory=_Groups, compare=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of what is kept for the class."""
+        groups = self.groups
+        by_group = groups.example.nbytes + groups.codes.nbytes + groups.is_known.nbytes
+        return groups.of_slot.nbytes + by_group + sum(counts.nbytes for counts in groups.here)
 
 
 class CountedHooks:
@@ -150,12 +199,10 @@ class CountedHooks:
         *columns* is what `columns` gave for this snapshot, *projection* the node's id in the
         hook's column.
         """
-        rows = []
-        for counter, column in zip(use.counters, columns, strict=True):
-            eligible = self._eligible(counter, len(column.here))
-            if isinstance(eligible, PolicyFailure):
-                return eligible
-            rows.append(self.counters.row(counter.key, counter.parts, column, changes, eligible))
+        rows = [
+            self.counters.row(counter.key, counter.parts, column, changes)
+            for counter, column in zip(use.counters, columns, strict=True)
+        ]
         here = [row.here for row in rows] if "here" in use.fields else ()
         shared = [_members(row, use.fields) for row in rows]
         answer = self._ask(use, [self._entry(use, projection, here, shared)])[0]
@@ -181,43 +228,113 @@ class CountedHooks:
         slots: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], dict[int, PolicyFailure]]:
         """Codes (filter) or raw scores (score), one per entry of *slots*; failures by slot."""
-        is_score = use.hook == "score"
         if not len(slots):
             return np.empty(0, np.int64), {}
-        # 1. Each node's input as one number; equal numbers, equal inputs.
-        if use.column.projector.paths:
-            varying = [use.column.ids[slots].astype(np.int64)]
-        else:
-            varying = [np.zeros(1, np.int64)]  # every node is the same to the hook
-        if "here" in use.fields:
-            varying += [column.here[slots] for column in columns]
-        combined, decode = _combine(varying)
-        distinct, inverse = _distinct(np.broadcast_to(combined, slots.shape))
-        # 2. The distinct inputs as the hook is given them.
+        # 1. Groups of nodes that the hook cannot tell apart, and their counts as of now.
+        groups = self._grouped(use, columns)
+        has_here = "here" in use.fields
+        here = [column.here_at(groups.example) for column in columns] if has_here else []
         shared = [self._shared(use, column, slots) for column in columns]
-        entries = []
-        for number in distinct.tolist():
-            projection, *here = decode(number)
-            entries.append(self._entry(use, projection, here, shared))
-        # 3. Their verdicts, those not known in one round trip.
-        answers = self._ask(use, entries)
-        codes = np.empty(len(distinct), np.int64)
-        failed: dict[int, PolicyFailure] = {}
-        for k, answer in enumerate(answers):
-            if isinstance(answer, PolicyFailure):
-                codes[k] = SCORE_FAILED if is_score else FAILED
-                failed[k] = answer
-            else:
-                codes[k] = answer
-        result = codes[inverse]
+        if shared != groups.shared:
+            groups.is_known[:] = False
+        else:
+            for now, before in zip(here, groups.here, strict=True):
+                groups.is_known &= now == before
+        groups.here, groups.shared = here, shared
+        # 2. What is not known of the groups that matter, in one round trip.
+        mine = groups.of_slot[slots]
+        missing = self._missing(groups, mine)
+        failed = self._judge(use, groups, missing) if len(missing) else {}
+        result: NDArray[np.int64] = groups.codes[mine]
         if not failed:
             return result, {}
         failures = {
-            slot: failed[k]
-            for slot, k in zip(slots.tolist(), inverse.tolist(), strict=True)
-            if k in failed
+            slot: failed[group]
+            for slot, group in zip(slots.tolist(), mine.tolist(), strict=True)
+            if group in failed
         }
         return result, failures
+
+    def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> _Groups:
+        """The groups of *use*, made anew if a node changed its domain or its projection."""
+        groups = use.groups
+        sees_nodes = bool(use.column.projector.paths)
+        made_of = (
+            *(column.layout for column in columns),
+            (use.column.version, use.column.epoch) if sees_nodes else None,
+        )
+        if made_of == groups.made_of:
+            return groups
+        size = len(columns[0].present) if columns else len(use.column.ids)
+        varying = [np.zeros(size, np.int64)]
+        if sees_nodes:
+            varying.append(use.column.ids[:size].astype(np.int64))
+        if "here" in use.fields:
+            for layout in (column.layout for column in columns):
+                varying += [index.astype(np.int64) for index in layout.indexes]
+                if layout.inside is not None and layout.domain_ids is None:
+                    varying.append(layout.inside.astype(np.int64))
+        of_slot = _combine(varying)
+        count = int(of_slot.max()) + 1 if size else 0
+        groups.example = np.zeros(count, np.int64)
+        groups.example[of_slot[::-1]] = np.arange(size)[::-1]
+        groups.of_slot, groups.made_of = of_slot, made_of
+        groups.here = []
+        groups.shared = []
+        groups.codes = np.zeros(count, np.int64)
+        groups.is_known = np.zeros(count, np.bool_)
+        return groups
+
+    @staticmethod
+    def _missing(groups: _Groups, mine: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The groups among *mine* that have no answer."""
+        if groups.is_known.all():
+            return np.empty(0, np.int64)
+        needed = np.zeros(len(groups.is_known), np.bool_)
+        needed[mine] = True
+        return np.flatnonzero(needed & ~groups.is_known)
+
+    def _judge(
+        self, use: CountedHook, groups: _Groups, missing: NDArray[np.int64]
+    ) -> dict[int, PolicyFailure]:
+        """Fill the codes of the groups *missing*; the failures by group, which stay unknown."""
+        sees_nodes = bool(use.column.projector.paths)
+        vectors = [counts[missing] for counts in groups.here]
+        if sees_nodes:
+            vectors.append(use.column.ids[groups.example[missing]].astype(np.int64))
+        if len(missing) > _FEW and vectors:
+            of_missing = _combine(vectors)
+            chosen = np.zeros(int(of_missing.max()) + 1, np.int64)
+            chosen[of_missing[::-1]] = np.arange(len(missing))[::-1]
+        elif vectors:
+            chosen = of_missing = np.arange(len(missing))
+        else:
+            chosen, of_missing = np.zeros(1, np.int64), np.zeros(len(missing), np.int64)
+        entries = []
+        for k in chosen.tolist():
+            group = int(missing[k])
+            projection = int(use.column.ids[groups.example[group]])
+            here = [int(counts[group]) for counts in groups.here]
+            entries.append(self._entry(use, projection, here, groups.shared))
+        answers = self._ask(use, entries)
+        codes = np.empty(len(chosen), np.int64)
+        failed: dict[int, PolicyFailure] = {}
+        for k, answer in enumerate(answers):
+            if isinstance(answer, PolicyFailure):
+                codes[k] = SCORE_FAILED if use.hook == "score" else FAILED
+                failed[k] = answer
+            else:
+                codes[k] = answer
+        groups.codes[missing] = codes[of_missing]
+        if not failed:
+            groups.is_known[missing] = True
+            return {}
+        has_failed = np.isin(of_missing, list(failed))
+        groups.is_known[missing[~has_failed]] = True
+        return {
+            int(group): failed[int(k)]
+            for group, k in zip(missing[has_failed], of_missing[has_failed], strict=True)
+        }
 
     def _shared(self, use: CountedHook, column: CounterColumn, slots: NDArray[np.int64]) -> bytes:
         """The fields of a counter that are the same for every node, as JSON members."""
@@ -229,12 +346,12 @@ class CountedHooks:
             "feasible_outside",
         }:
             inside = column.inside[slots]
+            ids = column.layout.domain_ids
             if "feasible_nodes" in fields:
                 values["feasible_nodes"] = int(inside.sum())
             if "feasible_outside" in fields:
                 values["feasible_outside"] = int(len(slots) - inside.sum())
             if "feasible_domains" in fields:
-                ids = column.domain_ids
                 values["feasible_domains"] = (
                     0 if ids is None else int((np.bincount(ids[slots[inside]]) > 0).sum())
                 )
@@ -296,57 +413,13 @@ def _members(row: CounterRow, fields: frozenset[str]) -> bytes:
     return bytes(_encode(_values(row, fields))[1:-1])
 
 
-def _combine(
-    vectors: Sequence[NDArray[np.int64]],
-) -> tuple[NDArray[np.int64], Any]:
-    """The vectors as one (equal numbers exactly where all are equal), and the way back.
-
-    The way back takes a number and gives the entries of all vectors.
-    """
-    lows: list[int | NDArray[np.int64]] = []
-    spans: list[int] = []
-    shifted: list[NDArray[np.int64]] = []
+def _combine(vectors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """The vectors as one: equal numbers exactly where all are equal."""
+    combined = np.zeros(len(vectors[0]), np.int64)
     for vector in vectors:
-        outside = vector == OUTSIDE
-        has_outside = bool(outside.any())
-        inside = vector[~outside] if has_outside else vector
-        low = int(inside.min()) if len(inside) else 0
-        high = int(inside.max()) if len(inside) else 0
-        if high - low > 1 << 40:  # far apart: number the values instead
-            values, numbers = np.unique(vector, return_inverse=True)
-            lows.append(values)
-            spans.append(len(values))
-            shifted.append(numbers.astype(np.int64))
-            continue
-        # 0 stands for "outside", so that every number is small.
-        shifted.append(np.where(outside, 0, vector - low + 1) if has_outside else vector - low + 1)
-        lows.append(low)
-        spans.append(high - low + 2)
-    combined = shifted[0]
-    total = spans[0]
-    for vector, span in zip(shifted[1:], spans[1:], strict=True):
-        if total * span >= 1 << 62:
-            return _combine_rows(vectors)
-        combined = combined * span + vector
-        total *= span
-
-    def decode(number: int) -> list[int]:
-        parts = []
-        for low, span in zip(reversed(lows), reversed(spans), strict=True):
-            number, digit = divmod(number, span)
-            if isinstance(low, int):
-                parts.append(OUTSIDE if digit == 0 else low + digit - 1)
-            else:
-                parts.append(int(low[digit]))
-        return parts[::-1]
-
-    return combined, decode
-
-
-def _combine_rows(vectors: Sequence[NDArray[np.int64]]) -> tuple[NDArray[np.int64], Any]:
-    """As `_combine`, for ranges whose product does not fit: rows are numbered by sorting."""
-    rows, numbers = np.unique(np.stack(vectors, axis=1), axis=0, return_inverse=True)
-    return numbers.reshape(-1).astype(np.int64), lambda number: rows[number].tolist()
+        values, numbers = np.unique(vector, return_inverse=True)
+        _, combined = _distinct(combined * len(values) + numbers.reshape(-1))
+    return combined
 
 
 def _distinct(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

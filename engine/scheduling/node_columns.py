@@ -4,14 +4,19 @@ Owns sharing columns between hooks that read the same fields, and the columns th
 needs (which slots hold a node, the hash of each node's name).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.model.node_info import NodeInfo
 from engine.policy.projections import NodeColumn, Projector
 from engine.scheduling.select_host import name_hash
+
+# What a column may depend on beside the node itself, of which an unknown one depends on all.
+_PARTS: Final = tuple(name for name in NodeInfo.__slots__ if name not in ("generation", "name"))
 
 
 class NodeColumns:
@@ -21,6 +26,7 @@ class NodeColumns:
         self._columns: dict[frozenset[str], NodeColumn] = {}
         self._snapshot: Snapshot | None = None
         self._generation = -1
+        self._infos: list[NodeInfo | None] = []  # by slot, as of the last refresh
         self.present: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.name_hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._hash_of: dict[str, int] = {}
@@ -38,28 +44,62 @@ class NodeColumns:
         return list(self._columns.values())
 
     def refresh(self, snapshot: Snapshot) -> None:
-        """Bring every column up to *snapshot*."""
-        for column in self._columns.values():
-            column.refresh(snapshot)
-        if snapshot is self._snapshot and snapshot.generation == self._generation:
-            return
-        changed: Iterable[int] | None = None
-        if snapshot is self._snapshot:
-            changed = snapshot.changed_since(self._generation)
+        """Bring every column up to *snapshot*.
+
+        NodeInfos share what a change left as it was, so that a look at what is not shared tells
+        which columns are about the change: a placement changes what is requested, not the labels.
+        """
+        changed: Sequence[int] | None = None
+        before = self._generation if snapshot is self._snapshot else -1
+        if before == snapshot.generation:
+            changed = ()
+        elif before >= 0:
+            changed = snapshot.changed_since(before)
         size = len(snapshot.infos)
         if changed is None or len(self.present) < size:
-            changed = range(size)
-            self.present = np.zeros(size, np.bool_)
-            self.name_hashes = np.zeros(size, np.uint64)
-        for slot in changed:
-            info = snapshot.infos[slot]
-            self.present[slot] = info is not None and info.node is not None
-            if info is not None:
-                known = self._hash_of.get(info.name)
-                if known is None:
-                    known = self._hash_of[info.name] = name_hash(info.name)
-                self.name_hashes[slot] = known
-        self._snapshot = snapshot
-        self._generation = snapshot.generation
+            changed = self._restart(snapshot)
+        by_part = self._note(changed, snapshot)
+        touched = {part for part, slots in by_part.items() if slots}
+        for column in self._columns.values():
+            if not column.is_current(snapshot, before):
+                column.refresh(snapshot)  # new, or what all nodes share has changed
+                continue
+            parts = touched
+            if column.projector.parts is not None:
+                parts = touched & {"node", *column.projector.parts}
+            slots = {slot for part in parts for slot in by_part[part]}
+            column.update(snapshot, sorted(slots))
+        self._snapshot, self._generation = snapshot, snapshot.generation
+
+    def _restart(self, snapshot: Snapshot) -> Sequence[int]:
+        """Every slot, with nothing known of it."""
+        size = len(snapshot.infos)
+        self.present = np.zeros(size, np.bool_)
+        self.name_hashes = np.zeros(size, np.uint64)
+        self._infos = [None] * size
         if len(self._hash_of) > 2 * size + 1024:
             self._hash_of.clear()  # nodes came and went; what is needed is found again
+        return range(size)
+
+    def _note(self, slots: Sequence[int], snapshot: Snapshot) -> dict[str, list[int]]:
+        """The changed slots by the part of the NodeInfo that changed."""
+        by_part: dict[str, list[int]] = {part: [] for part in _PARTS}
+        for slot in slots:
+            old, new = self._infos[slot], snapshot.infos[slot]
+            self._infos[slot] = new
+            if new is None or old is None or old.node is not new.node:
+                by_part["node"].append(slot)
+                self.present[slot] = new is not None and new.node is not None
+                if new is not None:
+                    self.name_hashes[slot] = self._hash(new.name)
+                continue
+            for part in _PARTS:
+                if getattr(old, part) is not getattr(new, part):
+                    by_part[part].append(slot)
+        return by_part
+
+    def _hash(self, name: str) -> int:
+        known = self._hash_of.get(name)
+        if known is None:
+            known = self._hash_of[name] = name_hash(name)
+        return known

@@ -126,7 +126,8 @@ class PodClass:
     def nbytes(self) -> int:
         """Memory of the vectors."""
         per_score = sum(v.raw.nbytes + v.normal.nbytes for v in self.vectors)
-        return self.codes.nbytes + self.totals.nbytes + per_score
+        counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
+        return self.codes.nbytes + self.totals.nbytes + per_score + counted
 
     @property
     def has_score_failures(self) -> bool:

@@ -1,0 +1,157 @@
+"""The placed pods by kind and node: pods that no counter can tell apart.
+
+Owns the kinds and the log of their changes; a counter follows the log instead of the pods.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.caching.snapshot import Snapshot
+from engine.model.objects import Affinity
+from engine.model.pod import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """What counters may look at of a pod; pods of one kind are counted alike."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    is_terminating: bool
+    affinity: Affinity | None
+
+
+def _kind_key(pod: Pod) -> tuple[Any, ...]:
+    affinity = pod.manifest.spec.affinity
+    if affinity is not None and not (affinity.pod_affinity or affinity.pod_anti_affinity):
+        affinity = None
+    labels = tuple(sorted(pod.labels.items()))
+    terms = None if affinity is None else repr((affinity.pod_affinity, affinity.pod_anti_affinity))
+    return pod.namespace, labels, pod.is_terminating, terms
+
+
+def _pod_kind(pod: Pod, key: tuple[Any, ...]) -> PodKind:
+    affinity = pod.manifest.spec.affinity if key[3] is not None else None
+    return PodKind(pod.namespace, pod.labels, key[2], affinity)
+
+
+class PodKinds:
+    """How many pods of each kind are on each node, with a log of the changes.
+
+    Kinds without pods are forgotten once they outnumber the rest.
+    """
+
+    _LOG_SIZE: Final = 65_536
+
+    def __init__(self) -> None:
+        self.kinds: dict[int, PodKind] = {}
+        self.slots_of: dict[int, dict[int, int]] = {}  # kind -> slot -> pods
+        self.log: list[tuple[int, int, int]] = []  # (kind, slot, pods more or less)
+        self.log_start = 0
+        self._ids: dict[tuple[Any, ...], int] = {}
+        self._keys: dict[int, tuple[Any, ...]] = {}
+        self._next_id = 0
+        self._pods: list[dict[str, tuple[Pod, int]]] = []  # by slot: uid -> (pod, kind)
+        self._snapshot: Snapshot | None = None
+        self._generation = -1
+
+    @property
+    def position(self) -> int:
+        """The end of the log; see `changes_since`."""
+        return self.log_start + len(self.log)
+
+    def changes_since(self, position: int) -> list[tuple[int, int, int]] | None:
+        """The (kind, slot, difference) after *position*; None if the log is too short."""
+        if position < self.log_start:
+            return None
+        return self.log[position - self.log_start :]
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Bring the kinds up to *snapshot*."""
+        if snapshot is self._snapshot and snapshot.generation == self._generation:
+            return
+        changed: Sequence[int] | None = None
+        if snapshot is self._snapshot:
+            changed = snapshot.changed_since(self._generation)
+        elif self._snapshot is not None:
+            self._restart()
+        while len(self._pods) < len(snapshot.infos):
+            self._pods.append({})
+        for slot in range(len(snapshot.infos)) if changed is None else changed:
+            self._refresh_slot(slot, snapshot)
+        self._snapshot, self._generation = snapshot, snapshot.generation
+        self._trim()
+
+    def _refresh_slot(self, slot: int, snapshot: Snapshot) -> None:
+        info = snapshot.infos[slot]
+        before = self._pods[slot]
+        pods = info.pods if info is not None and info.node is not None else {}
+        after: dict[str, tuple[Pod, int]] = {}
+        for uid, pod in pods.items():
+            known = before.get(uid)
+            if known is not None and known[0] is pod:
+                after[uid] = known
+                continue
+            kind = self._kind_of(pod)
+            after[uid] = (pod, kind)
+            if known is None or known[1] != kind:
+                self._add(kind, slot, 1)
+                if known is not None:
+                    self._add(known[1], slot, -1)
+        for uid in before.keys() - after.keys():
+            self._add(before[uid][1], slot, -1)
+        self._pods[slot] = after
+
+    def kind_of(self, slot: int, pod: Pod) -> tuple[int | None, PodKind]:
+        """The kind of a pod that is on the node of *slot*, or might be; None: a new kind."""
+        known = self._pods[slot].get(pod.uid) if slot < len(self._pods) else None
+        if known is not None and known[0] is pod:
+            return known[1], self.kinds[known[1]]
+        key = _kind_key(pod)
+        kind = self._ids.get(key)
+        return kind, _pod_kind(pod, key) if kind is None else self.kinds[kind]
+
+    def _kind_of(self, pod: Pod) -> int:
+        key = _kind_key(pod)
+        kind = self._ids.get(key)
+        if kind is None:
+            kind = self._ids[key] = self._next_id
+            self._next_id += 1
+            self._keys[kind] = key
+            self.kinds[kind] = _pod_kind(pod, key)
+            self.slots_of[kind] = {}
+        return kind
+
+    def _add(self, kind: int, slot: int, difference: int) -> None:
+        slots = self.slots_of[kind]
+        count = slots.get(slot, 0) + difference
+        if count:
+            slots[slot] = count
+        else:
+            del slots[slot]
+        self.log.append((kind, slot, difference))
+
+    def _restart(self) -> None:
+        """Another snapshot: nothing that was counted holds, and every reader must start over."""
+        self._pods.clear()
+        for slots in self.slots_of.values():
+            slots.clear()
+        self.log_start = self.position + 1
+        self.log.clear()
+
+    def _trim(self) -> None:
+        if len(self.log) > 2 * self._LOG_SIZE:
+            dropped = len(self.log) - self._LOG_SIZE
+            del self.log[:dropped]
+            self.log_start += dropped
+        empty = len(self.kinds)
+        if empty > 4096 and self._next_id % 1024 == 0:
+            gone = [kind for kind, slots in self.slots_of.items() if not slots]
+            if 2 * len(gone) > empty:
+                # A reader may still meet a forgotten kind in the log: start the log over.
+                for kind in gone:
+                    del self.slots_of[kind], self.kinds[kind]
+                    del self._ids[self._keys.pop(kind)]
+                self.log_start = self.position + 1
+                self.log.clear()
