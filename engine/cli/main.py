@@ -14,6 +14,11 @@ import click
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "run": ("engine.cli.run_command", "run_command", "Schedule the pods of a cluster."),
     "demo": ("engine.cli.demo_command", "demo_command", "Show it all, on a cluster in memory."),
+    "extender": (
+        "engine.cli.extender_command",
+        "extender_command",
+        "Answer a stock kube-scheduler with the same policies.",
+    ),
     "check": (
         "engine.cli.check_command",
         "check_command",

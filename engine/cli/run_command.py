@@ -21,6 +21,8 @@ import yaml
 from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.durations import DURATION, duration_text
+from engine.facts.learned import SUFFIX as FACTS_SUFFIX
+from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
@@ -165,7 +167,7 @@ def run_command(**options: Any) -> None:
       starsched run --kubeconfig ~/.kube/config --policies ./policies --no-leader-elect
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
-    address = _address(options["metrics_address"])
+    address = listen_address(options["metrics_address"])
     config: Path | None = options["config"]
     config_text = config.read_text(encoding="utf-8") if config is not None else None
     gc.set_threshold(*_GC_THRESHOLDS)
@@ -187,9 +189,10 @@ async def _serve(
         source=parts.source,
         examiner=parts.examiner,
         store=parts.store,
+        keeper=parts.keeper,
         settings=parts.settings,
     )
-    _handle_signals(app.request_stop)
+    handle_signals(app.request_stop)
     freezing = asyncio.ensure_future(_freeze_when_synced(app.synced))
     try:
         await app.run()
@@ -214,6 +217,7 @@ class _Parts:
     source: PolicySource
     examiner: Examiner
     store: Store
+    keeper: Keeper
     settings: Settings
 
 
@@ -230,7 +234,7 @@ async def _choose_parts(
     lease = _lease(options, config, said.get("leaderElection") or {})
     # The client comes last among the things that can be wrong: it holds connections.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None
-    client = await _connect(kubeconfig, options["context"])
+    client = await connect(kubeconfig, options["context"])
     source, store = choose_source(options["policies"], client, options["state_dir"])
     settings = Settings(
         lease=lease,
@@ -241,17 +245,28 @@ async def _choose_parts(
         bindings=options["max_bindings_in_flight"] or MOST_IN_FLIGHT,
         configuration=shown_configuration(config, lease),
     )
-    return _Parts(client, source, make_examiner(config_text), store, settings)
+    keeper = choose_keeper(options["policies"], client, options["state_dir"])
+    return _Parts(client, source, make_examiner(config_text), store, keeper, settings)
 
 
-async def _connect(kubeconfig: Path | str | None, context: str | None) -> ApiClient:
+async def connect(kubeconfig: Path | str | None, context: str | None) -> ApiClient:
+    """A client of the cluster that the flags name. Raises `KubeConfigError`."""
     if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return await ApiClient.from_cluster()
     return await ApiClient.from_kubeconfig(kubeconfig, context)
 
 
+def choose_keeper(policies: str, client: ApiClient, state_dir: Path | None) -> Keeper:
+    """Where learned facts are kept, for a `--policies` value that `choose_source` has checked."""
+    if policies.startswith(CONFIGMAP_PREFIX):
+        # First, because it outlives this pod and its node.
+        namespace, _, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
+        return KeepsConfigMap(client, namespace, name + FACTS_SUFFIX)
+    return KeepsFiles(state_dir) if state_dir is not None else KeepsNothing()
+
+
 def choose_source(
-    policies: str, client: ApiClient, state_dir: Path | None
+    policies: str, client: ApiClient | None, state_dir: Path | None
 ) -> tuple[PolicySource, Store]:
     """Where policies come from and where the last good ones are kept, for a `--policies` value."""
     stores: list[Store] = [DirectoryStore(state_dir)] if state_dir is not None else []
@@ -264,6 +279,8 @@ def choose_source(
             raise click.BadParameter(
                 f"want `configmap:NAMESPACE/NAME`, got `{policies}`", param_hint="--policies"
             )
+        if client is None:
+            raise click.UsageError(f"`--policies {policies}` needs a cluster to read it from")
         source = ConfigMapSource(client, namespace, name)
         # First, because it outlives this pod and its node.
         stores.insert(0, ConfigMapStore(client, namespace, name + SUFFIX))
@@ -346,7 +363,8 @@ async def _freeze_when_synced(synced: asyncio.Event) -> None:
     gc.freeze()
 
 
-def _handle_signals(stop: Any) -> None:
+def handle_signals(stop: Any) -> None:
+    """Call *stop* on SIGTERM or SIGINT, and end at once on a second one."""
     loop = asyncio.get_running_loop()
     seen = False
 
@@ -364,13 +382,11 @@ def _handle_signals(stop: Any) -> None:
         loop.add_signal_handler(number, on_signal, number.name)
 
 
-def _address(text: str) -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, None for `none`."""
+def listen_address(text: str, flag: str = "--metrics-address") -> tuple[str, int] | None:
+    """Host and port of `HOST:PORT`, None for `none`; *flag* is where *text* was given."""
     if text == "none":
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(
-            f"want HOST:PORT or `none`, got `{text}`", param_hint="--metrics-address"
-        )
+        raise click.BadParameter(f"want HOST:PORT or `none`, got `{text}`", param_hint=flag)
     return host.strip("[]") or "0.0.0.0", int(port)

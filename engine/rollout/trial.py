@@ -117,6 +117,10 @@ class Examiner:
         self.evaluations = Evaluations()
         self._run_tests = run_tests
 
+    def building(self, build: BuildBundle) -> "Examiner":
+        """An examiner that makes its bundles by *build* and is like this one otherwise."""
+        return Examiner(build=build, make_evaluator=self._make_evaluator, run_tests=self._run_tests)
+
     async def build(self, files: Mapping[str, str]) -> Bundle:
         """The bundle of *files*. Raises `Rejected`."""
         try:

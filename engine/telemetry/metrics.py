@@ -254,6 +254,14 @@ class Metrics:
             buckets=exponential(0.001, 2, 15),
             registry=registry,
         )
+        self.extender_served_seconds = Histogram(
+            "starsched_extender_served_duration_seconds",
+            "Seconds to answer kube-scheduler as an extender, by verb and result: `success`, "
+            "`error`, or `refused` for a request that is none.",
+            ["verb", "result"],
+            buckets=exponential(0.001, 2, 15),
+            registry=registry,
+        )
         self.policy_failures = Counter(
             "starsched_policy_failures_total",
             "Failed evaluations by policy, hook and kind.",

@@ -1,0 +1,227 @@
+"""`starsched extender`: the policies behind a stock kube-scheduler.
+
+Owns the flags and the choice of parts. Connecting them is `engine.extender_server`'s.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+import uvloop
+
+from engine.cli.run_command import choose_source, connect, handle_signals, listen_address
+from engine.extender_server.app import ExtenderApp, ExtenderSettings
+from engine.extender_server.assembly import make_extender_examiner
+from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
+from engine.kube.client import ApiClient
+from engine.kube.errors import KubeConfigError
+from engine.policy.errors import PolicyErrors
+from engine.rollout.last_good import Store
+from engine.rollout.sources import PolicySource
+from engine.rollout.trial import Examiner
+from engine.telemetry.logs import configure_logging
+
+log = structlog.get_logger(component="extender")
+
+
+@click.command("extender", short_help="Answer a stock kube-scheduler with the same policies.")
+@click.option(
+    "--policies",
+    required=True,
+    metavar="SOURCE",
+    help="Where policies come from: a directory (watched), `configmap:NAMESPACE/NAME` (watched "
+    "through the API server), or `builtin` for the built-in ones alone.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A KubeSchedulerConfiguration whose profiles say which policies run, used instead of one "
+    "among the policies. Read once.",
+)
+@click.option(
+    "--builtin/--no-builtin",
+    default=False,
+    show_default=True,
+    help="Run the built-in policies too, where no configuration says what runs. kube-scheduler "
+    "runs their like itself.",
+)
+@click.option(
+    "--watch/--no-watch",
+    default=True,
+    show_default=True,
+    help="Know nodes, the pods on them and other objects by watching the API server. Without, the "
+    "policies see the nodes of the request and nothing else.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Kubeconfig of the cluster. Default: the pod's own cluster, else $KUBECONFIG or "
+    "~/.kube/config.",
+)
+@click.option("--context", help="Context of the kubeconfig. Default: its current one.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory that keeps the last good policies over restarts. With a ConfigMap as source "
+    "they are also kept in the ConfigMap NAME-last-good beside it.",
+)
+@click.option(
+    "--address",
+    default="127.0.0.1:8888",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where kube-scheduler is answered; port 0 takes a free one.",
+)
+@click.option(
+    "--tls-cert-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PEM file with the certificate to answer with, and its chain. Default: plain HTTP.",
+)
+@click.option(
+    "--tls-private-key-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PEM file with the certificate's key.",
+)
+@click.option(
+    "--client-ca-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="PEM file with authorities: only clients with a certificate of theirs are answered.",
+)
+@click.option(
+    "--max-body-mib",
+    type=click.IntRange(min=1),
+    default=MOST_BODY_BYTES // MIB,
+    show_default=True,
+    help="Requests of more MiB are refused.",
+)
+@click.option(
+    "--metrics-address",
+    default="127.0.0.1:10259",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where /healthz, /livez, /readyz, /metrics and /policies are served over HTTP; port 0 "
+    "takes a free one, `none` serves nothing.",
+)
+@click.option(
+    "--logging-format",
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="Form of the log on standard error.",
+)
+@click.option(
+    "-v",
+    "--v",
+    "verbosity",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Log verbosity: -1 only warnings, 0 what changes, 4 every request.",
+)
+def extender_command(**options: Any) -> None:
+    """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
+
+    Serves the verbs `filter`, `prioritize`, `preempt` and `bind`. Policies are reloaded as in
+    `starsched run`: checked, tested, tried, and taken back if they fail. Runs until SIGTERM or
+    SIGINT.
+
+    \b
+    Exit codes: 0 stopped by a signal, 1 failed, 2 wrong usage.
+
+    \b
+    Examples:
+      starsched extender --policies ./policies --no-watch
+      starsched extender --policies configmap:kube-system/policies --address 0.0.0.0:8888
+      starsched extender --policies . --tls-cert-file tls.crt --tls-private-key-file tls.key
+
+    \b
+    kube-scheduler's side of the first example:
+      extenders:
+      - urlPrefix: http://127.0.0.1:8888
+        filterVerb: filter
+        prioritizeVerb: prioritize
+        weight: 1
+    """
+    configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
+    config: Path | None = options["config"]
+    config_text = config.read_text(encoding="utf-8") if config is not None else None
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        raise SystemExit(runner.run(_serve(options, config_text)))
+
+
+async def _serve(options: dict[str, Any], config_text: str | None) -> int:
+    try:
+        parts = await _choose_parts(options, config_text)
+    except (KubeConfigError, PolicyErrors) as error:
+        raise click.UsageError(str(error)) from error
+    app = ExtenderApp(
+        parts.client,
+        source=parts.source,
+        examiner=parts.examiner,
+        store=parts.store,
+        settings=parts.settings,
+    )
+    handle_signals(app.request_stop)
+    try:
+        await app.run()
+    except Exception:
+        log.exception("Extender failed")
+        return 1
+    finally:
+        if parts.client is not None:
+            await parts.client.close()
+    log.info("Requested to terminate, exiting")
+    return 0
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the flags chose."""
+
+    client: ApiClient | None
+    source: PolicySource
+    examiner: Examiner
+    store: Store
+    settings: ExtenderSettings
+
+
+async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Parts:
+    """Everything that the flags decide. Raises what is wrong there."""
+    address = listen_address(options["address"], "--address")
+    if address is None:
+        raise click.BadParameter("want HOST:PORT, got `none`", param_hint="--address")
+    settings = ExtenderSettings(
+        address=address,
+        metrics_address=listen_address(options["metrics_address"]),
+        tls=_tls(options),
+        watches=options["watch"],
+        most_body_bytes=options["max_body_mib"] * MIB,
+    )
+    examiner = make_extender_examiner(config_text, with_builtins=options["builtin"])
+    # The client comes last among the things that can be wrong: it holds connections.
+    client: ApiClient | None = None
+    names_cluster = options["kubeconfig"] is not None or options["context"] is not None
+    if options["watch"] or names_cluster or options["policies"].startswith("configmap:"):
+        client = await connect(options["kubeconfig"], options["context"])
+    source, store = choose_source(options["policies"], client, options["state_dir"])
+    return _Parts(client, source, examiner, store, settings)
+
+
+def _tls(options: dict[str, Any]) -> ServerTls | None:
+    cert, key = options["tls_cert_file"], options["tls_private_key_file"]
+    if (cert is None) != (key is None):
+        raise click.UsageError("want both --tls-cert-file and --tls-private-key-file, or neither")
+    if cert is None:
+        if options["client_ca_file"] is not None:
+            raise click.UsageError("--client-ca-file needs --tls-cert-file")
+        return None
+    tls = ServerTls(cert, key, options["client_ca_file"])
+    try:
+        tls.context()
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"cannot use the certificate: {error}") from error
+    return tls

@@ -1,0 +1,1 @@
+"""The policies as an extender of a stock kube-scheduler, over HTTP."""

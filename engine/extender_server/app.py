@@ -1,0 +1,262 @@
+"""Builds the parts of an extender process and connects them.
+
+Owns the order of starting and stopping. Policies come into force and are taken back as in a
+scheduler; here each of them answers kube-scheduler, and nothing is decided for good.
+"""
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from engine.app import CONTROLLER
+from engine.binding.binder import Binder
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.event_recorder import EventRecorder, Reference
+from engine.extender_server.judge import Judge
+from engine.extender_server.server import MOST_BODY_BYTES, ExtenderServer, ServerTls
+from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
+from engine.kube.client import ApiClient
+from engine.lib.clock import Clock, SystemClock
+from engine.rollout.last_good import NoStore, Store
+from engine.rollout.rollout import Rollout
+from engine.rollout.sources import PolicySource
+from engine.rollout.trial import Deployment, Examiner
+from engine.telemetry.health import HealthServer, ping
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="extender")
+
+FLUSH_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True)
+class ExtenderSettings:
+    """How an extender process runs.
+
+    Attributes:
+        address: Host and port of the protocol (port 0: a free one).
+        metrics_address: Host and port of the other endpoints; None for none.
+        tls: Certificate and key; None to speak plain HTTP.
+        watches: Know the cluster by watching it; else only what a request says.
+        most_body_bytes: Larger requests are refused.
+    """
+
+    address: tuple[str, int] = ("127.0.0.1", 0)
+    metrics_address: tuple[str, int] | None = None
+    tls: ServerTls | None = None
+    watches: bool = True
+    most_body_bytes: int = MOST_BODY_BYTES
+
+
+@dataclass
+class _Ports:
+    """Where it listens, once it does."""
+
+    protocol: int = 0
+    metrics: int = 0
+    serving: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ExtenderApp:
+    """An extender process: everything between kube-scheduler and the policies.
+
+    `new --run--> starting --policies in force, cluster known--> serving --stop--> stopped`.
+
+    Args:
+        client: The API server, closed by whoever made it; None if there is none to talk to.
+        source: Where policies come from.
+        examiner: Builds, tests and loads them.
+        store: Where the last good ones are kept.
+        settings: See there.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient | None,
+        *,
+        source: PolicySource,
+        examiner: Examiner,
+        store: Store | None = None,
+        settings: ExtenderSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings if settings is not None else ExtenderSettings()
+        self._clock = clock if clock is not None else SystemClock()
+        self._stop = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
+        self.ports = _Ports()
+        # 1. Measuring.
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.metrics = Metrics(self.registry)
+        # 2. The cluster as we know it.
+        self.watched: WatchedWorld | None = None
+        self.world: World = RequestWorld()
+        if self.settings.watches:
+            if client is None:
+                raise ValueError("watching needs a client of the API server")
+            self.world = self.watched = WatchedWorld(client, self._clock)
+        # 3. Telling the API server, and binding.
+        self._recorder: EventRecorder | None = None
+        self._writer: DeferredWriter | None = None
+        binder: Binder | None = None
+        if client is not None:
+            self._writer = DeferredWriter(clock=self._clock, is_busy=lambda: False)
+            self._recorder = EventRecorder(
+                client,
+                self._writer,
+                clock=self._clock,
+                metrics=self.metrics,
+                instance=socket.gethostname(),
+            )
+            binder = Binder(client, clock=self._clock, metrics=self.metrics)
+        # 4. The policies.
+        examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
+        self._judge: Judge | None = None
+        self.rollout = Rollout(
+            source=source,
+            store=store if store is not None else NoStore(),
+            examiner=examiner,
+            world=self.world,
+            on_switch=self._switch,
+            tell=self._tell,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
+        # 5. Answering.
+        self.server = ExtenderServer(
+            world=self.world,
+            judge=lambda: self._judge,
+            count=lambda seconds, failed: self.rollout.counts.count(seconds, failed),
+            binder=binder,
+            metrics=self.metrics,
+            clock=self._clock,
+            most_body_bytes=self.settings.most_body_bytes,
+        )
+
+    # --- life ------------------------------------------------------------------------------
+
+    def request_stop(self) -> None:
+        """Make `run` finish what is under way and return; safe to call from a signal handler."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Answer until `request_stop`. Raises what makes a start impossible."""
+        health = await self._serve_health()
+        stopping = asyncio.ensure_future(self._stop.wait())
+        main = asyncio.ensure_future(self._start_and_serve())
+        try:
+            await asyncio.wait({stopping, main}, return_when=asyncio.FIRST_COMPLETED)
+            if main.done():
+                main.result()
+        finally:
+            stopping.cancel()
+            await self._shut_down(main)
+            if health is not None:
+                await health.stop()
+
+    async def _start_and_serve(self) -> None:
+        if self._writer is not None:
+            self._in_background(self._writer.run())
+        # 1. The policies, then the cluster: nothing is answered without either.
+        await self.rollout.start()
+        if self.watched is not None:
+            informers = self.watched.informers
+            for informer in informers:
+                self._in_background(informer.run())
+            await self._unless_broken(asyncio.gather(*(i.wait_synced() for i in informers)))
+            self._in_background(self.watched.facts.run())
+            cache = self.watched.cache
+            log.info("In sync", nodes=cache.node_count, pods=cache.pod_count)
+        # 2. Following the policies' source.
+        self._in_background(self.rollout.run())
+        # 3. Answering.
+        host, port = self.settings.address
+        self.ports.protocol = await self.server.start(host, port, self.settings.tls)
+        self.ports.serving.set()
+        await self._unless_broken(asyncio.Event().wait())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run *work*, which never ends by itself, until shutdown."""
+        self._background.append(asyncio.ensure_future(work))
+
+    async def _unless_broken(self, work: Any) -> None:
+        """Await *work*, but raise as soon as a background task has ended."""
+        task = asyncio.ensure_future(work)
+        try:
+            done, _ = await asyncio.wait(
+                {task, *self._background}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for ended in done:
+                ended.result()
+            if task not in done:
+                raise RuntimeError("a part of the extender ended by itself")
+        finally:
+            task.cancel()
+
+    async def _shut_down(self, main: asyncio.Task[None]) -> None:
+        """Answer what is under way, write what is left, end the rest."""
+        main.cancel()
+        await asyncio.gather(main, return_exceptions=True)
+        await self.server.stop()
+        if self._writer is not None:
+            await self._writer.flush(FLUSH_SECONDS)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self.rollout.stop()
+
+    # --- policies --------------------------------------------------------------------------
+
+    def _switch(self, new: Deployment, old: Deployment | None) -> None:
+        """Answer with *new* from the next request on."""
+        self._judge = Judge(new.scheduler)
+        if self.watched is not None:
+            # Whether a policy reads ages costs little to assume.
+            self.watched.facts.configure(new.bundle.runtime.facts, reads_ages=True)
+
+    def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
+        if self._recorder is not None:
+            self._recorder.record(
+                about,
+                kind=kind,
+                reason=reason,
+                action="Reload",
+                note=note,
+                controller=CONTROLLER,
+                revision=revision,
+            )
+
+    # --- showing ---------------------------------------------------------------------------
+
+    async def _serve_health(self) -> HealthServer | None:
+        address = self.settings.metrics_address
+        if address is None:
+            return None
+        server = HealthServer(
+            self.registry,
+            healthz={"ping": ping},
+            livez={"ping": ping},
+            readyz={
+                "ping": ping,
+                "shutdown": self._check_shutdown,
+                "serving": self._check_serving,
+            },
+            json_pages={"/policies": self.rollout.describe},
+        )
+        self.ports.metrics = await server.start(*address)
+        return server
+
+    def _check_serving(self) -> str | None:
+        return None if self.ports.serving.is_set() else "not answering yet"
+
+    def _check_shutdown(self) -> str | None:
+        return "process is shutting down" if self._stop.is_set() else None

@@ -1,0 +1,78 @@
+"""The real parts behind an extender's policies: which run, and what they are left to do.
+
+Owns the profile of policies that come without a configuration. kube-scheduler has its own plugins,
+so the built-in policies, which do the same, stay out unless they are asked for.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.policy.bundle import DOCUMENT_SUFFIXES, Bundle, build_bundle
+from engine.policy.config import (
+    API_VERSION,
+    DEFAULT_SCHEDULER_NAME,
+    KIND,
+    KubeSchedulerConfiguration,
+    decode_configuration,
+    decode_documents,
+)
+from engine.rollout.assembly import make_examiner
+from engine.rollout.trial import Examiner
+
+# A profile cannot do without these, though an extender neither orders a queue nor binds by them.
+_ENDS = ("PrioritySort", "DefaultBinder")
+_QUEUE_HOOK = "queue_key"
+
+
+def make_extender_examiner(
+    config_text: str | None = None, *, with_builtins: bool = False
+) -> Examiner:
+    """An examiner of an extender's policies.
+
+    Their profiles come from *config_text* or a configuration among the files, if there is one; else
+    every policy of the user runs, and with *with_builtins* the built-in ones too. Raises
+    `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
+    """
+    config = decode_configuration(config_text, "--config") if config_text is not None else None
+    usual = make_examiner(config_text)
+
+    def build(files: Mapping[str, str]) -> Bundle:
+        return as_extender(files, config, with_builtins=with_builtins)
+
+    return usual.building(build)
+
+
+def as_extender(
+    files: Mapping[str, str],
+    config: KubeSchedulerConfiguration | None = None,
+    *,
+    with_builtins: bool = False,
+) -> Bundle:
+    """The bundle of *files* as an extender runs it. Raises `PolicyErrors`."""
+    bundle = build_bundle(files, config)
+    if config is None and not with_builtins and not _has_configuration(files):
+        bundle = build_bundle(files, _users_alone(bundle))
+    # Preemption is kube-scheduler's: here it would be tried for nothing.
+    profiles = (
+        replace(p, order={point: n for point, n in p.order.items() if point != "postFilter"})
+        for p in bundle.profiles
+    )
+    return replace(bundle, profiles=tuple(profiles), extenders=())
+
+
+def _has_configuration(files: Mapping[str, str]) -> bool:
+    documents = {f: text for f, text in files.items() if f.endswith(DOCUMENT_SUFFIXES)}
+    return decode_documents(documents).configuration is not None
+
+
+def _users_alone(bundle: Bundle) -> KubeSchedulerConfiguration:
+    """A configuration whose one profile runs the policies of the user and no other."""
+    users = [p for p in bundle.policies.values() if p.hooks and not p.is_builtin]
+    sorts = any(_QUEUE_HOOK in policy.hooks for policy in users)
+    names = [policy.name for policy in users]
+    names += [name for name in (_ENDS[1:] if sorts else _ENDS) if name not in names]
+    multi_point = {"disabled": [{"name": "*"}], "enabled": [{"name": name} for name in names]}
+    profile = {"schedulerName": DEFAULT_SCHEDULER_NAME, "plugins": {"multiPoint": multi_point}}
+    document = {"apiVersion": API_VERSION, "kind": KIND, "profiles": [profile]}
+    return decode_configuration(json.dumps(document), "the extender's profile")

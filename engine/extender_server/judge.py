@@ -1,0 +1,165 @@
+"""What the policies say about the nodes that kube-scheduler asks about.
+
+Owns the translation: rejections into failed and unresolvable nodes, totals into 0..10, victims into
+the question whether the pod would then fit. The policies are asked by the same `Scheduler` that
+places pods, which here gets no further than its question to extenders: that is the answer.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from engine.caching.snapshot import Snapshot
+from engine.extender_server.requests import Verdicts
+from engine.framework.profile import Profile
+from engine.framework.status import Code, Status
+from engine.model.pod import Pod
+from engine.scheduling.decision import Explanation
+from engine.scheduling.extender_messages import MetaVictims
+from engine.scheduling.extenders import ExtenderFilter, FilterAnswer, unopposed
+from engine.scheduling.scheduling_cycle import Scheduler
+
+#: The best score of an extender's node.
+BEST_SCORE: Final = 10
+_BEST_NORMALIZED: Final = 100
+
+UNKNOWN_NODE: Final = "node(s) not known to the extender yet"
+_OUTSIDE: Final = "node(s) not among those that a pre-filter left"
+
+
+class PoliciesFailed(Exception):
+    """A policy failed, so there is no verdict; the text says which and where."""
+
+
+class Judge:
+    """Asks the policies of one deployment.
+
+    A pod whose `schedulerName` no profile has is judged by the first profile: the extender's
+    profiles need not repeat the names of kube-scheduler's.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        scheduler.has_extenders = True
+        self._scheduler = scheduler
+        self._profiles = {p.scheduler_name: p for p in scheduler.bundle.profiles}
+        self._first = scheduler.bundle.profiles[0]
+
+    # --- filter -----------------------------------------------------------------------------
+
+    def filter(self, pod: Pod, snapshot: Snapshot, names: Iterable[str]) -> Verdicts:
+        """Which of the nodes *names* the pod may go to. Raises `PoliciesFailed`."""
+        pod, _ = self._under_a_profile(pod)
+        fitting, explanation = self._ask(pod, snapshot, ())
+        status_of = explanation.rejected
+        everywhere = explanation.decision.diagnosis.pre_filter
+        feasible: list[str] = []
+        reasons: dict[Code, dict[str, str]] = {Code.UNSCHEDULABLE: {}, Code.UNRESOLVABLE: {}}
+        for name in names:
+            if name in fitting:
+                feasible.append(name)
+            elif name not in snapshot.slot_of:
+                reasons[Code.UNSCHEDULABLE][name] = UNKNOWN_NODE
+            else:
+                status = everywhere or status_of.get(name) or _outside(explanation)
+                reasons[status.code][name] = status.message
+        return Verdicts(
+            tuple(dict.fromkeys(feasible)), reasons[Code.UNSCHEDULABLE], reasons[Code.UNRESOLVABLE]
+        )
+
+    # --- prioritize -------------------------------------------------------------------------
+
+    def priorities(
+        self, pod: Pod, snapshot: Snapshot, names: Sequence[str]
+    ) -> list[tuple[str, int]]:
+        """A score in 0..10 for each of the nodes *names*. Raises `PoliciesFailed`.
+
+        It is the weighted sum of the policies' scores as a share of the highest possible one. A
+        node that the policies reject, or that is not known, gets 0.
+        """
+        pod, profile = self._under_a_profile(pod)
+        _, explanation = self._ask(pod, snapshot, names)
+        highest = _BEST_NORMALIZED * _weights(profile)
+        totals = dict(zip(explanation.feasible, explanation.totals, strict=True))
+        return [(name, _as_share(totals.get(name, 0), highest)) for name in dict.fromkeys(names)]
+
+    # --- preempt ----------------------------------------------------------------------------
+
+    def helped(self, pod: Pod, snapshot: Snapshot, victims: Mapping[str, MetaVictims]) -> list[str]:
+        """The candidates where the policies let the pod in once the victims are gone.
+
+        Nodes are tried one by one: *snapshot* is changed for each and put back. A node that is not
+        known stays a candidate: there is nothing to say against it. Raises `PoliciesFailed`.
+        """
+        pod, _ = self._under_a_profile(pod)
+        return [
+            name
+            for name, going in victims.items()
+            if name not in snapshot.slot_of or self._fits_without(pod, snapshot, name, going)
+        ]
+
+    def _fits_without(self, pod: Pod, snapshot: Snapshot, name: str, going: MetaVictims) -> bool:
+        info = snapshot.info(name)
+        assert info is not None, f"`{name}` has a slot and no node"
+        without = info
+        for uid in going.uids:
+            if uid in without.pods:
+                without = without.without_pod(uid)
+        snapshot.put(name, without)
+        try:
+            fitting, _ = self._ask(pod, snapshot, ())
+        finally:
+            snapshot.put(name, info)
+        return name in fitting
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def _under_a_profile(self, pod: Pod) -> tuple[Pod, Profile]:
+        profile = self._profiles.get(pod.scheduler_name)
+        if profile is not None:
+            return pod, profile
+        name = self._first.scheduler_name
+        spec = msgspec.structs.replace(pod.manifest.spec, scheduler_name=name)
+        return Pod.from_manifest(msgspec.structs.replace(pod.manifest, spec=spec)), self._first
+
+    def _ask(
+        self, pod: Pod, snapshot: Snapshot, wanted: Iterable[str]
+    ) -> tuple[set[str], Explanation]:
+        """The nodes that fit, and the decision as if only those of them that are *wanted* did."""
+        fitting: set[str] = set()
+        steps = self._scheduler.steps(pod, snapshot, detailed=True)
+        try:
+            question = next(steps)
+            while True:
+                if isinstance(question, ExtenderFilter):
+                    fitting = {info.name for info in question.infos}
+                    kept = tuple(name for name in dict.fromkeys(wanted) if name in fitting)
+                    question = steps.send(FilterAnswer(kept))
+                else:
+                    question = steps.send(unopposed(question))
+        except StopIteration as end:
+            explanation: Explanation = end.value
+        if explanation.decision.is_error:
+            raise PoliciesFailed(explanation.decision.message())
+        return fitting, explanation
+
+
+def _outside(explanation: Explanation) -> Status:
+    """The status of the nodes that no filter was asked about: a pre-filter named others."""
+    for status in explanation.decision.diagnosis.rejections:
+        if any(reason.startswith("node(s) didn't satisfy plugin(s)") for reason in status.reasons):
+            return status
+    return Status(Code.UNRESOLVABLE, (_OUTSIDE,))
+
+
+def _weights(profile: Profile) -> int:
+    """The sum of the weights of all that scores in *profile*."""
+    scoring = {e.policy: e.weight for hook in ("score", "score_all") for e in profile.at(hook)}
+    return sum(scoring.values())
+
+
+def _as_share(total: int, highest: int) -> int:
+    """*total* of *highest* in 0..10, rounded; 0 if nothing scores."""
+    if highest <= 0:
+        return 0
+    return max(0, min(BEST_SCORE, (2 * BEST_SCORE * total + highest) // (2 * highest)))

@@ -1,0 +1,219 @@
+"""The cluster as an extender knows it: from the request alone, or from watching it.
+
+Owns the snapshot that the policies see and the pods for the trial of new policies. Both worlds
+answer the same questions, so the rest need not know which one it is.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from engine.app import NOT_TERMINAL, OTHER_OBJECTS, unplaced
+from engine.caching.cache import Cache
+from engine.caching.objects import object_key
+from engine.caching.snapshot import Snapshot
+from engine.extender_server.requests import AboutNodes, BadRequest, node_of
+from engine.facts.keeper import FactKeeper
+from engine.facts.sources import make_fact_source
+from engine.kube import resources
+from engine.kube.client import ApiClient
+from engine.kube.resources import Resource
+from engine.lib.clock import Clock
+from engine.model import objects as api
+from engine.model.node import Node
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.watching.informer import Handlers, Informer
+from engine.watching.reflector import WatchOptions
+
+NOT_WATCHING: Final = (
+    "this extender does not watch the cluster: want `nodeCacheCapable: false`, or the extender "
+    "started with --watch"
+)
+_SAMPLE: Final = 24
+
+
+class World(Protocol):
+    """What the policies see of the cluster, and on what new ones are tried."""
+
+    def for_request(self, asked: AboutNodes) -> Snapshot:
+        """The cluster for this request. Raises `BadRequest` if it cannot be known."""
+        ...
+
+    def for_victims(self) -> Snapshot:
+        """The cluster for a request about victims, which has no nodes in it."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as it was last seen."""
+        ...
+
+    def sample_pods(self) -> list[Pod]:
+        """Pods to try new policies on."""
+        ...
+
+
+class _Asked:
+    """The pods that were asked about last."""
+
+    def __init__(self) -> None:
+        self._pods: deque[Pod] = deque(maxlen=_SAMPLE)
+
+    def note(self, pod: Pod) -> None:
+        self._pods.append(pod)
+
+    def sample_pods(self) -> list[Pod]:
+        """One version of each, the newest."""
+        return list({pod.uid: pod for pod in self._pods}.values())
+
+
+class RequestWorld(_Asked):
+    """The nodes of the request and nothing else: no pods on them, no other objects.
+
+    The same request gets the same answer whatever came before. A node whose text is the same as in
+    the last request costs no decoding.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._snapshot = Snapshot()
+        self._known: dict[str, tuple[bytes, NodeInfo]] = {}
+
+    def for_request(self, asked: AboutNodes) -> Snapshot:
+        """The cluster of the request's nodes. Raises `BadRequest` if it has only names."""
+        if asked.texts is None:
+            raise BadRequest(NOT_WATCHING)
+        fresh: dict[str, tuple[bytes, NodeInfo]] = {}
+        for name, text in asked.texts.items():
+            raw = bytes(text)
+            known = self._known.get(name)
+            if known is None or known[0] != raw:
+                known = raw, NodeInfo(name, node_of(text))
+            fresh[name] = known
+        for name in [name for name in self._snapshot.slot_of if name not in fresh]:
+            self._snapshot.put(name, None)
+        for name, (_, info) in fresh.items():
+            self._snapshot.put(name, info)
+        self._known = fresh
+        self.note(asked.pod)
+        return self._snapshot
+
+    def for_victims(self) -> Snapshot:
+        """No nodes: what was in an earlier request says nothing about this one."""
+        return Snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """The cluster of the last request."""
+        return self._snapshot
+
+
+class WatchedWorld(_Asked):
+    """The cluster as the API server tells it: nodes, the pods on them, and the other objects.
+
+    What kube-scheduler has decided and the API server does not show yet is not in it.
+    """
+
+    def __init__(self, client: ApiClient, clock: Clock) -> None:
+        super().__init__()
+        self.cache = Cache()
+        self._client = client
+        self._clock = clock
+        self.facts = FactKeeper(
+            self.cache,
+            clock=clock,
+            make_source=lambda config: make_fact_source(config, client, clock),
+            on_change=lambda: None,
+            objects=self._known_objects,
+        )
+        of_nodes = Handlers[Node](
+            self.facts.on_node, lambda _, new: self.facts.on_node(new), self.facts.on_node_gone
+        )
+        of_pods = Handlers[Pod](
+            self.facts.on_pod, lambda _, new: self.facts.on_pod(new), self.facts.on_pod_gone
+        )
+        self.informers: list[Informer[Any]] = [
+            self._informer(resources.NODES, Node.from_raw, of_nodes, self._node_handlers()),
+            *(
+                self._informer(resource, _decoder(record), self._handlers(resource), optional=True)
+                for resource, record in OTHER_OBJECTS
+            ),
+            self._informer(
+                resources.PODS, Pod.from_raw, of_pods, self._pod_handlers(), selector=NOT_TERMINAL
+            ),
+        ]
+
+    def for_request(self, asked: AboutNodes) -> Snapshot:
+        """The cluster as it is now."""
+        self.note(asked.pod)
+        return self.cache.snapshot()
+
+    def for_victims(self) -> Snapshot:
+        """The cluster as it is now."""
+        return self.cache.snapshot()
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is now."""
+        return self.cache.snapshot()
+
+    def sample_pods(self) -> list[Pod]:
+        """Those asked about last, and some that run, as if they were pending."""
+        infos = [info for info in self.cache.snapshot().infos if info is not None and info.pods]
+        step = max(1, len(infos) // 8)
+        placed = [unplaced(next(iter(info.pods.values()))) for info in infos[::step][:8]]
+        return super().sample_pods() + placed
+
+    def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
+        infos = [info for info in self.cache.snapshot().infos if info is not None]
+        placed = [pod for info in infos for pod in info.pods.values()]
+        return [info.node for info in infos if info.node is not None], [
+            *self.sample_pods(),
+            *placed,
+        ]
+
+    # --- hearing ----------------------------------------------------------------------------
+
+    def _informer(
+        self,
+        resource: Resource,
+        decode: Callable[[bytes], Any],
+        *handlers: Handlers[Any],
+        selector: str = "",
+        optional: bool = False,
+    ) -> Informer[Any]:
+        options = WatchOptions(field_selector=selector, optional=optional)
+        return Informer(
+            self._client, resource, decode, handlers, options=options, clock=self._clock
+        )
+
+    def _node_handlers(self) -> Handlers[Node]:
+        return Handlers(
+            on_add=self.cache.add_node,
+            on_update=lambda _old, new: self.cache.update_node(new),
+            on_delete=lambda node: self.cache.remove_node(node.name),
+        )
+
+    def _pod_handlers(self) -> Handlers[Pod]:
+        def on_add(pod: Pod) -> None:
+            if pod.node_name:
+                self.cache.add_pod(pod)
+
+        def on_update(old: Pod, new: Pod) -> None:
+            if old.uid != new.uid or not new.node_name:
+                self.cache.remove_pod(old)
+            on_add(new)
+
+        return Handlers(on_add=on_add, on_update=on_update, on_delete=self.cache.remove_pod)
+
+    def _handlers(self, resource: Resource) -> Handlers[Any]:
+        store, kind = self.cache.objects, resource.plural
+        return Handlers(
+            on_add=lambda obj: store.put(kind, obj),
+            on_update=lambda _old, new: store.put(kind, new),
+            on_delete=lambda obj: store.delete(kind, object_key(obj)),
+        )
+
+
+def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    return lambda raw: api.decode(record, raw)

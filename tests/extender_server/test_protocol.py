@@ -1,0 +1,263 @@
+"""The protocol as kube-scheduler speaks it, against policies that see only the request."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app.harness import eventually
+from tests.builders import node_manifest, pod_manifest, taint
+from tests.extender_server.harness import extender, with_names, with_nodes, write
+
+POD = pod_manifest("p", uid="u", labels={"tier": "gold"})
+NODES = [node_manifest(name, labels={"disk": disk}) for name, disk in (("a", "ssd"), ("b", "hdd"))]
+
+DISKS = '''"""Wants fast disks for gold pods."""
+
+def filter(pod, node):
+    if pod.labels.get("tier") == "gold" and node.labels.get("disk") == "hdd":
+        return "slow disk"
+    if node.labels.get("disk") == "none":
+        return unresolvable("no disk")
+    return None
+'''
+PREFER = '''"""Prefers what the label says."""
+
+def score(pod, node):
+    return int(node.labels.get("score", "0"))
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "policies", {"disks.star": DISKS, "prefer.star": PREFER})
+
+
+async def test_filter_answers_with_the_nodes_as_they_came_and_reasons_for_the_others(
+    folder: Path,
+) -> None:
+    none = node_manifest("c", labels={"disk": "none"})
+    async with extender(folder) as running:
+        status, answer = await running.post("filter", with_nodes(POD, *NODES, none))
+    assert status == 200
+    assert answer == {
+        "Nodes": {"metadata": {}, "items": [NODES[0]]},
+        "NodeNames": None,
+        "FailedNodes": {"b": "slow disk"},
+        "FailedAndUnresolvableNodes": {"c": "no disk"},
+        "Error": "",
+    }
+
+
+async def test_names_alone_need_a_cluster_to_look_at(folder: Path) -> None:
+    async with extender(folder) as running:
+        for verb in ("filter", "prioritize"):
+            status, answer = await running.post(verb, with_names(POD, ["a"]))
+            assert status == 400
+            assert "does not watch the cluster" in answer
+
+
+async def test_scores_are_shares_of_the_highest_possible_in_0_to_10(folder: Path) -> None:
+    nodes = [
+        node_manifest(f"n{score}", labels={"score": str(score)}) for score in (0, 4, 5, 44, 95, 100)
+    ]
+    slow = node_manifest("slow", labels={"score": "100", "disk": "hdd"})
+    async with extender(folder) as running:
+        status, answer = await running.post("prioritize", with_nodes(POD, *nodes, slow))
+    assert status == 200
+    assert answer == [
+        {"Host": "n0", "Score": 0},
+        {"Host": "n4", "Score": 0},
+        {"Host": "n5", "Score": 1},
+        {"Host": "n44", "Score": 4},
+        {"Host": "n95", "Score": 10},
+        {"Host": "n100", "Score": 10},
+        {"Host": "slow", "Score": 0},  # rejected by a filter
+    ]
+
+
+async def test_scores_are_normalized_over_the_nodes_that_are_asked_about(tmp_path: Path) -> None:
+    text = PREFER + "\ndef normalize(score, over):\n    return 100 * score // over.max\n"
+    folder = write(tmp_path / "p", {"prefer.star": text})
+    nodes = [node_manifest(f"n{s}", labels={"score": str(s)}) for s in (10, 20, 80)]
+    async with extender(folder) as running:
+        _, all_of_them = await running.post("prioritize", with_nodes(POD, *nodes))
+        _, two_of_them = await running.post("prioritize", with_nodes(POD, *nodes[:2]))
+    assert [item["Score"] for item in all_of_them] == [1, 3, 10]
+    assert [item["Score"] for item in two_of_them] == [5, 10]
+
+
+async def test_weights_share_the_score_out(tmp_path: Path) -> None:
+    config = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: mine
+  plugins:
+    multiPoint:
+      disabled: [{name: "*"}]
+      enabled:
+      - {name: prefer, weight: 3}
+      - {name: other, weight: 1}
+      - {name: PrioritySort}
+      - {name: DefaultBinder}
+"""
+    other = '"""Likes b."""\n\ndef score(pod, node):\n    return 100 if node.name == "b" else 0\n'
+    files = {"prefer.star": PREFER, "other.star": other, "config.yaml": config}
+    nodes = [node_manifest("a", labels={"score": "100"}), node_manifest("b")]
+    async with extender(write(tmp_path / "p", files)) as running:
+        _, answer = await running.post("prioritize", with_nodes(POD, *nodes))
+    assert answer == [{"Host": "a", "Score": 8}, {"Host": "b", "Score": 3}]
+
+
+async def test_built_in_policies_run_only_if_they_are_asked_for(folder: Path) -> None:
+    tainted = node_manifest("a", taints=[taint("k")], cpu="1")
+    big = pod_manifest("big", cpu="4")
+    async with extender(folder) as running:
+        _, answer = await running.post("filter", with_nodes(big, tainted))
+        assert not answer["FailedNodes"]
+        assert not answer["FailedAndUnresolvableNodes"]
+        _, answer = await running.post("prioritize", with_nodes(big, tainted))
+        assert answer == [{"Host": "a", "Score": 0}]
+    async with extender(folder, with_builtins=True) as running:
+        _, answer = await running.post("filter", with_nodes(big, tainted))
+        assert list(answer["FailedAndUnresolvableNodes"]) == ["a"]
+
+
+async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
+    changed = node_manifest("b", labels={"disk": "ssd"})
+    async with extender(folder) as running:
+        for nodes, want in (
+            (NODES, ["a"]),
+            ([changed], ["b"]),
+            ([*NODES, node_manifest("c")], ["a", "c"]),
+            (NODES, ["a"]),
+            ([], []),
+        ):
+            _, answer = await running.post("filter", with_nodes(POD, *nodes))
+            assert [n["metadata"]["name"] for n in answer["Nodes"]["items"]] == want
+
+
+async def test_a_policy_that_fails_is_an_error_of_the_protocol(tmp_path: Path) -> None:
+    broken = '''"""Breaks for some."""
+
+def filter(pod, node):
+    if pod.labels.get("break") == "filter":
+        fail("no idea")
+    return None
+
+def score(pod, node):
+    if pod.labels.get("break") == "score":
+        fail("no idea")
+    return 1
+'''
+    folder = write(tmp_path / "p", {"broken.star": broken})
+    async with extender(folder) as running:
+        bad = pod_manifest("p", labels={"break": "filter"})
+        status, answer = await running.post("filter", with_nodes(bad, *NODES))
+        assert status == 200
+        assert "broken.star:5" in answer["Error"]
+        assert "no idea" in answer["Error"]
+        bad = pod_manifest("p", labels={"break": "score"})
+        status, answer = await running.post("filter", with_nodes(bad, *NODES))
+        assert (status, answer["Error"]) == (200, "")
+        status, answer = await running.post("prioritize", with_nodes(bad, *NODES))
+        assert status == 500
+        assert "broken.star:10" in answer
+        assert running.app.rollout.counts.failed == 2
+        assert running.app.rollout.counts.decisions == 3
+
+
+async def test_victims_are_left_as_they_are_where_nothing_is_known_of_the_nodes(
+    folder: Path,
+) -> None:
+    victim = pod_manifest("v", uid="v1", node="a")
+    asked = {
+        "Pod": POD,
+        "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 2}},
+        "NodeNameToMetaVictims": None,
+    }
+    async with extender(folder) as running:
+        status, answer = await running.post("preempt", asked)
+    assert status == 200
+    assert answer == {
+        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "v1"}], "NumPDBViolations": 2}}
+    }
+
+
+async def test_binding_needs_an_api_server(folder: Path) -> None:
+    asked = {"PodName": "p", "PodNamespace": "default", "PodUID": "u", "Node": "a"}
+    async with extender(folder) as running:
+        status, answer = await running.post("bind", asked)
+    assert status == 200
+    assert "no API server" in answer["Error"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "want"),
+    [
+        ("filter", b"", "want the JSON of a request"),
+        ("filter", b"{", "want the JSON of a request"),
+        ("filter", b"[]", "want the JSON of a request"),
+        ("filter", {"Nodes": {"items": []}}, "want `Pod`, got none"),
+        ("filter", {"Pod": POD}, "want `Nodes` or `NodeNames`, got neither"),
+        ("filter", {"Pod": 7, "NodeNames": []}, "Pod: "),
+        ("filter", {"Pod": POD, "Nodes": {"items": [{}]}}, "a node without a name"),
+        ("filter", {"Pod": POD, "Nodes": {"items": [7]}}, "Nodes.items: "),
+        ("prioritize", {"Pod": POD, "NodeNames": "a"}, "NodeNames: "),
+        ("preempt", {"Pod": POD}, "want `NodeNameToVictims` or"),
+        ("preempt", {"Pod": POD, "NodeNameToMetaVictims": {"a": 1}}, "want the JSON"),
+        ("bind", {"PodName": "p", "PodNamespace": "n", "PodUID": "u"}, "want `Node`, got none"),
+    ],
+)
+async def test_a_request_that_is_none_is_refused_with_the_reason(
+    folder: Path, verb: str, body: Any, want: str
+) -> None:
+    async with extender(folder) as running:
+        status, answer = await running.post(verb, body)
+        assert status == 400
+        assert want in answer
+        name = "starsched_extender_served_duration_seconds_count"
+        assert running.metric(name, verb=verb, result="refused") == 1
+
+
+async def test_a_request_beyond_the_limit_is_refused(folder: Path) -> None:
+    async with extender(folder, most_body_bytes=10_000) as running:
+        assert (await running.post("filter", with_nodes(POD, *NODES)))[0] == 200
+        status, _ = await running.post("filter", with_nodes(POD, *NODES * 20))
+        assert status == 413
+
+
+async def test_other_paths_and_methods_are_not_served(folder: Path) -> None:
+    async with extender(folder) as running:
+        assert (await running.post("delete", {}))[0] == 404
+        async with running.session.get(f"{running.url}/filter") as answer:
+            assert answer.status == 405
+
+
+async def test_an_edit_answers_the_next_request_and_a_broken_one_changes_nothing(
+    folder: Path,
+) -> None:
+    async with extender(folder) as running:
+        revision = running.app.rollout.active.bundle.revision
+        write(folder, {"disks.star": "def filter(pod, node):\n    return nonsense\n"})
+        await eventually(lambda: running.app.rollout.describe()["last_rejected"])
+        _, answer = await running.post("filter", with_nodes(POD, *NODES))
+        assert answer["FailedNodes"] == {"b": "slow disk"}
+        write(folder, {"disks.star": DISKS.replace("slow disk", "too slow")})
+        await eventually(lambda: running.app.rollout.active.bundle.revision != revision)
+        _, answer = await running.post("filter", with_nodes(POD, *NODES))
+        assert answer["FailedNodes"] == {"b": "too slow"}
+
+
+async def test_health_metrics_and_policies_are_served_beside(folder: Path) -> None:
+    async with extender(folder) as running:
+        await running.post("filter", with_nodes(POD, *NODES))
+        for path in ("/healthz", "/livez", "/readyz"):
+            assert await running.get(path) == (200, "ok")
+        status, text = await running.get("/metrics")
+        assert status == 200
+        labels = 'result="success",verb="filter"'
+        assert f"starsched_extender_served_duration_seconds_count{{{labels}}} 1.0" in text
+        status, text = await running.get("/policies")
+        assert "disks.star" in text
