@@ -20,7 +20,7 @@ from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.placement import PreBindError
 from engine.caching.objects import ObjectStore
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from engine.kube.resources import PODS, RESOURCE_CLAIMS
 from engine.lib.clock import Clock
 from engine.model.devices import (
@@ -149,8 +149,7 @@ class DeviceClaimWriter:
         status: Json = {}
         if allocation is not None and claim.allocation is None:
             if CLAIM_FINALIZER not in claim.metadata.finalizers:
-                finalizers = [*claim.metadata.finalizers, CLAIM_FINALIZER]
-                claim = await self._patch(claim, {"metadata": {"finalizers": finalizers}})
+                claim = await self._protect(claim)
             status["allocation"] = _plain(allocation)
             status["allocation"]["allocationTimestamp"] = self._now()
         elif allocation is not None and not _is_same(allocation, claim.allocation):
@@ -160,6 +159,16 @@ class DeviceClaimWriter:
         consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, consumer)]
         return await self._patch(claim, {"status": status}, "status")
+
+    async def _protect(self, claim: ResourceClaim) -> ResourceClaim:
+        """Keep the claim from being deleted while it is allocated."""
+        finalizers = [*claim.metadata.finalizers, CLAIM_FINALIZER]
+        try:
+            return await self._patch(claim, {"metadata": {"finalizers": finalizers}})
+        except Invalid as error:
+            # Parameters that were stored with spaces between them come back without, which the
+            # API server takes for a change of the specification.
+            raise PreBindError(f"add finalizer to claim {claim.key}: {_text(error)}") from error
 
     async def tell_pod(
         self, pod: Pod, claim: ResourceClaim, mappings: Sequence[dict[str, str]]

@@ -297,8 +297,10 @@ class DynamicResources(RuntimePlugin):
 
     # --- scores and what to do when nothing fits ---------------------------------------------
 
-    def score(self, state: PodState, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
+    def score(self, state: PodState | None, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
         """More for alternatives that come earlier in their requests."""
+        if state is None:
+            return [0] * len(infos)
         return [self._score(state, info) for info in infos]
 
     def _score(self, state: PodState, info: NodeInfo) -> int:
@@ -412,6 +414,8 @@ class DynamicResources(RuntimePlugin):
                 await self._write_extended(writer, state, answer, index)
                 continue
             newest = state.known.get(claim.key) or claim
+            if newest.metadata.uid != claim.metadata.uid:
+                raise PreBindError(f"claim {claim.key} was replaced in the meantime")
             if newest.is_reserved_for(pod.uid):
                 state.written[index] = newest
                 continue

@@ -1,0 +1,386 @@
+"""Claims are written to a real API server as they were promised, or not at all."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.binding.claim_writer import DeviceClaimWriter
+from engine.binding.placement import PreBindError
+from engine.framework.status import Status
+from engine.kube.client import MERGE_PATCH, ApiClient
+from engine.kube.errors import NotFound
+from engine.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from engine.lib.clock import SystemClock
+from engine.model.devices import ResourceClaim
+from engine.model.objects import decode
+from engine.model.pod import Pod
+from engine.offline.world import World, pod_of
+from engine.scheduling.plugins.dynamic_resources import DynamicResources
+from tests.builders import node_manifest
+from tests.scheduling.devices.builders import (
+    claim,
+    claiming_pod,
+    device_class,
+    request,
+    resource_slice,
+)
+
+Json = dict[str, Any]
+
+
+class Site:
+    """A namespace of a real API server, a world that shows it, and the plugin with its writer."""
+
+    def __init__(self, client: ApiClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.node = f"node-{namespace}"
+        self.class_name = f"class-{namespace}"
+        self.world = World.from_manifests([node_manifest(self.node)])
+        self.objects = self.world.cache.objects
+        self.writer = DeviceClaimWriter(client, self.objects, clock=SystemClock())
+        self.plugin = DynamicResources(self.objects, self.writer)
+
+    async def make(self, resource: Resource, manifest: Json) -> Json:
+        namespace = self.namespace if resource.namespaced else None
+        manifest["metadata"].pop("uid", None)
+        raw = await self.client.create(resource, msgspec.json.encode(manifest), namespace)
+        made: Json = json.loads(raw)
+        return made
+
+    async def devices(self, *devices: str | Json, **spec: Any) -> None:
+        """A class and a slice with these devices, on the server and in the world."""
+        made = device_class(self.class_name, **spec)
+        await self.make(DEVICE_CLASSES, made)
+        offered = resource_slice(self.node, *devices, name=f"slice-{self.namespace}")
+        await self.make(RESOURCE_SLICES, offered)
+        world = World.from_manifests((), (), [made, offered])
+        for kind in ("deviceclasses", "resourceslices"):
+            for obj in world.cache.objects.list(kind):
+                self.objects.put(kind, obj)
+
+    async def claim(self, name: str, **words: Any) -> ResourceClaim:
+        asked = request(device_class=self.class_name)
+        made = claim(name, asked, namespace=self.namespace, **words)
+        await self.make(RESOURCE_CLAIMS, made)
+        return await self.watch(name)
+
+    async def pod(self, name: str, *claims: str, **words: Any) -> Pod:
+        manifest = claiming_pod(name, *claims, namespace=self.namespace, **words)
+        for container in manifest["spec"]["containers"]:
+            container["image"] = "none"
+        return pod_of(await self.make(PODS, manifest))
+
+    async def read(self, name: str) -> ResourceClaim:
+        raw = await self.client.get(RESOURCE_CLAIMS, name, self.namespace)
+        return decode(ResourceClaim, raw)
+
+    async def watch(self, name: str) -> ResourceClaim:
+        """Let the world see the claim as the server has it."""
+        found = await self.read(name)
+        self.objects.put("resourceclaims", found)
+        return found
+
+    async def patch(self, name: str, change: Json, subresource: str | None = None) -> None:
+        await self.client.patch(
+            RESOURCE_CLAIMS,
+            name,
+            json.dumps(change).encode(),
+            self.namespace,
+            subresource=subresource,
+            content_type=MERGE_PATCH,
+        )
+
+    def place(self, pod: Pod, **arguments: Any) -> Any:
+        """Decide and promise."""
+        state = self.plugin.pre_filter(pod, self.world.snapshot, arguments)
+        assert not isinstance(state, Status), state
+        info = self.world.snapshot.info(self.node)
+        assert info is not None
+        assert self.plugin.filter(state, info) is None
+        assert self.plugin.reserve(state, pod, self.node) is None
+        return state
+
+
+@pytest.fixture
+async def site(admin: ApiClient, namespace: str) -> AsyncIterator[Site]:
+    # A server that is just up makes the account after the namespace.
+    made = Site(admin, namespace)
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    await admin.request("POST", path, body=json.dumps(account).encode())
+    yield made
+    await made.writer.drain()
+    for resource, name in (
+        (DEVICE_CLASSES, made.class_name),
+        (RESOURCE_SLICES, f"slice-{namespace}"),
+    ):
+        try:
+            await admin.delete(resource, name)
+        except NotFound:
+            continue
+
+
+async def eventually(is_met: Callable[[], Any]) -> None:
+    """Return once what *is_met* awaits is true: something is at work beside."""
+    async with asyncio.timeout(20):
+        while not await is_met():  # noqa: ASYNC110  # a server is at work, which sets no event
+            await asyncio.sleep(0.02)
+
+
+async def test_a_promise_becomes_an_allocation_that_is_reserved_for_the_pod(site: Site) -> None:
+    await site.devices("g0", "g1")
+    await site.claim("one", config=[_config("g")])
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    await site.plugin.pre_bind(state, pod, site.node)
+    got = await site.read("one")
+    assert got.allocation is not None
+    assert [r.device for r in got.allocation.devices.results] == ["g0"]
+    assert got.allocation.node_selector is not None
+    assert got.allocation.allocation_timestamp is not None
+    assert got.allocation.devices.config[0].opaque == _config("g")["opaque"]
+    assert [(c.resource, c.name, c.uid) for c in got.status.reserved_for] == [
+        ("pods", "p", pod.uid)
+    ]
+    assert got.metadata.finalizers == ["resource.kubernetes.io/delete-protection"]
+
+
+async def test_a_second_pod_of_an_allocated_claim_is_added_to_its_users(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    first, second = await site.pod("p", "one"), await site.pod("q", "one")
+    await site.plugin.pre_bind(site.place(first), first, site.node)
+    state = site.place(second)  # the world has not seen it; the plugin knows what it wrote
+    await site.plugin.pre_bind(state, second, site.node)
+    got = await site.read("one")
+    assert {c.uid for c in got.status.reserved_for} == {first.uid, second.uid}
+
+
+async def test_a_change_that_does_not_matter_is_written_over_by_nobody(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    await site.patch("one", {"metadata": {"labels": {"a": "b"}}})
+    await site.plugin.pre_bind(state, pod, site.node)
+    got = await site.read("one")
+    assert got.metadata.labels == {"a": "b"}
+    assert got.is_reserved_for(pod.uid)
+
+
+async def test_a_claim_that_was_allocated_elsewhere_stays_as_it_is(site: Site) -> None:
+    await site.devices("g0", "g1")
+    await site.claim("one")
+    pod, other = await site.pod("p", "one"), await site.pod("q", "one")
+    state = site.place(pod)
+    elsewhere = {
+        "devices": {
+            "results": [
+                {"request": "r", "driver": "gpu.example.com", "pool": site.node, "device": "g1"}
+            ]
+        }
+    }
+    await site.patch("one", {"status": {"allocation": elsewhere}}, "status")
+    with pytest.raises(PreBindError, match="got allocated elsewhere in the meantime"):
+        await site.plugin.pre_bind(state, pod, site.node)
+    site.plugin.unreserve(state, pod, site.node)
+    await site.writer.drain()
+    got = await site.watch("one")
+    assert got.allocation is not None
+    assert [r.device for r in got.allocation.devices.results] == ["g1"]
+    assert got.status.reserved_for == []
+    again = site.place(other)
+    await site.plugin.pre_bind(again, other, site.node)
+
+
+async def test_a_claim_that_is_gone_or_another_fails_the_attempt(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    await site.client.delete(RESOURCE_CLAIMS, "one", site.namespace)
+    with pytest.raises(PreBindError, match="not found"):
+        await site.plugin.pre_bind(state, pod, site.node)
+    await site.claim("one")
+    with pytest.raises(PreBindError, match="replaced in the meantime"):
+        await site.plugin.pre_bind(state, pod, site.node)
+    assert (await site.read("one")).allocation is None
+
+
+async def test_a_failed_attempt_gives_its_reservation_back(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    first, second = await site.pod("p", "one"), await site.pod("q", "one")
+    one = site.place(first)
+    await site.plugin.pre_bind(one, first, site.node)
+    two = site.place(second)
+    await site.plugin.pre_bind(two, second, site.node)
+    site.plugin.unreserve(two, second, site.node)
+    await site.writer.drain()
+    got = await site.read("one")
+    assert [c.uid for c in got.status.reserved_for] == [first.uid]
+    assert got.allocation is not None
+
+
+async def test_an_idle_allocation_in_the_way_is_taken_back(site: Site) -> None:
+    await site.devices("g0")
+    await site.claim("one")
+    elsewhere = {
+        "devices": {
+            "results": [{"request": "r", "driver": "gpu.example.com", "pool": "x", "device": "y"}]
+        },
+        "nodeSelector": {
+            "nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}
+            ]
+        },
+    }
+    await site.patch("one", {"status": {"allocation": elsewhere}}, "status")
+    await site.watch("one")
+    pod = await site.pod("p", "one")
+    state = site.plugin.pre_filter(pod, site.world.snapshot, {})
+    info = site.world.snapshot.info(site.node)
+    assert info is not None
+    status = site.plugin.filter(state, info)
+    assert status is not None
+    assert status.reasons == ("resourceclaim not available on the node",)
+    said = site.plugin.post_filter(state, pod, {site.node: status}, site.world.snapshot)
+    assert said is not None
+    assert said.message == "deallocation of ResourceClaim completed"
+    assert said.action is not None
+    await said.action()
+    assert (await site.watch("one")).allocation is None
+    await site.plugin.pre_bind(site.place(pod), pod, site.node)
+    assert (await site.read("one")).is_reserved_for(pod.uid)
+
+
+async def test_a_pod_is_bound_once_its_devices_are_prepared(site: Site) -> None:
+    await site.devices(_prepared("g0"))
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    binding = asyncio.ensure_future(site.plugin.pre_bind(state, pod, site.node))
+
+    async def is_allocated() -> bool:
+        return (await site.watch("one")).allocation is not None
+
+    await eventually(is_allocated)
+    assert not binding.done()
+    await site.patch("one", _condition(site, "Attached"), "status")
+    await site.watch("one")
+    await asyncio.wait_for(binding, 10)
+
+
+async def test_a_device_that_cannot_be_prepared_fails_the_attempt(site: Site) -> None:
+    await site.devices(_prepared("g0"))
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod)
+    binding = asyncio.ensure_future(site.plugin.pre_bind(state, pod, site.node))
+
+    async def is_allocated() -> bool:
+        return (await site.watch("one")).allocation is not None
+
+    await eventually(is_allocated)
+    await site.patch("one", _condition(site, "Broken"), "status")
+    await site.watch("one")
+    with pytest.raises(PreBindError, match="device binding failed: claim=one, reason=Because"):
+        await asyncio.wait_for(binding, 10)
+
+
+async def test_devices_that_are_never_prepared_time_out(site: Site) -> None:
+    await site.devices(_prepared("g0"))
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    state = site.place(pod, binding_timeout=0.2)
+    with pytest.raises(PreBindError, match="device binding timeout"):
+        await site.plugin.pre_bind(state, pod, site.node)
+
+
+async def test_extended_resources_get_a_claim_of_their_own(site: Site) -> None:
+    resource = f"{site.namespace}.example.com/gpu"
+    await site.devices("g0", "g1", extendedResourceName=resource)
+    pod = await site.pod("p", requests={resource: "2"}, limits={resource: "2"})
+    state = site.place(pod)
+    await site.plugin.pre_bind(state, pod, site.node)
+    raw = await site.client.get(PODS, "p", site.namespace)
+    told = json.loads(raw)["status"]["extendedResourceClaimStatus"]
+    assert told["requestMappings"] == [
+        {
+            "containerName": "main",
+            "resourceName": resource,
+            "requestName": "container-0-request-0",
+        }
+    ]
+    name = told["resourceClaimName"]
+    got = await site.read(name)
+    assert name.startswith("p-extended-resources-")
+    assert got.allocation is not None
+    assert [r.device for r in got.allocation.devices.results] == ["g0", "g1"]
+    assert got.is_reserved_for(pod.uid)
+    assert [o.uid for o in got.metadata.owner_references] == [pod.uid]
+
+    site.plugin.unreserve(state, pod, site.node)
+    await site.writer.drain()
+    with pytest.raises(NotFound):
+        await site.read(name)
+
+
+async def test_a_claim_that_an_earlier_attempt_left_is_deleted(site: Site) -> None:
+    resource = f"{site.namespace}.example.com/gpu"
+    await site.devices("g0", extendedResourceName=resource)
+    pod = await site.pod("p", requests={resource: "1"}, limits={resource: "1"})
+    state = site.place(pod)
+    await site.plugin.pre_bind(state, pod, site.node)
+    # A new process knows only what the watch shows.
+    plugin = DynamicResources(site.objects, site.writer)
+    (left,) = state.written.values()
+    site.objects.put("resourceclaims", left)
+    again = plugin.pre_filter(pod, site.world.snapshot, {})
+    info = site.world.snapshot.info(site.node)
+    assert info is not None
+    status = plugin.filter(again, info)
+    assert status is not None
+    assert status.reasons == ("cannot schedule extended resource claim",)
+    said = plugin.post_filter(again, pod, {site.node: status}, site.world.snapshot)
+    assert said is not None
+    assert said.message == "deletion of ResourceClaim completed"
+    assert said.action is not None
+    await said.action()
+    with pytest.raises(NotFound):
+        await site.read(left.metadata.name)
+
+
+def _config(value: str) -> Json:
+    return {"opaque": {"driver": "gpu.example.com", "parameters": {"apiVersion": value}}}
+
+
+def _prepared(name: str) -> Json:
+    return {
+        "name": name,
+        "bindsToNode": True,
+        "bindingConditions": ["Attached"],
+        "bindingFailureConditions": ["Broken"],
+    }
+
+
+def _condition(site: Site, kind: str) -> Json:
+    condition = {
+        "type": kind,
+        "status": "True",
+        "reason": "Because",
+        "message": "it is so",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {
+        "driver": "gpu.example.com",
+        "pool": site.node,
+        "device": "g0",
+        "conditions": [condition],
+    }
+    return {"status": {"devices": [device]}}
