@@ -86,8 +86,14 @@ def test_the_examples_of_the_document_work() -> None:
     blocks = [block.split("```")[0] for block in TEXT.split("```python\n")[1:]]
     policy = next(block for block in blocks if "def filter" in block)
     counting = next(block for block in blocks if "def counters" in block)
+    grouping = next(block for block in blocks if "def group_of" in block)
     test = next(block for block in blocks if "def test_" in block)
-    files = {"too_warm.star": policy, "too_warm_test.star": test, "spread.star": counting}
+    files = {
+        "too_warm.star": policy,
+        "too_warm_test.star": test,
+        "spread.star": counting,
+        "jobs.star": grouping,
+    }
     bundle = build_bundle(files, None)
     results = list(run_tests(bundle, discover(bundle)))
     assert len(results) == 2
