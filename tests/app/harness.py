@@ -54,8 +54,15 @@ async def eventually(
 
 
 @contextlib.asynccontextmanager
-async def scheduler(
-    cluster: DevCluster,
+async def scheduler(cluster: DevCluster, **words: Any) -> AsyncIterator[App]:
+    """A scheduler in *cluster*; the words are those of `scheduler_at`."""
+    async with scheduler_at(Endpoint(server=cluster.url), **words) as app:
+        yield app
+
+
+@contextlib.asynccontextmanager
+async def scheduler_at(
+    endpoint: Endpoint,
     *,
     from_config_map: bool = False,
     store: Callable[[ApiClient], Store] | None = None,
@@ -64,7 +71,7 @@ async def scheduler(
     **settings: Any,
 ) -> AsyncIterator[App]:
     """A scheduler that runs until the block ends; with *wait*, it schedules already."""
-    async with ApiClient(Endpoint(server=cluster.url)) as client:
+    async with ApiClient(endpoint) as client:
         source: PolicySource = BuiltinSource()
         if from_config_map:
             source = ConfigMapSource(client, NAMESPACE, NAME)
