@@ -168,7 +168,8 @@ def _summary(tally: Tally, elapsed: float) -> str:
     speed = tally.answers / max(elapsed, 1e-9)
     return (
         f"answers: {tally.matched} matched, {len(tally.findings)} differ, "
-        f"{tally.unsupported} unsupported{missing}; {speed:.0f} a second"
+        f"{tally.on_purpose} on purpose, {tally.unsupported} unsupported{missing}; "
+        f"{speed:.0f} a second"
     )
 
 

@@ -5,6 +5,7 @@ generated. Objects are such as an API server accepts and stores (`oracle -valida
 """
 
 from tests.parity.generator.configs import PROFILE_NAMES, configuration
+from tests.parity.generator.devices import Devices
 from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.groups import add_groups, budgets, namespaces
 from tests.parity.generator.nodes import node
@@ -33,6 +34,7 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
     incoming = [pod(draw, f"p{i:02}", names, traits) for i in range(INCOMING)]
     objects = namespaces() + add_groups(draw, pods + incoming, traits)
     objects += _storage(draw, names, pods, incoming, traits)
+    objects += _devices(draw, nodes, pods, incoming, traits)
     made: Plain = {"id": f"{theme}-{seed}-{index}"}
     if draw.chance(traits["config"]):
         made["config"] = _shared_configuration(seed, index, theme)
@@ -58,6 +60,19 @@ def _storage(
     for each in incoming:
         storage.use(each, traits, is_placed=False)
     return storage.objects + storage.attachments()
+
+
+def _devices(
+    draw: Draw, nodes: list[Plain], pods: list[Plain], incoming: list[Plain], traits: Traits
+) -> list[Plain]:
+    if not draw.chance(traits["devices"]):
+        return []
+    devices = Devices(draw, nodes)
+    for each in pods:
+        devices.use(each, traits, is_placed=True)
+    for each in incoming:
+        devices.use(each, traits, is_placed=False)
+    return devices.objects
 
 
 def _shared_configuration(seed: int, index: int, theme: str) -> Plain:

@@ -73,7 +73,7 @@ THEMES: Final[Mapping[str, Traits]] = {
         "spread": 0.15,
         "config": 0.1,
     },
-    "devices": {"devices": 0.9},
+    "devices": {"devices": 0.95, "resources": 0.02, "taints": 0.03, "preemption": 0.15},
     "mixed": {
         name: 0.25
         for name in BASE

@@ -1,0 +1,284 @@
+"""Devices: what drivers publish, classes, claims in every state, and the pods that hold them."""
+
+from tests.parity.generator.draw import Draw, Plain, pruned
+from tests.parity.generator.selectors import NAMESPACES, ZONE, ZONES
+from tests.parity.generator.traits import Traits
+
+GPU, NIC = "gpu.example.com", "nic.example.com"
+API = "resource.k8s.io/v1"
+MODELS = ("a", "b")
+CLASSES = ("gpu", "gpu", "any", "fast", "nic", "shared")
+EXTENDED = "example.com/gpu"
+
+
+class Devices:
+    """The device objects of one scenario, added to as pods ask for them."""
+
+    def __init__(self, draw: Draw, nodes: list[Plain]) -> None:
+        self._draw = draw
+        self._count = 0
+        self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
+        self._published: list[tuple[str, str, str]] = []  # driver, pool, device
+        self._taken: set[tuple[str, str, str]] = set()
+        self.objects: list[Plain] = _classes(draw)
+        for node in nodes:
+            self._publish_for(node["metadata"]["name"])
+        if draw.chance(0.5):
+            self._publish_shared()
+
+    def use(self, pod: Plain, traits: Traits, *, is_placed: bool) -> None:
+        """Give *pod* claims, or let it ask for a device as for an extended resource."""
+        draw, spec = self._draw, pod["spec"]
+        if not draw.chance(traits["devices"] * 0.75):
+            return
+        if not is_placed and draw.chance(0.15):
+            name = draw.pick(EXTENDED, EXTENDED, "deviceclass.resource.kubernetes.io/gpu")
+            resources = draw.pick(*spec["containers"])["resources"]
+            amount = draw.pick("1", "1", "2")
+            resources.setdefault("requests", {})[name] = amount
+            resources.setdefault("limits", {})[name] = amount
+            return
+        spec["resourceClaims"] = [
+            self._reference(pod, f"c{i}", is_placed) for i in draw.several(2, 1)
+        ]
+
+    # --- claims --------------------------------------------------------------------------------
+
+    def _reference(self, pod: Plain, name: str, is_placed: bool) -> Plain:
+        draw, meta = self._draw, pod["metadata"]
+        known = self._claims[meta["namespace"]]
+        if draw.chance(0.25):
+            # From a template: its controller has made the claim, or not yet.
+            claim = f"{meta['name']}-{name}"
+            if draw.chance(0.93):
+                owner = meta["uid"] if draw.chance(0.95) else "another"
+                self._claim(meta["namespace"], claim, pod, is_placed, owner)
+                statuses = pod["status"].setdefault("resourceClaimStatuses", [])
+                statuses.append({"name": name, "resourceClaimName": claim})
+            return {"name": name, "resourceClaimTemplateName": "template"}
+        if known and draw.chance(0.3):
+            claim = draw.pick(*known)
+        elif draw.chance(0.03):
+            claim = "missing"
+        else:
+            claim = f"claim{self._count}"
+            self._count += 1
+            self._claim(meta["namespace"], claim, pod, is_placed, None)
+            known.append(claim)
+        return {"name": name, "resourceClaimName": claim}
+
+    def _claim(
+        self, namespace: str, name: str, pod: Plain, is_placed: bool, owner: str | None
+    ) -> None:
+        draw = self._draw
+        meta: Plain = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
+        if owner is not None:
+            meta["ownerReferences"] = [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": pod["metadata"]["name"],
+                    "uid": owner,
+                    "controller": True,
+                }
+            ]
+        if draw.chance(0.02):
+            meta["deletionTimestamp"] = "2026-01-01T05:00:00Z"
+            meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
+        requests = [self._request(f"r{i}") for i in draw.several(2, 1)]
+        devices: Plain = {"requests": requests}
+        if draw.chance(0.2):
+            attribute = draw.pick(f"{GPU}/model", f"{GPU}/numa", "example.com/switch")
+            constraint: Plain = {draw.pick("matchAttribute", "distinctAttribute"): attribute}
+            if draw.chance(0.3):
+                constraint["requests"] = [requests[0]["name"]]
+            devices["constraints"] = [constraint]
+        status: Plain = {}
+        if draw.chance(0.9 if is_placed else 0.15):
+            status = self._allocated(requests[0]["name"], pod, is_placed)
+        self.objects.append(
+            {
+                "apiVersion": API,
+                "kind": "ResourceClaim",
+                "metadata": meta,
+                "spec": {"devices": devices},
+                "status": status,
+            }
+        )
+
+    def _request(self, name: str) -> Plain:
+        draw = self._draw
+        if draw.chance(0.2):
+            alternatives = [self._wish(f"s{i}") for i in draw.several(3, 1)]
+            return {"name": name, "firstAvailable": alternatives}
+        wish = self._wish()
+        if draw.chance(0.08):
+            wish["adminAccess"] = True
+        return {"name": name, "exactly": wish}
+
+    def _wish(self, name: str | None = None) -> Plain:
+        draw = self._draw
+        wish: Plain = pruned({"name": name, "deviceClassName": draw.pick(*CLASSES)})
+        if draw.chance(0.03):
+            wish["deviceClassName"] = "gone"
+        if draw.chance(0.35):
+            wish["selectors"] = [_selector(draw) for _ in draw.several(2, 1)]
+        if draw.chance(0.12):
+            wish["allocationMode"] = "All"
+        elif draw.chance(0.3):
+            wish |= {"allocationMode": "ExactCount", "count": draw.pick(1, 2, 2, 3)}
+        else:
+            wish |= {"allocationMode": "ExactCount", "count": 1}
+        if draw.chance(0.2):
+            toleration = {"operator": "Exists"}
+            if draw.chance(0.6):
+                toleration = {"key": "example.com/broken", "operator": "Exists"}
+            if draw.chance(0.4):
+                toleration["effect"] = draw.pick("NoSchedule", "NoExecute")
+            wish["tolerations"] = [toleration]
+        if draw.chance(0.15):
+            wish["capacity"] = {"requests": {"memory": draw.pick("1Gi", "3Gi", "10Gi")}}
+        return wish
+
+    def _allocated(self, request: str, pod: Plain, is_placed: bool) -> Plain:
+        draw = self._draw
+        free = [device for device in self._published if device not in self._taken]
+        if not free:
+            return {}
+        mine = [d for d in free if d[1].endswith(str(pod["spec"].get("nodeName")))]
+        device = draw.pick(*(mine or free))
+        self._taken.add(device)
+        driver, pool, name = device
+        result = {"request": request, "driver": driver, "pool": pool, "device": name}
+        allocation: Plain = {"devices": {"results": [result]}}
+        node = pool.removeprefix("pool-")
+        if pool != "everywhere":
+            allocation["nodeSelector"] = {
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+                ]
+            }
+        status: Plain = {"allocation": allocation}
+        if is_placed or draw.chance(0.3):
+            users = [pod["metadata"]] if draw.chance(0.9) else [{"name": "other", "uid": "other"}]
+            status["reservedFor"] = [
+                {"resource": "pods", "name": user["name"], "uid": user["uid"]} for user in users
+            ]
+        return status
+
+    # --- what is published ---------------------------------------------------------------------
+
+    def _publish_for(self, node: str) -> None:
+        draw = self._draw
+        if draw.chance(0.8):
+            self._publish(GPU, f"pool-{node}", {"nodeName": node}, draw.randint(1, 4))
+        if draw.chance(0.3):
+            self._publish(NIC, f"pool-{node}", {"nodeName": node}, draw.randint(1, 2))
+
+    def _publish_shared(self) -> None:
+        draw = self._draw
+        where: Plain = {"allNodes": True}
+        if draw.chance(0.5):
+            zones = draw.some(ZONES, 2, 1)
+            requirement = {"key": ZONE, "operator": "In", "values": zones}
+            where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
+        self._publish(NIC, "everywhere", where, draw.randint(1, 3))
+
+    def _publish(self, driver: str, pool: str, where: Plain, count: int) -> None:
+        draw = self._draw
+        generation = draw.pick(1, 1, 2)
+        slices = draw.pick(1, 1, 1, 2)
+        has_counters = driver == GPU and draw.chance(0.25)
+        devices = [self._device(driver, f"d{i}", has_counters) for i in range(count)]
+        self._published += [(driver, pool, device["name"]) for device in devices]
+        parts = [devices[i::slices] for i in range(slices)]
+        counters = {"name": "card", "counters": {"memory": {"value": draw.pick("10Gi", "40Gi")}}}
+        if has_counters:
+            parts.append([])
+        published = [part for part in parts if part or part is parts[-1]]
+        total = len(published) + (1 if draw.chance(0.04) else 0)  # more than there are: incomplete
+        for i, part in enumerate(published):
+            spec: Plain = {
+                "driver": driver,
+                "pool": {"name": pool, "generation": generation, "resourceSliceCount": total},
+                **where,
+            }
+            if has_counters and not part:
+                spec["sharedCounters"] = [counters]
+            else:
+                spec["devices"] = part
+            self._slice(f"{driver}-{pool}-{i}", spec)
+        if draw.chance(0.1):
+            old = {"name": pool, "generation": 0, "resourceSliceCount": 1}
+            spec = {"driver": driver, "pool": old, **where, "devices": [{"name": "gone"}]}
+            self._slice(f"{driver}-{pool}-old", spec)
+
+    def _slice(self, name: str, spec: Plain) -> None:
+        meta = {"name": name.replace("_", "-")}
+        self.objects.append(
+            {"apiVersion": API, "kind": "ResourceSlice", "metadata": meta, "spec": spec}
+        )
+
+    def _device(self, driver: str, name: str, has_counters: bool) -> Plain:
+        draw = self._draw
+        attributes: Plain = {
+            "model": {"string": draw.pick(*MODELS)},
+            "numa": {"int": draw.randrange(2)},
+            "fast": {"bool": draw.chance(0.5)},
+            "driverVersion": {"version": draw.pick("1.0.0", "1.2.3", "2.0.0-rc.1")},
+            "example.com/switch": {"string": draw.pick("x", "y")},
+        }
+        kept = {key: value for key, value in attributes.items() if draw.chance(0.85)}
+        device: Plain = {"name": name, "attributes": kept}
+        if draw.chance(0.8):
+            device["capacity"] = {"memory": {"value": draw.pick("4Gi", "16Gi")}}
+            if draw.chance(0.25):
+                device["allowMultipleAllocations"] = True
+                if draw.chance(0.5):
+                    policy: Plain = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
+                    device["capacity"]["memory"]["requestPolicy"] = policy
+        if draw.chance(0.12):
+            taint = {"key": draw.pick("example.com/broken", "example.com/old")}
+            taint["effect"] = draw.pick("NoSchedule", "NoExecute", "None")
+            device["taints"] = [taint]
+        if has_counters:
+            used = {"memory": {"value": draw.pick("5Gi", "10Gi", "20Gi")}}
+            device["consumesCounters"] = [{"counterSet": "card", "counters": used}]
+        return device
+
+
+def _selector(draw: Draw) -> Plain:
+    own = f'device.attributes["{GPU}"]'
+    expression = draw.pick(
+        f'device.driver == "{GPU}"',
+        f'{own}.model == "a"',
+        f'{own}.model in ["a", "c"]',
+        f"{own}.numa == {draw.randrange(2)}",
+        f"has({own}.numa) && {own}.numa > 0",
+        f"{own}.?fast.orValue(false)",
+        f'{own}.driverVersion.isGreaterThan(semver("1.1.0"))',
+        '"example.com" in device.attributes && device.attributes["example.com"].switch == "x"',
+        f'device.capacity["{GPU}"].memory.compareTo(quantity("10Gi")) >= 0',
+        "device.allowMultipleAllocations == true",
+        "true",
+    )
+    return {"cel": {"expression": expression}}
+
+
+def _classes(draw: Draw) -> list[Plain]:
+    def cel(expression: str) -> Plain:
+        return {"selectors": [{"cel": {"expression": expression}}]}
+
+    specs: dict[str, Plain] = {
+        "gpu": cel(f'device.driver == "{GPU}"'),
+        "any": {},
+        "fast": cel(f'device.driver == "{GPU}" && device.attributes["{GPU}"].?fast.orValue(false)'),
+        "nic": cel(f'device.driver == "{NIC}"'),
+        "shared": cel("device.allowMultipleAllocations"),
+    }
+    if draw.chance(0.6):
+        specs[draw.pick("gpu", "fast")]["extendedResourceName"] = EXTENDED
+    return [
+        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+        for name, spec in specs.items()
+    ]
