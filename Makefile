@@ -54,9 +54,10 @@ bench-reload: setup controlplane ## a thousand edits of the policies under load,
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)
 
-controlplane: setup ## build etcd, kube-apiserver, kube-scheduler and kustomize (cached outside)
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kustomize and Prometheus (cached outside)
 	$(BIN)/python controlplane/build.py
 	$(BIN)/python tools/kustomize/build.py
+	$(BIN)/python tools/prometheus/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tests/oracle/build.py

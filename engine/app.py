@@ -30,8 +30,9 @@ from engine.event_handlers import (
     SampledHandler,
 )
 from engine.extender_calls import ExtenderBinder, ExtenderCalls, taken_turn
+from engine.facts.assembly import FactSources
 from engine.facts.keeper import FactKeeper
-from engine.facts.sources import Source, make_fact_source
+from engine.facts.learned import Keeper, KeepsNothing
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -43,7 +44,6 @@ from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.fact_config import FactSource
 from engine.queueing.events import FACTS_UPDATE
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import SortKey
@@ -128,6 +128,7 @@ class App:
         source: Where policies come from.
         examiner: Builds, tests and loads them.
         store: Where the last good ones are kept.
+        keeper: Where facts are kept that were learned.
         settings: See there.
         clock: Time.
     """
@@ -139,6 +140,7 @@ class App:
         source: PolicySource,
         examiner: Examiner,
         store: Store | None = None,
+        keeper: Keeper | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -243,7 +245,9 @@ class App:
         self.facts = FactKeeper(
             self.cache,
             clock=self._clock,
-            make_source=self._make_fact_source,
+            make_source=FactSources(
+                client, self._clock, keeper or KeepsNothing(), self._may_save_facts
+            ).make,
             on_change=self._facts_changed,
             objects=self._known_objects,
         )
@@ -433,8 +437,9 @@ class App:
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
 
-    def _make_fact_source(self, config: FactSource) -> Source:
-        return make_fact_source(config, self._client, self._clock)
+    def _may_save_facts(self) -> bool:
+        is_ours = self.elector is None or self.elector.may_act
+        return self.leading.is_set() and is_ours
 
     def _facts_changed(self) -> None:
         self.queue.move(FACTS_UPDATE, None, None)

@@ -26,8 +26,8 @@ from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource
 
 log = structlog.get_logger(component="facts")
 
-#: Makes the source of a configuration entry that is not about annotations.
-MakeSource = Callable[[FactSource], Source]
+#: Makes the source of an entry of a configuration; not for annotations.
+MakeSource = Callable[[FactSource, FactsConfig], Source]
 
 _RESTART_SECONDS: Final = 5.0
 
@@ -82,18 +82,19 @@ class FactKeeper:
         """Follow *config* from now on. With *reads_ages*, ages are kept up to date."""
         self._reads_ages = reads_ages
         if config != self._config:
+            relabelled = config.pod_type_labels != self._config.pod_type_labels
             self._config = config
             self._cache.set_pod_type_labels(config.pod_type_labels)
-            self._replace_sources()
+            self._replace_sources(relabelled=relabelled)
         elif reads_ages:
             self.refresh()
 
-    def _replace_sources(self) -> None:
+    def _replace_sources(self, *, relabelled: bool) -> None:
         # 1. Sources that stay keep their task and what they said.
         old = list(self._running)
         self._running = []
         for place, config in enumerate(self._config.sources):
-            kept = next((r for r in old if r.config == config), None)
+            kept = next((r for r in old if r.config == config and not relabelled), None)
             if kept is None:
                 kept = _Running(config, place)
             else:
@@ -187,7 +188,7 @@ class FactKeeper:
     def _start_sources(self) -> None:
         for running in self._running:
             if running.task is None and not isinstance(running.config, AnnotationFacts):
-                running.source = self._make_source(running.config)
+                running.source = self._make_source(running.config, self._config)
                 running.task = asyncio.ensure_future(self._follow(running, running.source))
 
     async def _follow(self, running: _Running, source: Source) -> None:

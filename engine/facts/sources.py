@@ -23,7 +23,7 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.clock import Clock
 from engine.model.objects import ConfigMap, decode
-from engine.policy.fact_config import ConfigMapFacts, FactSource, FileFacts
+from engine.policy.fact_config import ConfigMapFacts, FileFacts
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -227,12 +227,3 @@ class ConfigMapSource:
             ),
         )
         await informer.run()
-
-
-def make_fact_source(config: FactSource, client: ApiClient, clock: Clock) -> Source:
-    """The source that *config* describes."""
-    if isinstance(config, FileFacts):
-        return FileSource(config, clock)
-    if isinstance(config, ConfigMapFacts):
-        return ConfigMapSource(config, client, clock)
-    raise TypeError(f"no source for {type(config).__name__}")

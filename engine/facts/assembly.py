@@ -1,0 +1,70 @@
+"""Which source stands behind each entry of the configuration.
+
+Owns nothing but the choice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.facts.demand import DemandLearner, decode_placed_pod
+from engine.facts.learned import Keeper, LearnedSource
+from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
+from engine.facts.prometheus import PrometheusSource
+from engine.facts.sources import ConfigMapSource, FileSource, Source
+from engine.kube.client import ApiClient
+from engine.lib.clock import Clock
+from engine.policy.fact_config import (
+    AnnotationFacts,
+    ConfigMapFacts,
+    FactsConfig,
+    FactSource,
+    FileFacts,
+    PodOutcomes,
+    PrometheusFacts,
+)
+
+
+@dataclass(frozen=True)
+class FactSources:
+    """Makes sources.
+
+    Attributes:
+        client: The API server.
+        clock: Time.
+        keeper: Where what is learned is kept.
+        may_save: False while another replica is to save it.
+    """
+
+    client: ApiClient
+    clock: Clock
+    keeper: Keeper
+    may_save: Callable[[], bool]
+
+    def make(self, config: FactSource, facts: FactsConfig) -> Source:
+        """The source that *config*, an entry of *facts*, describes."""
+        if isinstance(config, AnnotationFacts):
+            raise TypeError("annotations come with their objects, not from a source")
+        if isinstance(config, FileFacts):
+            return FileSource(config, self.clock)
+        if isinstance(config, ConfigMapFacts):
+            return ConfigMapSource(config, self.client, self.clock)
+        if isinstance(config, PrometheusFacts):
+            return PrometheusSource(config)
+        if isinstance(config, PodOutcomes):
+            return LearnedSource(
+                OutcomeLearner(config, facts.pod_type_labels),
+                decode_watched_pod,
+                client=self.client,
+                keeper=self.keeper,
+                may_save=self.may_save,
+                clock=self.clock,
+                namespaces=config.namespaces,
+            )
+        return LearnedSource(
+            DemandLearner(config),
+            decode_placed_pod,
+            client=self.client,
+            keeper=self.keeper,
+            may_save=self.may_save,
+            clock=self.clock,
+        )

@@ -1,0 +1,302 @@
+"""Sources that learn: they watch pods, keep what they learned, and go on from it after a restart.
+
+Owns the watching and the keeping (a file, or a ConfigMap beside the policies'). What is learned is
+`outcomes`' and `demand`'s. Every replica learns, so that a new leader knows; only the leader saves.
+What was learned and not saved before a crash is learned again from what the pods still show.
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from engine.facts.readings import Readings, Subject
+from engine.facts.sources import Tell
+from engine.kube.client import MERGE_PATCH, ApiClient
+from engine.kube.errors import ApiError, NotFound
+from engine.kube.resources import CONFIG_MAPS, PODS
+from engine.lib.clock import Clock
+from engine.model.objects import ConfigMap, decode
+from engine.watching.informer import Handlers, Informer
+from engine.watching.reflector import WatchOptions
+
+log = structlog.get_logger(component="facts")
+
+#: What is appended to the name of the policies' ConfigMap.
+SUFFIX: Final = "-facts"
+
+_FILE: Final = "learned-facts-{}.json"
+_TELL_SECONDS: Final = 1.0
+_SAVE_SECONDS: Final = 10.0
+_LOAD_AGAIN_SECONDS: Final = 5.0
+
+P = TypeVar("P")
+P_contra = TypeVar("P_contra", contravariant=True)
+
+
+class KeepError(Exception):
+    """What was learned cannot be read or written."""
+
+
+class Keeper(Protocol):
+    """Where what was learned is kept, by the learner's name."""
+
+    async def load(self, name: str) -> bytes | None:
+        """What was saved last, or None. Raises `KeepError`."""
+        ...
+
+    async def save(self, name: str, text: bytes) -> None:
+        """Keep *text* in place of what was there. Raises `KeepError`."""
+        ...
+
+
+class KeepsNothing:
+    """For a process without a place: it learns anew after a restart."""
+
+    async def load(self, name: str) -> bytes | None:
+        """None."""
+
+    async def save(self, name: str, text: bytes) -> None:
+        """Nothing happens."""
+
+
+class KeepsFiles:
+    """A file per learner in *directory*, replaced as a whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def load(self, name: str) -> bytes | None:
+        """What was saved last, or None. Raises `KeepError`."""
+        path = self._directory / _FILE.format(name)
+        try:
+            return await asyncio.to_thread(path.read_bytes)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise KeepError(f"{path}: {error}") from error
+
+    async def save(self, name: str, text: bytes) -> None:
+        """Write the file anew: after a crash at any moment it is the old or the new one."""
+        await asyncio.to_thread(self._write, self._directory / _FILE.format(name), text)
+
+    def _write(self, path: Path, text: bytes) -> None:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            handle, scratch = tempfile.mkstemp(dir=self._directory, prefix=f".{path.name}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(scratch, path)
+            except BaseException:
+                os.unlink(scratch)
+                raise
+        except OSError as error:
+            raise KeepError(f"{path}: {error}") from error
+
+
+class KeepsConfigMap:
+    """A key per learner in a ConfigMap, which is made if it is not there."""
+
+    def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+
+    async def load(self, name: str) -> bytes | None:
+        """What was saved last, or None. Raises `KeepError`."""
+        try:
+            raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
+            text = decode(ConfigMap, raw).data.get(f"{name}.json")
+        except NotFound:
+            return None
+        except (ApiError, msgspec.DecodeError) as error:
+            raise self._error(error) from error
+        return None if text is None else text.encode()
+
+    async def save(self, name: str, text: bytes) -> None:
+        """Change the ConfigMap's key, and no other. Raises `KeepError`."""
+        data = {f"{name}.json": text.decode()}
+        try:
+            try:
+                await self._client.patch(
+                    CONFIG_MAPS,
+                    self._name,
+                    msgspec.json.encode({"data": data}),
+                    self._namespace,
+                    content_type=MERGE_PATCH,
+                )
+            except NotFound:
+                manifest = {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": self._name, "namespace": self._namespace},
+                    "data": data,
+                }
+                body = msgspec.json.encode(manifest)
+                await self._client.create(CONFIG_MAPS, body, self._namespace)
+        except ApiError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: Exception) -> KeepError:
+        return KeepError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
+
+
+class Learner(Protocol[P_contra]):
+    """Something that learns from pods; pure."""
+
+    @property
+    def name(self) -> str:
+        """Under which what it learned is kept."""
+        ...
+
+    def observe(self, pod: P_contra, /, now: float) -> bool:
+        """Take *pod* as it is now. True if something was learned."""
+        ...
+
+    def forget(self, pod: P_contra, /) -> bool:
+        """The pod is gone. True if something was learned."""
+        ...
+
+    def readings(self) -> Mapping[Subject, Readings]:
+        """What was learned."""
+        ...
+
+    def to_plain(self) -> dict[str, Any]:
+        """The same for a restart."""
+        ...
+
+    def restore(self, plain: Any) -> None:
+        """Go on from what was kept."""
+        ...
+
+
+class LearnedSource(Generic[P]):
+    """A learner with its watch and its keeper.
+
+    Args:
+        learner: What learns.
+        decode_pod: Makes what the learner observes of a pod's JSON.
+        client: The API server.
+        keeper: Where what was learned is kept.
+        may_save: False while another replica is to save.
+        clock: Time.
+        namespaces: Whose pods are watched; empty: all.
+    """
+
+    def __init__(
+        self,
+        learner: Learner[P],
+        decode_pod: Callable[[bytes], P],
+        *,
+        client: ApiClient,
+        keeper: Keeper,
+        may_save: Callable[[], bool],
+        clock: Clock,
+        namespaces: tuple[str, ...] = (),
+    ) -> None:
+        self._learner = learner
+        self._decode = decode_pod
+        self._client = client
+        self._keeper = keeper
+        self._may_save = may_save
+        self._clock = clock
+        self._namespaces = namespaces
+        self._is_restored = False
+        self._is_new = False
+        self._is_unsaved = False
+
+    @property
+    def name(self) -> str:
+        """`learned:name`."""
+        return f"learned:{self._learner.name}"
+
+    async def run(self, tell: Tell) -> None:
+        """Learn, tell and save, until cancelled."""
+        if not self._is_restored:
+            await self._restore()
+            self._is_restored = True
+        tell(self._learner.readings())
+        tasks = [asyncio.ensure_future(i.run()) for i in self._informers()]
+        tasks += [asyncio.ensure_future(self._tell(tell)), asyncio.ensure_future(self._save())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _restore(self) -> None:
+        while True:
+            try:
+                kept = await self._keeper.load(self._learner.name)
+                break
+            except KeepError as error:
+                # Going on without it would in the end overwrite it.
+                log.warning("Cannot read what was learned", source=self.name, reason=str(error))
+                await asyncio.sleep(_LOAD_AGAIN_SECONDS)
+        if kept is not None:
+            try:
+                self._learner.restore(msgspec.json.decode(kept))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                log.warning("What was learned is lost", source=self.name, reason=str(error))
+
+    def _informers(self) -> list[Informer[P]]:
+        handlers = Handlers[P](
+            on_add=self._observe,
+            on_update=lambda _, new: self._observe(new),
+            on_delete=self._forget,
+        )
+        return [
+            Informer(
+                self._client,
+                PODS,
+                self._decode,
+                handlers,
+                options=WatchOptions(namespace=namespace),
+                clock=self._clock,
+            )
+            for namespace in (self._namespaces or (None,))
+        ]
+
+    def _observe(self, pod: P) -> None:
+        self._note(self._learner.observe(pod, self._clock.now()))
+
+    def _forget(self, pod: P) -> None:
+        self._note(self._learner.forget(pod))
+
+    def _note(self, learned: bool) -> None:
+        if learned:
+            self._is_new = self._is_unsaved = True
+
+    async def _tell(self, tell: Tell) -> None:
+        while True:
+            await asyncio.sleep(_TELL_SECONDS)
+            if self._is_new:
+                self._is_new = False
+                tell(self._learner.readings())
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_SECONDS)
+            if not self._is_unsaved or not self._may_save():
+                continue
+            self._is_unsaved = False
+            try:
+                text = msgspec.json.encode(self._learner.to_plain())
+                await self._keeper.save(self._learner.name, text)
+            except KeepError as error:
+                self._is_unsaved = True
+                log.warning("Cannot keep what was learned", source=self.name, reason=str(error))
+            except asyncio.CancelledError:
+                self._is_unsaved = True
+                raise

@@ -1,0 +1,196 @@
+"""What the runtime learns from how pods fare: rewards per node, per type of pods, and per both.
+
+Owns which moments of a pod's life count and for how much, and the averages. Pure: pods go in as
+they were seen, readings come out. Each moment counts once, also over restarts: what is not newer
+than the newest moment that was kept has been counted before.
+
+    placed --runs without a fault--> 1          container ends, starts again --> `forgiven`, or 0
+    fails --> 0 (once)                          ends well --> 1 (once)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from engine.facts.readings import Reading, Readings, Subject
+from engine.model.fact import pod_type
+from engine.model.times import epoch_seconds
+from engine.policy.fact_config import PodOutcomes
+
+# More averages than this are not kept; those that have not changed for longest go first.
+MOST_AVERAGES: Final = 20_000
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", frozen=True):
+    node_name: str | None = None
+
+
+class _Running(msgspec.Struct, rename="camel", frozen=True):
+    started_at: str | None = None
+
+
+class _Terminated(msgspec.Struct, rename="camel", frozen=True):
+    finished_at: str | None = None
+
+
+class _State(msgspec.Struct, frozen=True):
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
+    phase: str = ""
+    start_time: str | None = None
+    container_statuses: list[_Container] | None = None
+
+
+class WatchedPod(msgspec.Struct, frozen=True):
+    """The part of a pod that says how it fares."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+decode_watched_pod = msgspec.json.Decoder(WatchedPod).decode
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What of a pod has been counted already."""
+
+    ran: bool = False
+    is_over: bool = False
+    ended: dict[str, float] = field(default_factory=dict)  # container to its last end
+
+
+class OutcomeLearner:
+    """Exponential averages of rewards.
+
+    Args:
+        config: Rewards and weights.
+        type_labels: The labels that say of which type a pod is.
+    """
+
+    name = "pod-outcomes"
+
+    def __init__(self, config: PodOutcomes, type_labels: tuple[str, ...]) -> None:
+        self._config = config
+        self._type_labels = type_labels
+        self._averages: dict[Subject, float] = {}
+        self._seen: dict[str, _Seen] = {}
+        self._until = 0.0  # the newest moment that was counted
+        self._counted_before = 0.0  # as of the state that was restored
+
+    # --- pods ------------------------------------------------------------------------------
+
+    def observe(self, pod: WatchedPod, now: float) -> bool:
+        """Count what is new about *pod*. True if an average has changed."""
+        node = pod.spec.node_name
+        if not node:
+            return False
+        seen = self._seen.setdefault(pod.metadata.uid, _Seen())
+        rewards = [reward for at, reward in self._outcomes(pod, seen, now) if self._is_new(at)]
+        for reward in rewards:
+            self._count(pod, node, reward)
+        return bool(rewards)
+
+    def forget(self, pod: WatchedPod) -> bool:
+        """The pod is gone; what it taught stays. False: no average has changed."""
+        self._seen.pop(pod.metadata.uid, None)
+        return False
+
+    def _outcomes(self, pod: WatchedPod, seen: _Seen, now: float) -> list[tuple[float, float]]:
+        """Moments with their rewards that have not been seen of this pod, the oldest first."""
+        phase, containers = pod.status.phase, pod.status.container_statuses or []
+        if phase in ("Failed", "Unknown", "Succeeded"):
+            if seen.is_over:
+                return []
+            seen.is_over = True
+            ends = [end for container in containers if (end := _end_of(container)) is not None]
+            return [(max(ends, default=now), 1.0 if phase == "Succeeded" else 0.0)]
+        if phase != "Running":
+            return []
+        seen.is_over = False
+        found = []
+        for container in containers:
+            end = _end_of(container)
+            before = seen.ended.get(container.name)
+            if end is None or (before is not None and end <= before):
+                continue
+            seen.ended[container.name] = end
+            is_soon = before is not None and end - before <= self._config.grace.total_seconds()
+            found.append((end, 0.0 if is_soon else self._config.forgiven))
+        if not seen.ended and not seen.ran:
+            found.append((epoch_seconds(pod.status.start_time) or now, 1.0))
+        seen.ran = True
+        return sorted(found)
+
+    def _is_new(self, at: float) -> bool:
+        if at <= self._counted_before:
+            return False
+        self._until = max(self._until, at)
+        return True
+
+    def _count(self, pod: WatchedPod, node: str, reward: float) -> None:
+        kind = pod_type(pod.metadata.labels or {}, pod.metadata.name, self._type_labels)
+        for subject in (("node", node), ("type", kind), ("pair", kind, node)):
+            average = self._averages.pop(subject, self._config.start)
+            self._averages[subject] = average + self._config.weight * (reward - average)
+        while len(self._averages) > MOST_AVERAGES:
+            del self._averages[next(iter(self._averages))]
+
+    # --- what was learned ------------------------------------------------------------------
+
+    def readings(self) -> dict[Subject, Readings]:
+        """The averages; they have no age, for they do not get worse by waiting."""
+        return {
+            subject: {self._config.fact: Reading(average, f"{average:.6g}")}
+            for subject, average in self._averages.items()
+        }
+
+    def to_plain(self) -> dict[str, Any]:
+        """What a restart needs, as plain data."""
+        averages = [[*subject, round(value, 6)] for subject, value in self._averages.items()]
+        return {"until": self._until, "averages": averages}
+
+    def restore(self, plain: Any) -> None:
+        """Go on from `to_plain`'s data; what is not understood is left out."""
+        if not isinstance(plain, Mapping):
+            return
+        until = plain.get("until")
+        if isinstance(until, int | float):
+            self._until = self._counted_before = float(until)
+        rows = plain.get("averages")
+        for row in rows if isinstance(rows, list) else ():
+            if (
+                isinstance(row, list)
+                and len(row) == {"node": 3, "type": 3, "pair": 4}.get(str(row[0]) if row else "")
+                and all(isinstance(part, str) for part in row[:-1])
+                and isinstance(row[-1], int | float)
+            ):
+                self._averages[tuple(row[:-1])] = float(row[-1])
+
+
+def _end_of(container: _Container) -> float | None:
+    """When the container ended last; None if it has not ended, or nobody said when."""
+    for state in (container.state, container.last_state):
+        if state is not None and state.terminated is not None:
+            return epoch_seconds(state.terminated.finished_at)
+    return None

@@ -1,0 +1,163 @@
+"""Facts that a Prometheus server answers: instant queries over its HTTP API, again and again.
+
+Owns the requests and what an answer means. A query that fails keeps what it said before, and its
+facts grow old; the others go on. No credentials are sent and no redirects followed: who may edit
+policies chooses the address.
+
+Source: the HTTP API of Prometheus, version 1.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import structlog
+
+from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.sources import Tell
+from engine.model.fact import number_of
+from engine.policy.fact_config import FactQuery, PrometheusFacts
+
+log = structlog.get_logger(component="facts")
+
+# An answer of this size has some hundred thousand series.
+_MAX_BYTES: Final = 64 << 20
+_REASON_LENGTH: Final = 300
+
+
+class QueryError(Exception):
+    """A query was not answered; the message says why."""
+
+
+class PrometheusSource:
+    """One server's queries, asked every interval."""
+
+    def __init__(self, config: PrometheusFacts) -> None:
+        self._config = config
+        self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}
+        self._failing: set[int] = set()
+        self.failures = 0
+
+    @property
+    def name(self) -> str:
+        """`prometheus:url`."""
+        return f"prometheus:{self._config.url}"
+
+    async def run(self, tell: Tell) -> None:
+        """Ask every query now and again after each interval, until cancelled."""
+        interval = self._config.interval.total_seconds()
+        loop = asyncio.get_running_loop()
+        timeout = aiohttp.ClientTimeout(total=self._config.timeout.total_seconds())
+        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+            while True:
+                started = loop.time()
+                for number, query in enumerate(self._config.queries):
+                    await self._ask(session, number, query)
+                tell(self._merged())
+                await asyncio.sleep(max(0.0, started + interval - loop.time()))
+
+    async def _ask(self, session: aiohttp.ClientSession, number: int, query: FactQuery) -> None:
+        try:
+            self._answers[number] = read_answer(query, await self._fetch(session, query))
+        except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.failures += 1
+            if number not in self._failing:  # told once, not at every try
+                self._failing.add(number)
+                reason = str(error) or type(error).__name__
+                log.warning(
+                    "Cannot query facts",
+                    source=self.name,
+                    fact=query.fact,
+                    reason=reason[:_REASON_LENGTH],
+                )
+        else:
+            if number in self._failing:
+                self._failing.discard(number)
+                log.info("Facts are answered again", source=self.name, fact=query.fact)
+
+    async def _fetch(self, session: aiohttp.ClientSession, query: FactQuery) -> bytes:
+        async with session.post(
+            f"{self._config.url}/api/v1/query", data={"query": query.query}, allow_redirects=False
+        ) as response:
+            body = await response.content.read(_MAX_BYTES + 1)
+            while len(body) <= _MAX_BYTES and not response.content.at_eof():
+                body += await response.content.read(_MAX_BYTES + 1 - len(body))
+            if len(body) > _MAX_BYTES:
+                raise QueryError(f"the answer is larger than {_MAX_BYTES:,} bytes")
+            # A query that is wrong is told of in the body of a 400.
+            if response.status not in (200, 400, 422, 503):
+                raise QueryError(f"got HTTP status {response.status}")
+            return body
+
+    def _merged(self) -> dict[Subject, Readings]:
+        merged: dict[Subject, dict[str, Reading]] = {}
+        for number in sorted(self._answers):
+            for subject, readings in self._answers[number].items():
+                merged.setdefault(subject, {}).update(readings)
+        return dict(merged)
+
+
+def read_answer(query: FactQuery, body: bytes) -> dict[Subject, dict[str, Reading]]:
+    """The readings in the answer to *query*. Raises `QueryError` if it is none.
+
+    Series without the labels that say what they are about, and samples that are histograms, are
+    left out.
+    """
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise QueryError(f"not JSON: {error}") from error
+    if not isinstance(answer, Mapping) or answer.get("status") != "success":
+        reason = answer.get("error") if isinstance(answer, Mapping) else None
+        raise QueryError(f"the server says: {reason or 'nothing that is understood'}")
+    data = answer.get("data")
+    kind = data.get("resultType") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or kind not in ("vector", "scalar"):
+        raise QueryError(f"want an instant vector or a scalar, got `{kind}`")
+    result = data.get("result")
+    if kind == "scalar":
+        result = [{"metric": {}, "value": result}]
+    readings: dict[Subject, dict[str, Reading]] = {}
+    for series in result if isinstance(result, Sequence) else ():
+        subject, reading = _read_series(query, series)
+        if subject is not None and reading is not None:
+            readings.setdefault(subject, {})[query.fact] = reading
+    return readings
+
+
+def _read_series(query: FactQuery, series: Any) -> tuple[Subject | None, Reading | None]:
+    labels = series.get("metric") if isinstance(series, Mapping) else None
+    sample = series.get("value") if isinstance(series, Mapping) else None
+    if not isinstance(labels, Mapping) or not isinstance(sample, list) or len(sample) != 2:
+        return None, None
+    at, text = sample
+    value = number_of(text)
+    if value is not None and query.scale != 1.0:
+        value = number_of(value * query.scale)
+    measured_at = float(at) if isinstance(at, int | float) else None
+    return _subject(query, labels), Reading(value, str(text), measured_at)
+
+
+def _subject(query: FactQuery, labels: Mapping[str, Any]) -> Subject | None:
+    """What a series is about; None if its labels do not say."""
+    if query.about == "cluster":
+        return CLUSTER
+    node = str(labels.get(query.node_label, ""))
+    if query.strip_port:
+        node = _without_port(node)
+    kind = str(labels.get(query.type_label, ""))
+    pod = str(labels.get(query.pod_label, ""))
+    subject: Subject = {
+        "node": ("node", node),
+        "type": ("type", kind),
+        "pair": ("pair", kind, node),
+        "pod": ("pod", f"{labels.get(query.namespace_label, '')}/{pod}" if pod else ""),
+    }[query.about]
+    return subject if all(subject) else None
+
+
+def _without_port(address: str) -> str:
+    host, colon, port = address.rpartition(":")
+    return host.strip("[]") if colon and port.isdecimal() else address

@@ -1,0 +1,208 @@
+"""What is learned from how pods fare, and that each moment counts once."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.facts.demand import DemandLearner, PlacedPod, decode_placed_pod
+from engine.facts.outcomes import MOST_AVERAGES, OutcomeLearner, WatchedPod, decode_watched_pod
+from engine.facts.readings import CLUSTER
+from engine.policy.fact_config import PodDemand, PodOutcomes
+from tests.builders import make_pod
+
+LABELS = ("podtype", "app")
+NODE, TYPE, PAIR = ("node", "a"), ("type", "web"), ("pair", "web", "a")
+
+
+def _time(seconds: int) -> str:
+    return f"1970-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}Z"
+
+
+def _pod(
+    phase: str = "Running",
+    *,
+    uid: str = "u",
+    node: str = "a",
+    labels: dict[str, str] | None = None,
+    ended: int | None = None,
+    started: int = 10,
+) -> WatchedPod:
+    container: dict[str, Any] = {"name": "app"}
+    if ended is not None:
+        container["lastState"] = {"terminated": {"finishedAt": _time(ended), "exitCode": 1}}
+    return decode_watched_pod(
+        msgspec.json.encode(
+            {
+                "metadata": {"name": "p", "uid": uid, "labels": labels or {"podtype": "web"}},
+                "spec": {"nodeName": node},
+                "status": {
+                    "phase": phase,
+                    "startTime": _time(started),
+                    "containerStatuses": [container],
+                },
+            }
+        )
+    )
+
+
+def _learner(**words: Any) -> OutcomeLearner:
+    return OutcomeLearner(PodOutcomes(weight=0.5, **words), LABELS)
+
+
+def _average(learner: OutcomeLearner, subject: tuple[str, ...] = PAIR) -> float | None:
+    value = learner.readings()[subject]["reward"].value
+    return None if value is None else round(value, 6)
+
+
+def test_a_pod_that_runs_counts_for_its_node_its_type_and_both() -> None:
+    learner = _learner(start=0.0)
+    assert learner.observe(_pod(), 20.0)
+    assert {subject: _average(learner, subject) for subject in (NODE, TYPE, PAIR)} == {
+        NODE: 0.5,
+        TYPE: 0.5,
+        PAIR: 0.5,
+    }
+
+
+def test_what_was_seen_does_not_count_again() -> None:
+    learner = _learner(start=0.0)
+    for _ in range(3):
+        learner.observe(_pod(), 20.0)
+    assert _average(learner) == 0.5
+
+
+def test_a_pod_that_fails_counts_nothing_once() -> None:
+    learner = _learner()
+    for _ in range(2):
+        learner.observe(_pod("Failed", ended=30), 40.0)
+    assert _average(learner) == 0.5
+
+
+def test_a_pod_that_ends_well_counts_fully() -> None:
+    learner = _learner(start=0.0)
+    learner.observe(_pod("Succeeded", ended=30), 40.0)
+    assert _average(learner) == 0.5
+
+
+def test_the_first_end_in_a_while_is_forgiven_by_half_and_the_next_is_not() -> None:
+    learner = _learner()
+    learner.observe(_pod(ended=100), 100.0)
+    assert _average(learner) == 0.75  # half way from 1 to 0.5
+    learner.observe(_pod(ended=700), 700.0)
+    assert _average(learner) == 0.375  # half way to 0: it is only ten minutes
+    learner.observe(_pod(ended=1301), 1301.0)
+    assert _average(learner) == 0.4375  # half way to 0.5 again
+
+
+def test_a_pod_without_a_node_or_before_it_runs_counts_nothing() -> None:
+    learner = _learner()
+    assert not learner.observe(_pod("Pending"), 20.0)
+    assert not learner.observe(_pod(node=""), 20.0)
+    assert learner.readings() == {}
+
+
+def test_a_pod_of_no_type_goes_by_its_name() -> None:
+    learner = _learner()
+    learner.observe(_pod(labels={"other": "x"}), 20.0)
+    assert ("pair", "p", "a") in learner.readings()
+
+
+def test_a_restart_goes_on_and_counts_nothing_twice() -> None:
+    before = _learner(start=0.0)
+    before.observe(_pod(uid="one", started=10), 20.0)
+    before.observe(_pod(uid="two", started=50), 60.0)
+    after = _learner(start=0.0)
+    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())))
+    for pod in (_pod(uid="one", started=10), _pod(uid="two", started=50)):
+        assert not after.observe(pod, 100.0)
+    assert after.readings() == before.readings()
+    assert after.observe(_pod(uid="three", started=51), 100.0)
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [None, [], {}, {"averages": 3}, {"until": "x", "averages": [["pair", "a", 1], [], [1]]}],
+)
+def test_what_was_kept_and_makes_no_sense_is_left_out(plain: Any) -> None:
+    learner = _learner()
+    learner.restore(plain)
+    assert learner.readings() == {}
+    assert learner.observe(_pod(), 20.0)
+
+
+def test_the_averages_are_bounded() -> None:
+    learner = _learner()
+    for number in range(MOST_AVERAGES // 2 + 10):
+        learner.observe(_pod(uid=str(number), labels={"podtype": str(number)}), 20.0)
+    assert len(learner.readings()) == MOST_AVERAGES
+    assert NODE in learner.readings()
+    assert ("pair", "0", "a") not in learner.readings()
+
+
+# --- demand ----------------------------------------------------------------------------------
+
+
+def _placed(cpu: str, uid: str, at: float, node: str = "a") -> PlacedPod:
+    return PlacedPod(make_pod("p", uid=uid, cpu=cpu, memory="1Mi", node=node), at)
+
+
+def _demand(learner: DemandLearner) -> dict[str, Any]:
+    return {name: r.value for name, r in learner.readings()[CLUSTER].items()}
+
+
+def test_demand_is_a_mean_of_amounts_and_products() -> None:
+    learner = DemandLearner(PodDemand(resources=("cpu",)))
+    assert learner.readings() == {}
+    for uid, cpu in enumerate(("1", "3")):
+        learner.observe(_placed(cpu, str(uid), 10.0), 20.0)
+        learner.observe(_placed(cpu, str(uid), 10.0), 20.0)
+    assert _demand(learner) == {
+        "demand_count": 2,
+        "demand_mean_cpu": 2000.0,
+        "demand_moment_cpu_cpu": 5_000_000.0,
+    }
+
+
+def test_demand_forgets_beyond_its_window() -> None:
+    learner = DemandLearner(PodDemand(resources=("cpu",), window=2))
+    for uid, cpu in enumerate(("1", "1", "3")):
+        learner.observe(_placed(cpu, str(uid), 10.0), 20.0)
+    assert _demand(learner)["demand_mean_cpu"] == 2000.0
+
+
+def test_a_pod_that_asks_for_nothing_counts_a_little_and_one_without_a_node_not_at_all() -> None:
+    learner = DemandLearner(PodDemand())
+    learner.observe(_placed("1", "u", 10.0, node=""), 20.0)
+    assert learner.readings() == {}
+    learner.observe(PlacedPod(make_pod("p", node="a"), 10.0), 20.0)
+    assert _demand(learner)["demand_mean_cpu"] == 10
+    assert _demand(learner)["demand_mean_memory"] == 16 << 20
+
+
+def test_demand_goes_on_after_a_restart() -> None:
+    before = DemandLearner(PodDemand())
+    before.observe(_placed("1", "one", 10.0), 20.0)
+    after = DemandLearner(PodDemand())
+    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())))
+    assert not after.observe(_placed("1", "one", 10.0), 30.0)
+    assert after.readings() == before.readings()
+    assert after.observe(_placed("1", "two", 11.0), 30.0)
+    others = DemandLearner(PodDemand(resources=("cpu",)))
+    others.restore(before.to_plain())
+    assert others.readings() == {}
+
+
+def test_a_pod_was_placed_when_its_condition_says() -> None:
+    raw = msgspec.json.encode(
+        {
+            "metadata": {"name": "p", "creationTimestamp": _time(5)},
+            "spec": {"nodeName": "a", "containers": []},
+            "status": {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True", "lastTransitionTime": _time(9)}
+                ]
+            },
+        }
+    )
+    assert decode_placed_pod(raw).placed_at == 9.0
