@@ -16,11 +16,13 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from engine.binding.binder import Binder
 from engine.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
+from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import NORMAL, EventRecorder, Reference
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
+from engine.binding.volume_binder import VolumeBinder
 from engine.caching.cache import Cache
 from engine.event_handlers import (
     GroupHandler,
@@ -54,6 +56,7 @@ from engine.rollout.sources import PolicySource
 from engine.rollout.trial import Deployment, Examiner
 from engine.scheduling.loop import SchedulingLoop
 from engine.scheduling.permit import Permits
+from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_groups import PodGroups
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
@@ -225,7 +228,16 @@ class App:
             clock=self._clock,
         )
         self.outcomes.on_not_placed = self.permits.failed
-        # 4. The policies.
+        # 4. Plugins that hold and write more than bindings: volumes, devices.
+        self.plugins = make_plugins(
+            self.cache.objects,
+            volumes=VolumeBinder(client, self.cache, clock=self._clock),
+            claims=DeviceClaimWriter(
+                client, self.cache.objects, clock=self._clock, recorder=self.recorder
+            ),
+            clock=self._clock,
+        )
+        # 5. The policies.
         examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = examiner.evaluations
         self.rollout = Rollout(
@@ -239,7 +251,7 @@ class App:
             clock=self._clock,
         )
         self.loop: SchedulingLoop | None = None
-        # 5. Hearing from the API server.
+        # 6. Hearing from the API server.
         self.nodes = NodeHandler(self.cache, self.queue)
         self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
         self.facts = FactKeeper(
@@ -252,7 +264,7 @@ class App:
             objects=self._known_objects,
         )
         self._informers = self._make_informers()
-        # 6. Leading.
+        # 7. Leading.
         self.elector: LeaderElector | None = None
         if self.settings.lease is not None:
             self.elector = LeaderElector(
@@ -427,6 +439,7 @@ class App:
                 clock=self._clock,
                 preemptions=self.preemptor,
             )
+        new.scheduler.use_plugins(self.plugins)
         self.loop.use(new.scheduler, self.rollout.counts)
         self.extenders.use(new.bundle.extenders)
         if old is not None:

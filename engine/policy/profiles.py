@@ -59,7 +59,9 @@ OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "PodGroupPodsCount": (),
 }
 # Parts of the runtime that go by a plugin's name.
-RUNTIME_PLUGINS: Final = frozenset({"DefaultBinder", "DefaultPreemption"})
+RUNTIME_PLUGINS: Final = frozenset(
+    {"DefaultBinder", "DefaultPreemption", "DynamicResources", "VolumeBinding"}
+)
 
 _BINDER: Final = "bind"
 _MAX_TOTAL: Final = (1 << 63) - 1

@@ -81,7 +81,10 @@ class RuntimePlugin:
         """
 
     def score(self, state: Any, infos: Sequence[NodeInfo]) -> Sequence[int] | None:
-        """Raw scores of the feasible nodes; None if the plugin has no opinion on this pod."""
+        """Raw scores of the feasible nodes; None if the plugin has no opinion on this pod.
+
+        *state* is None if `pre_filter` had nothing to say: asked only where scores are shown.
+        """
 
     def normalize(self, scores: Sequence[int]) -> Sequence[int]:
         """Raw scores as 0..100."""

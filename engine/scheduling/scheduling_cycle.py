@@ -42,6 +42,7 @@ from engine.scheduling.extenders import (
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
+from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
@@ -76,7 +77,7 @@ class Scheduler:
         bundle: The policies and profiles.
         evaluator: Answers what the memo does not know.
         plugins: The plugins of the runtime by name; those that a profile does not enable are not
-            asked.
+            asked. None: all of them, for decisions that are not carried out.
         has_extenders: `steps` asks extenders; None: if the bundle's configuration has some.
     """
 
@@ -93,7 +94,7 @@ class Scheduler:
         self.groups: GroupSource | None = None
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
-        self._plugins = dict(plugins or {})
+        self._plugins = make_plugins() if plugins is None else dict(plugins)
         self._memo = VerdictMemo(evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
         self._columns = NodeColumns()
@@ -117,6 +118,10 @@ class Scheduler:
     def memo(self) -> VerdictMemo:
         """The verdict tables, for metrics."""
         return self._memo
+
+    def use_plugins(self, plugins: Mapping[str, RuntimePlugin]) -> None:
+        """Ask *plugins* from the next decision on: those that carry out what is decided."""
+        self._plugins = dict(plugins)
 
     def profile_of(self, pod: Pod) -> Profile | None:
         """The profile that the pod names, or None: it is not ours."""
@@ -338,7 +343,8 @@ class Scheduler:
         )
         if failed:
             return self._failed(snapshot, failed)
-        for use in uses:
+        silent = self._silent_uses(profile, uses) if detailed else []
+        for use in (*uses, *silent):
             more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
             if more is not None:
                 totals = totals + np.array(more.weighted, np.int64)
@@ -419,6 +425,15 @@ class Scheduler:
             elif state is not None:
                 uses.append(RuntimeUse(plugin, state, positions.get(name, len(positions))))
         return uses, rejection
+
+    def _silent_uses(self, profile: Profile, uses: Sequence[RuntimeUse]) -> list[RuntimeUse]:
+        """The plugins that score and have nothing to say about the pod: they show as zeros."""
+        speaking = {use.plugin.name for use in uses}
+        return [
+            RuntimeUse(plugin, None, 0)
+            for plugin in self._plugins_at(profile, "score")
+            if plugin.name not in speaking
+        ]
 
     # --- extenders and promises -------------------------------------------------------------
 

@@ -154,15 +154,6 @@ def test_every_part_of_an_answer_is_compared(
             "NoSuch",
             id="pre-filtered by",
         ),
-        pytest.param(_changed("scores.a.DynamicResources", 2), "DynamicResources", id="devices"),
-        pytest.param(
-            _scenario(resourceClaims=[{"name": "gpu"}]), "DynamicResources", id="device claim"
-        ),
-        pytest.param(
-            _scenario(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-            "VolumeBinding",
-            id="volume claim that bound everywhere",
-        ),
     ],
 )
 def test_an_answer_that_needs_a_missing_plugin_is_unsupported(

@@ -192,8 +192,8 @@ def test_nodes_that_no_eviction_can_help_are_not_tried() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a")
     decision = scheduler.schedule(urgent(cpu="3"), cache.snapshot())
     assert decision.message() == (
-        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
-        "1 Preemption is not helpful for scheduling."
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
 
 

@@ -1,0 +1,28 @@
+"""All plugins of the runtime.
+
+Owns which there are. Deciding needs nothing but the snapshot; what is promised and written needs the
+store of the running scheduler and the writers.
+"""
+
+from engine.binding.claim_plan import ClaimWriter
+from engine.binding.volume_plan import VolumeWriter
+from engine.caching.objects import ObjectStore
+from engine.lib.clock import Clock
+from engine.scheduling.plugins.dynamic_resources import DynamicResources
+from engine.scheduling.plugins.volume_binding import VolumeBinding
+from engine.scheduling.runtime_plugin import RuntimePlugin
+
+
+def make_plugins(
+    objects: ObjectStore | None = None,
+    *,
+    volumes: VolumeWriter | None = None,
+    claims: ClaimWriter | None = None,
+    clock: Clock | None = None,
+) -> dict[str, RuntimePlugin]:
+    """The plugins by name; without arguments they decide, and nothing is carried out."""
+    made: tuple[RuntimePlugin, ...] = (
+        VolumeBinding(objects, volumes),
+        DynamicResources(objects, claims, clock),
+    )
+    return {plugin.name: plugin for plugin in made}
