@@ -17,6 +17,7 @@ from engine.caching.attachments import (
     volume_limits,
     volumes_in_use,
 )
+from engine.caching.device_classes import device_resources
 from engine.caching.objects import ObjectStore
 from engine.model import objects as api
 from engine.model.fact import Facts, pod_type
@@ -502,6 +503,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda pod, facts: (
             volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
         ),
+    ),
+    "device_resources": ViewField(
+        "list[str]",
+        "the resources among its requests that devices may stand for: a device class names them",
+        lambda pod, facts: device_resources(pod.requests, facts.objects),
     ),
     "host_ports": _pod("list[HostPort]", "host ports that it needs", _host_ports),
     "host_network": _pod(

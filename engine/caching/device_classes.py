@@ -1,0 +1,26 @@
+"""Which extended resources devices stand for: what device classes say of resource names."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from engine.caching.objects import ObjectStore
+from engine.model.devices import IMPLICIT_RESOURCE_PREFIX, DeviceClass
+
+CLASSES: Final = "deviceclasses"
+
+
+def device_resources(requested: Iterable[str], objects: ObjectStore) -> list[str]:
+    """Those of *requested* that a device class stands for, in alphabetical order."""
+    if not objects.count(CLASSES):
+        return []
+    return sorted(name for name in requested if _is_backed(name, objects))
+
+
+def _is_backed(resource: str, objects: ObjectStore) -> bool:
+    if resource.startswith(IMPLICIT_RESOURCE_PREFIX):
+        return objects.get(CLASSES, resource.removeprefix(IMPLICIT_RESOURCE_PREFIX)) is not None
+    return bool(objects.indexed(CLASSES, _extended_resource, resource))
+
+
+def _extended_resource(device_class: DeviceClass) -> str:
+    return device_class.spec.extended_resource_name or ""
