@@ -1,0 +1,270 @@
+"""Leave to bind: who waits, for how long, who goes together, and what is undone."""
+
+from typing import Any
+
+import pytest
+
+from engine.binding.placement import Placement
+from engine.model.pod import Pod
+from tests.builders import make_node, make_pod
+from tests.scheduling.small_world import MOST_TURNS, World, member
+
+# In the group of its label; leave is given when the policy's argument says so.
+PATIENT = """
+args = plugin_args(seconds = 60.0)
+
+def group_of(pod):
+    return gang(pod.labels["group"]) if "group" in pod.labels else None
+
+def permit(pod, group):
+    return wait(args.seconds) if group != None else None
+"""
+
+
+def patient(seconds: str = "60.0") -> dict[str, str]:
+    return {"patient.star": PATIENT.replace("60.0", seconds)}
+
+
+def permitting(body: str, **more: str) -> dict[str, str]:
+    return {"mine.star": f"def permit(pod, group):\n    return {body}\n", **more}
+
+
+def grown(world: World, cpu: int = 8) -> World:
+    world.nodes.on_add(make_node("n", cpu=cpu))
+    return world
+
+
+def decided(world: World, *pods: Pod) -> World:
+    for pod in pods:
+        world.add(pod)
+    assert not world.turns(MOST_TURNS)
+    world.check()
+    return world
+
+
+def waits(world: World, result: str) -> tuple[float, float]:
+    """How many pods waited with this end, and their seconds."""
+    name = "scheduler_permit_wait_duration_seconds"
+    values = [
+        world.registry.get_sample_value(f"{name}_{part}", {"result": result}) or 0.0
+        for part in ("count", "sum")
+    ]
+    return values[0], values[1]
+
+
+def state(world: World, pod: Pod) -> dict[str, Any]:
+    return world.queue.describe(pod.key)
+
+
+def labelled(name: str, group: str, **words: Any) -> Pod:
+    return make_pod(name, cpu=1, labels={"group": group}, **words)
+
+
+# --- one pod -------------------------------------------------------------------------------
+
+
+def test_without_a_permit_every_placement_goes_on_at_once() -> None:
+    world = decided(grown(World({})), make_pod("web", cpu=1))
+    assert [p.pod.name for p in world.bindings] == ["web"]
+    assert waits(world, "Success") == (0, 0)
+
+
+def test_leave_at_once_is_no_wait() -> None:
+    world = decided(grown(World(permitting("None"))), make_pod("web", cpu=1))
+    assert [p.pod.name for p in world.bindings] == ["web"]
+    assert waits(world, "Success") == (0, 0)
+
+
+def test_a_refused_pod_gives_its_room_back_and_is_rejected_by_the_policy() -> None:
+    world = decided(grown(World(permitting('"no"'))), pod := make_pod("web", cpu=1))
+    assert world.bindings == []
+    assert world.cache.pod_count == 0
+    assert state(world, pod)["rejectors"] == ["mine"]
+
+
+def test_a_permit_that_fails_costs_the_attempt() -> None:
+    world = decided(grown(World(permitting("group.name"))), pod := make_pod("web", cpu=1))
+    assert world.cache.pod_count == 0
+    assert (state(world, pod)["queue"], state(world, pod)["error_count"]) == ("backoff", 1)
+
+
+def test_all_permits_have_to_give_leave() -> None:
+    files = permitting("None", **{"other.star": 'def permit(pod, group): return "no"\n'})
+    world = decided(grown(World(files)), pod := make_pod("web", cpu=1))
+    assert state(world, pod)["rejectors"] == ["other"]
+
+
+def test_a_pod_outside_of_groups_waits_out_its_time() -> None:
+    world = decided(grown(World(permitting("wait(30)"))), pod := make_pod("web", cpu=1))
+    assert len(world.permits) == 1
+    world.wait(29.0)
+    assert len(world.permits) == 1
+    world.wait(1.0)
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+    assert waits(world, "Unschedulable") == (1, 30.0)
+    assert state(world, pod)["queue"] == "backoff"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        pytest.param("60.0", "1m0s", id="as asked"),
+        pytest.param("1.5", "1.5s", id="part of a second"),
+        pytest.param("86400.0", "15m0s", id="never more than 15 minutes"),
+    ],
+)
+def test_the_end_of_a_wait_says_how_long_it_was(
+    seconds: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = decided(grown(World(patient(seconds))), labelled("slow", "g"))
+    told: list[str] = []
+    world.outcomes._recorder.record = lambda *_, note, **__: told.append(note)  # type: ignore[method-assign]  # a look at what is told
+    world.wait(min(float(seconds), 900.0))
+    reason = f"rejected due to timeout after waiting {text} at plugin patient"
+    assert told == [f"0/1 nodes are available: 1 {reason}."]
+
+
+def test_a_pod_that_is_bound_elsewhere_while_it_waits_is_not_bound_here() -> None:
+    world = decided(grown(World(patient())), pod := labelled("slow", "g"))
+    world.pods.on_update(pod, pod.with_node("elsewhere"))
+    world.check()
+    assert (len(world.permits), world.bindings) == (0, [])
+    counted = world.cache.get_pod(pod.uid)
+    assert counted is not None
+    assert counted.node_name == "elsewhere"
+
+
+def test_what_plugins_hold_is_let_go_in_reverse_when_leave_is_refused() -> None:
+    world = grown(World(patient()))
+    undone: list[tuple[str, Any]] = []
+
+    class Holder:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
+            undone.append((self.name, state))
+
+    start = world.permits.start
+
+    def start_with_reserves(placement: Placement) -> None:
+        placement.reserves = ((Holder("a"), 1), (Holder("b"), 2))  # type: ignore[assignment]  # all that is asked
+        start(placement)
+
+    world.permits.start = start_with_reserves  # type: ignore[method-assign]  # between loop and permits
+    decided(world, pod := labelled("slow", "g"))
+    assert undone == []
+    world.delete(pod.name)
+    assert undone == [("b", 2), ("a", 1)]
+
+
+# --- groups --------------------------------------------------------------------------------
+
+
+def test_the_last_one_that_was_missing_lets_all_go() -> None:
+    world = grown(World())
+    pods = [member(f"a-{i}", "a", 3, 1, 0) for i in range(3)]
+    decided(world, *pods[:2])
+    assert [state(world, pod)["gated_by"] for pod in pods[:2]] == ["GangScheduling"] * 2
+    decided(world, pods[2])
+    assert {p.pod.name for p in world.bindings} == {"a-0", "a-1", "a-2"}
+    assert waits(world, "Success")[0] == 2
+
+
+def test_a_rejected_pod_releases_all_that_wait_and_spares_the_others_their_turn() -> None:
+    world = grown(World(), cpu=3)
+    pods = [member(f"a-{i}", "a", 4, 2, 0) for i in range(4)]
+    decided(world, *pods)
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+    rejectors = {pod.name: state(world, pod)["rejectors"] for pod in pods}
+    assert rejectors == {
+        "a-0": ["PodGroup"],
+        "a-1": ["NodeResourcesFit"],
+        "a-2": ["PodGroup"],
+        "a-3": ["PodGroup"],
+    }
+    assert [state(world, pod)["queue"] for pod in pods] == ["unschedulable"] * 4
+
+
+def test_a_rejected_pod_that_is_not_needed_releases_nobody() -> None:
+    world = grown(World(), cpu=3)
+    pods = [member("a-0", "a", 2, 1, 0), member("a-1", "a", 2, 9, 0), member("a-2", "a", 2, 1, 0)]
+    decided(world, *pods)
+    assert {p.pod.name for p in world.bindings} == {"a-0", "a-2"}
+
+
+def test_one_whose_time_is_up_takes_its_group_along() -> None:
+    world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(3)))
+    assert len(world.permits) == 3
+    world.wait(60.0)
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+    assert waits(world, "Unschedulable") == (3, 180.0)
+    # They are tried again by themselves, together.
+    world.wait(2.0)
+    assert not world.turns(MOST_TURNS)
+    assert len(world.permits) == 3
+
+
+def test_one_that_is_deleted_releases_a_group_that_needs_it() -> None:
+    world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(3)))
+    world.delete("g-1")
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+
+
+def test_somebody_who_missed_the_room_is_told_when_it_is_free() -> None:
+    world = decided(grown(World(patient()), cpu=3), *(labelled(f"g-{i}", "g") for i in range(3)))
+    single = make_pod("single", cpu=3, priority=5)
+    decided(world, single)
+    assert state(world, single)["rejectors"] == ["NodeResourcesFit"]
+    world.wait(60.0)
+    assert not world.turns(MOST_TURNS)
+    assert [p.pod.name for p in world.bindings] == ["single"]
+
+
+def test_groups_of_one_name_in_two_namespaces_are_two() -> None:
+    world = grown(World())
+    for namespace in ("x", "y"):
+        labels = {"group": "a", "min": "2"}
+        decided(world, make_pod(f"{namespace}-0", namespace, cpu=1, labels=labels))
+    assert world.bindings == []
+    decided(world, make_pod("y-1", "y", cpu=1, labels={"group": "a", "min": "2"}))
+    assert {p.pod.name for p in world.bindings} == {"y-0", "y-1"}
+
+
+def test_a_pod_whose_label_changes_changes_its_group() -> None:
+    world = grown(World())
+    stray = member("stray", "b", 2, 1, 0)
+    decided(world, member("a-0", "a", 2, 1, 0), stray)
+    assert world.bindings == []
+    moved = make_pod(
+        "stray", uid=stray.uid, cpu=1, labels={"group": "a", "min": "2"}, resource_version="2"
+    )
+    world.known["stray"] = moved
+    world.pods.on_update(stray, moved)
+    assert not world.turns(MOST_TURNS)
+    assert {p.pod.name for p in world.bindings} == {"a-0", "stray"}
+
+
+def test_a_binding_that_fails_is_made_up_for_alone() -> None:
+    world = decided(grown(World()), *(member(f"a-{i}", "a", 3, 1, 0) for i in range(3)))
+    world.end_binding(0, succeeds=False)
+    world.end_binding(0, succeeds=True)
+    world.end_binding(0, succeeds=True)
+    world.come_to_rest()
+    assert all(pod.node_name for pod in world.known.values())
+
+
+def test_a_switch_of_policies_puts_those_that_wait_back_and_tries_them_at_once() -> None:
+    world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(2)))
+    world.switch()
+    world.check()
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+    assert world.queue.counts()["active"] == 2
+
+
+def test_after_the_end_nobody_is_given_leave() -> None:
+    world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(2)))
+    assert world.permits.close() == 2
+    world.delete("g-0")
+    world.wait(60.0)
+    assert (len(world.permits), world.bindings) == (0, [])
