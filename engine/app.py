@@ -40,8 +40,8 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
 from engine.lib.clock import Clock, SystemClock
+from engine.model import devices, storage
 from engine.model import objects as api
-from engine.model import storage
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
@@ -96,6 +96,9 @@ OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
     (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
     (resources.POD_GROUPS, api.PlainObject),
+    (resources.DEVICE_CLASSES, devices.DeviceClass),
+    (resources.RESOURCE_SLICES, devices.ResourceSlice),
+    (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
 )
 
 
