@@ -16,6 +16,10 @@ from engine.kube.client import ApiClient
 from tests.controlplane import ControlPlane
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long; left out by `make check`")
+
+
 @pytest.fixture(autouse=True)
 def _logging_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test sets up for logging ends with it.
