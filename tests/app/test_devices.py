@@ -1,0 +1,142 @@
+"""Pods with device claims, by a whole scheduler on an embedded API server."""
+
+from collections import Counter
+from typing import Any
+
+from engine.devcluster import DevCluster
+from tests.app.harness import condition, eventually, placements, scheduler
+from tests.builders import node_manifest
+from tests.scheduling.devices.builders import claim, claiming_pod, device_class, resource_slice
+
+Json = dict[str, Any]
+
+
+def manifest(name: str, *claims: str, **words: Any) -> Json:
+    words = {"image": "app", **words}
+    made = {"apiVersion": "v1", "kind": "Pod", **claiming_pod(name, *claims, **words)}
+    made["metadata"].pop("uid", None)
+    return made
+
+
+def node(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Node", **node_manifest(name)}
+
+
+def devices_of(cluster: DevCluster) -> Counter[tuple[str, str]]:
+    """How many claims have each device."""
+    return Counter(
+        (result["pool"], result["device"])
+        for found in cluster.list("resourceclaims")
+        for result in found.get("status", {})
+        .get("allocation", {})
+        .get("devices", {})
+        .get("results", [])
+    )
+
+
+def make_claim(cluster: DevCluster, name: str) -> None:
+    made = claim(name)
+    made["metadata"].pop("uid")
+    cluster.create(made)
+
+
+async def test_no_device_is_given_twice_however_many_want_it() -> None:
+    async with DevCluster() as cluster:
+        cluster.create(device_class())
+        for name in ("a", "b"):
+            cluster.create(node(name))
+            cluster.create(resource_slice(name, *(f"g{i}" for i in range(5))))
+        for i in range(25):
+            make_claim(cluster, f"c{i}")
+        async with scheduler(cluster):
+            for i in range(25):
+                cluster.create(manifest(f"p{i}", f"c{i}"))
+            await eventually(lambda: len(placements(cluster)) == 10)
+            await eventually(
+                lambda: (
+                    sum(
+                        "cannot allocate all claims"
+                        in condition(cluster, f"p{i}").get("message", "")
+                        for i in range(25)
+                    )
+                    == 15
+                )
+            )
+            devices = devices_of(cluster)
+            assert len(devices) == 10
+            assert set(devices.values()) == {1}
+            where = placements(cluster)
+            for i in range(25):
+                found = cluster.get("resourceclaims", f"c{i}")
+                assert found is not None
+                allocation = found.get("status", {}).get("allocation")
+                assert (allocation is not None) == (f"p{i}" in where)
+                if allocation is not None:
+                    (result,) = allocation["devices"]["results"]
+                    assert result["pool"] == where[f"p{i}"], "the device is the node's"
+
+            # Somebody gives a device back: one more pod gets it.
+            going = next(iter(where))
+            cluster.delete("pods", going, "default")
+            freed = cluster.get("resourceclaims", going.replace("p", "c"))
+            assert freed is not None
+            cluster.update("resourceclaims", {**freed, "status": {}}, subresource="status")
+            await eventually(lambda: len(placements(cluster).keys() - where.keys()) == 1)
+            assert set(devices_of(cluster).values()) == {1}
+
+
+async def test_pods_share_a_claim_once_it_is_allocated() -> None:
+    async with DevCluster() as cluster:
+        cluster.create(device_class())
+        cluster.create(node("a"))
+        cluster.create(resource_slice("a", "g0"))
+        make_claim(cluster, "shared")
+        async with scheduler(cluster):
+            for i in range(5):
+                cluster.create(manifest(f"p{i}", "shared"))
+            await eventually(lambda: len(placements(cluster)) == 5)
+        found = cluster.get("resourceclaims", "shared")
+        assert found is not None
+        assert len(found["status"]["reservedFor"]) == 5
+
+
+async def test_a_pod_waits_for_its_claim_and_its_class() -> None:
+    async with DevCluster() as cluster:
+        cluster.create(node("a"))
+        cluster.create(resource_slice("a", "g0"))
+        async with scheduler(cluster):
+            cluster.create(manifest("p", "late"))
+            await eventually(
+                lambda: (
+                    'could not find ResourceClaim "default/late"'
+                    in condition(cluster, "p").get("message", "")
+                )
+            )
+            make_claim(cluster, "late")
+            await eventually(
+                lambda: (
+                    "device class gpu does not exist" in condition(cluster, "p").get("message", "")
+                )
+            )
+            cluster.create(device_class())
+            await eventually(lambda: placements(cluster) == {"p": "a"})
+
+
+async def test_devices_stand_for_an_extended_resource() -> None:
+    gpu = "example.com/gpu"
+    async with DevCluster() as cluster:
+        cluster.create(device_class(extendedResourceName=gpu))
+        cluster.create(node("a"))
+        cluster.create(resource_slice("a", "g0", "g1"))
+        async with scheduler(cluster):
+            for i in range(3):
+                cluster.create(manifest(f"p{i}", requests={gpu: "1"}, limits={gpu: "1"}))
+            await eventually(lambda: len(placements(cluster)) == 2)
+            left = ({"p0", "p1", "p2"} - placements(cluster).keys()).pop()
+            await eventually(lambda: condition(cluster, left).get("reason") == "Unschedulable")
+        assert devices_of(cluster) == {("a", "g0"): 1, ("a", "g1"): 1}
+        for name in placements(cluster):
+            found = cluster.get("pods", name)
+            assert found is not None
+            told = found["status"]["extendedResourceClaimStatus"]
+            assert cluster.get("resourceclaims", told["resourceClaimName"]) is not None
