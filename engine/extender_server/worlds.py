@@ -15,8 +15,9 @@ from engine.caching.cache import Cache
 from engine.caching.objects import object_key
 from engine.caching.snapshot import Snapshot
 from engine.extender_server.requests import AboutNodes, BadRequest, node_of
+from engine.facts.assembly import FactSources
 from engine.facts.keeper import FactKeeper
-from engine.facts.sources import make_fact_source
+from engine.facts.learned import KeepsNothing
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -123,7 +124,8 @@ class WatchedWorld(_Asked):
         self.facts = FactKeeper(
             self.cache,
             clock=clock,
-            make_source=lambda config: make_fact_source(config, client, clock),
+            # What is learned of pods is learned anew with each start.
+            make_source=FactSources(client, clock, KeepsNothing(), lambda: False).make,
             on_change=lambda: None,
             objects=self._known_objects,
         )
