@@ -6,6 +6,7 @@ import pytest
 
 from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
+from engine.model.node_info import NodeInfo
 from engine.model.objects import ObjectMeta, PlainObject
 from engine.queueing.events import (
     ASSIGNED_POD_ADD,
@@ -20,22 +21,12 @@ from engine.queueing.events import (
 )
 from engine.queueing.hints import INTERESTS, Hints
 from tests.builders import container, make_node, make_pod, taint, toleration
+from tests.queueing.hinting import plain, worth
 
 NODE_TAINT = ClusterEvent("Node", "UpdateNodeTaint")
 NODE_LABEL = ClusterEvent("Node", "UpdateNodeLabel")
 NODE_ALLOCATABLE = ClusterEvent("Node", "UpdateNodeAllocatable")
 POD_TOLERATION = ClusterEvent("Pod", "UpdatePodToleration")
-
-
-def worth(
-    plugin: str,
-    event: ClusterEvent,
-    pod: Any,
-    old: Any = None,
-    new: Any = None,
-    hints: Hints | None = None,
-) -> bool:
-    return (hints or Hints()).worth_retrying(event, pod, frozenset({plugin}), old, new)
 
 
 # --- NodeResourcesFit --------------------------------------------------------------------------
@@ -315,3 +306,99 @@ def test_a_wildcard_is_worth_it_for_all_or_for_its_pod() -> None:
     assert worth("NodeName", FORCE_ACTIVATE, pod)
     assert worth("NodeName", FORCE_ACTIVATE, pod, None, pod)
     assert not worth("NodeName", FORCE_ACTIVATE, pod, None, other)
+
+
+# --- room, where it is known what is on the node -------------------------------------------------
+
+
+def room(*pods: Any, **node: Any) -> Hints:
+    """Hints that know of one node and what is on it."""
+    info = NodeInfo("n", make_node("n", **{"cpu": "4", **node}), pods)
+    return Hints(node_info={"n": info}.get)
+
+
+def test_a_pod_that_goes_is_news_to_those_that_fit_now() -> None:
+    """kube-scheduler retries everybody whenever a pod goes."""
+    gone, stays = make_pod("gone", node="n", cpu="1"), make_pod("stays", node="n", cpu="2")
+    for cpu, want in (("2", True), ("3", False)):
+        pod = make_pod(cpu=cpu)
+        assert worth("NodeResourcesFit", ASSIGNED_POD_DELETE, pod, gone, hints=room(stays)) is want
+    event = ClusterEvent("AssignedPod", "UpdatePodScaleDown")
+    big, small = (make_pod("stays", uid="s", node="n", cpu=cpu) for cpu in ("3", "2"))
+    for cpu, want in (("2", True), ("3", False)):
+        pod = make_pod(cpu=cpu)
+        assert worth("NodeResourcesFit", event, pod, big, small, room(small)) is want
+
+
+def test_a_pod_that_goes_is_news_to_those_that_could_preempt_the_rest() -> None:
+    gone, stays = make_pod("gone", node="n", cpu="1"), make_pod("stays", node="n", cpu="2")
+
+    def told(**words: Any) -> bool:
+        pod = make_pod(cpu="3", **words)
+        return worth("NodeResourcesFit", ASSIGNED_POD_DELETE, pod, gone, hints=room(stays))
+
+    assert told(priority=1)
+    assert not told(priority=0)
+    assert not told(priority=1, spec={"preemptionPolicy": "Never"})
+
+
+def test_places_for_pods_are_room_too() -> None:
+    gone, stays = make_pod("gone", node="n"), make_pod("stays", node="n")
+    for places, want in ((2, True), (1, False)):
+        hints = room(stays, pods=places)
+        assert worth("NodeResourcesFit", ASSIGNED_POD_DELETE, make_pod(), gone, hints=hints) is want
+
+
+def test_room_on_a_node_that_is_not_known_is_in_doubt() -> None:
+    gone = make_pod("gone", node="elsewhere", cpu="1")
+    assert worth("NodeResourcesFit", ASSIGNED_POD_DELETE, make_pod(cpu="9"), gone, hints=room())
+
+
+# --- gates and groups ----------------------------------------------------------------------------
+
+
+def test_gates_retry_the_pod_that_has_lost_its_last_one() -> None:
+    event = ClusterEvent("Pod", "UpdatePodSchedulingGatesEliminated")
+    old, new = make_pod(uid="u", gates=["g"]), make_pod(uid="u")
+    assert worth("SchedulingGates", event, new, old, new, is_gated=True)
+    assert not worth("SchedulingGates", event, make_pod(), old, new, is_gated=True)
+    assert not worth("SchedulingGates", NODE_ADD, new, None, make_node("n"), is_gated=True)
+
+
+def in_group(name: str, namespace: str = "default", **words: Any) -> Any:
+    spec = {"schedulingGroup": {"podGroupName": name}}
+    return make_pod("member", namespace, spec=spec, **words)
+
+
+@pytest.mark.parametrize("event", [POD_ADD, ASSIGNED_POD_ADD])
+def test_gangs_retry_when_a_pod_of_theirs_comes(event: ClusterEvent) -> None:
+    pod = in_group("g")
+    assert worth("GangScheduling", event, pod, None, in_group("g", node="n"))
+    assert not worth("GangScheduling", event, pod, None, in_group("h", node="n"))
+    assert not worth("GangScheduling", event, pod, None, in_group("g", "elsewhere", node="n"))
+    assert not worth("GangScheduling", event, make_pod(), None, make_pod(node="n"))
+
+
+@pytest.mark.parametrize("action", ["Add", "Update"])
+def test_gangs_retry_when_their_group_comes_or_changes(action: str) -> None:
+    event, pod = ClusterEvent("PodGroup", action), in_group("g")
+    assert worth("GangScheduling", event, pod, None, plain("g", "default"))
+    assert not worth("GangScheduling", event, pod, None, plain("h", "default"))
+    assert not worth("GangScheduling", event, pod, None, plain("g", "elsewhere"))
+
+
+def test_declared_features_retry_when_they_are_others() -> None:
+    event = ClusterEvent("Node", "UpdateNodeDeclaredFeature")
+    old, new = make_node("n"), make_node("n", declared_features=["X"])
+    assert worth("NodeDeclaredFeatures", event, make_pod(), old, new)
+    assert not worth("NodeDeclaredFeatures", event, make_pod(), new, new)
+    before, after = make_pod(uid="u"), make_pod(uid="u", cpu="1")
+    assert worth("NodeDeclaredFeatures", POD_UPDATE, after, before, after)
+    reported = make_pod(uid="u", phase="Pending")
+    assert not worth("NodeDeclaredFeatures", POD_UPDATE, reported, before, reported)
+
+
+def test_a_pod_whose_amounts_make_no_sense_is_retried_when_it_changes() -> None:
+    before, after = make_pod(uid="u", cpu="-1"), make_pod(uid="u", cpu="1")
+    assert worth("PodSpec", POD_UPDATE, after, before, after)
+    assert not worth("PodSpec", NODE_ADD, before, None, make_node("n"))

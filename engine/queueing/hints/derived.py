@@ -36,6 +36,8 @@ from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_beh
 _GATES: Final = frozenset({"pre_enqueue"})
 _FILTERS: Final = frozenset({"pre_filter", "counters", "filter", "permit"})
 
+_SUMS: Final = frozenset({"requested", "nonzero_requested", "pod_count", "used_ports"})
+
 _MANIFEST: Final = "manifest"
 # What the API server and schedulers write by themselves. Answering to what we write about a failed
 # attempt would make each attempt cause the next one.
@@ -70,7 +72,13 @@ class DerivedHint:
         self._is_grouped = "group" in params
         if self._is_grouped:
             self._resources |= {POD, ASSIGNED_POD, "PodGroup"}
-        self._placed = ASSIGNED_POD in resources_behind("node", fields["node"])
+        self._of_nodes = resources_behind("node", fields["node"])
+        self._placed = ASSIGNED_POD in self._of_nodes | resources_behind("pod", fields["pod"])
+        # Sums change with what they are sums of, anything else with anything.
+        self._placed_in_detail = any(
+            ASSIGNED_POD in resources_behind("node", frozenset({field}))
+            for field in fields["node"] - _SUMS
+        )
         # A pre-filter may name nodes that are yet to come.
         looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources
         self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and not at_gate)
@@ -141,6 +149,8 @@ class DerivedHint:
             return self._counts or self._placed or known.namespace == pod.namespace
         if self._counts and (old.labels != new.labels or old.is_terminating != new.is_terminating):
             return True
+        if self._placed_in_detail and is_meaningful_pod_change(old, new):
+            return True
         return self._placed and (
             old.running_requests != new.running_requests
             or old.running_nonzero_requests != new.running_nonzero_requests
@@ -154,7 +164,9 @@ class DerivedHint:
         if resource == "Namespace":
             before, after = (None if one is None else one.metadata.labels for one in (old, new))
             return before != after and (self._counts or meta.name == pod.namespace)
-        return not meta.namespace or meta.namespace == pod.namespace
+        # Nodes hold pods of all namespaces; the pod's own objects are in its own.
+        is_near = not meta.namespace or meta.namespace == pod.namespace
+        return is_near or resource in self._of_nodes
 
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:

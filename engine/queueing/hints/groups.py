@@ -33,8 +33,8 @@ HINTS: Final[Table] = {
         on(ASSIGNED_POD, ADD, check=_same_group),
         on("PodGroup", ADD, UPDATE, check=_own_group),
     ),
-    # The rejector of pods whose group could not be whole. One of the group was rejected by a filter;
-    # what wakes that one lets the others be tried again with it.
+    # The rejector of pods whose group could not be whole. One of the group was rejected by a
+    # filter; what wakes that one lets the others be tried again with it.
     "PodGroup": (),
     # Preemption only ever helps because a victim goes, and then the plugin that rejected is asked.
     # A pod that waits for its own preemption is let in by whoever carries that out.

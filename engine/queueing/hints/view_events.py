@@ -15,6 +15,7 @@ ANYTHING: Final = "*"
 
 _NOTHING: Final[tuple[str, ...]] = ()
 _OWNERS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
+_STORAGE: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 _GROUP: Final = (POD, ASSIGNED_POD, "PodGroup")
 
 
@@ -32,7 +33,10 @@ FIELD_EVENTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_written("pod_anti_affinity", "topology_spread_constraints", "tolerations"),
         **_written("scheduling_gates", "requests", "nonzero_requests", "scoring_requests"),
         **_written("containers", "init_containers", "image_volumes", "host_ports"),
-        **_written("host_network", "pod_group_name", "manifest"),
+        **_written("host_network", "host_users", "pod_group_name", "limits", "start_time"),
+        **_written("manifest"),
+        "volumes": (*_STORAGE, ASSIGNED_POD),  # their objects, and who uses them
+        "device_resources": ("DeviceClass",),
         "namespace_labels": ("Namespace",),
         "spread_selector": _OWNERS,
         "type": (FACTS,),
@@ -46,6 +50,13 @@ FIELD_EVENTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "nonzero_requested": (ASSIGNED_POD,),
         "pod_count": (ASSIGNED_POD,),
         "used_ports": (ASSIGNED_POD,),
+        "limits": (ASSIGNED_POD,),
+        "pod_annotations": (ASSIGNED_POD,),
+        "used_disks": (ASSIGNED_POD,),
+        "used_claims": (ASSIGNED_POD,),
+        "volume_limits": ("CSINode",),
+        "volumes_in_use": (*_STORAGE, "CSINode", ASSIGNED_POD),
+        "other_attached_volumes": (*_STORAGE, "CSINode", "VolumeAttachment", ASSIGNED_POD),
         "facts": (FACTS,),
         "pod_facts": (FACTS,),
     },
