@@ -1,13 +1,12 @@
 """kube-scheduler and ours beside each other: the same objects, each on a real control plane.
 
-Owns the two clusters, putting a workload into both, standing in for the kubelets, finding out
-when a scheduler has come to rest, and what is compared. The workloads are in
+Owns the two clusters, putting a workload into both, finding out when a scheduler has come to
+rest, and what is compared. The workloads are in
 `side_by_side_workloads.py`.
 """
 
 import asyncio
 import contextlib
-import json
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -18,41 +17,15 @@ from typing import Any, Final
 import yaml
 
 from benchmarks.subjects import KubeScheduler, Starsched, Subject
-from engine.kube.client import ApiClient
-from engine.kube.errors import Conflict, NotFound
+from engine.binding.event_recorder import truncate_note
 from tests.controlplane import ControlPlane, binaries
-
-Json = dict[str, Any]
-
-NAMESPACE: Final = "default"
-CLASSES: Final[Mapping[str, int]] = {"low": 10, "middle": 100, "high": 1000, "highest": 10_000}
-_NEVER: Final = "high-but-polite"
+from tests.live import MOST_SECONDS, Json, LiveCluster, condition
 
 #: How long nothing has to happen: longer than the first backoff of a rejected pod.
 QUIET_SECONDS: Final = 2.5
-MOST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
-
-# What a workload may hold, in the order of creation, and the paths of it. Pods come last.
-_PATHS: Final[Mapping[str, str]] = {
-    "Namespace": "/api/v1/namespaces",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
-    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
-    "PersistentVolume": "/api/v1/persistentvolumes",
-    "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
-    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
-    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
-    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
-    "Service": "/api/v1/namespaces/{namespace}/services",
-    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets",
-    "Node": "/api/v1/nodes",
-    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
-    "Pod": "/api/v1/namespaces/{namespace}/pods",
-}
-_STAYS: Final = frozenset({"Namespace", "PriorityClass"})
-_PODS: Final = "/api/v1/pods"
-_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+#: Pods whose name begins so terminate for ever.
+_STUCK: Final = "stuck-"
 
 
 @dataclass(frozen=True)
@@ -85,13 +58,15 @@ class Outcome:
     """What a scheduler made of a workload, with names in place of uids.
 
     Attributes:
-        pending: The pods without a node: reason and message of their condition, the note of their
-            last event and the node that they are nominated to.
+        pending: The pods without a node: reason and message of their condition, their first event
+            and the node that they are nominated to.
+        last_notes: What their last events say.
         placed: The pods with a node that came without: the node, or "" if it is not certain.
         victims: The pods that were evicted: their condition, and the notes of their events.
     """
 
     pending: dict[str, Json] = field(default_factory=dict)
+    last_notes: dict[str, str] = field(default_factory=dict)
     placed: dict[str, str] = field(default_factory=dict)
     victims: dict[str, Json] = field(default_factory=dict)
 
@@ -117,94 +92,35 @@ def _compare(theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
         yield "", theirs, ours
 
 
-class Cluster:
-    """One control plane with one scheduler, filled and emptied again and again."""
+class Runner:
+    """Runs workloads in one cluster, which is empty before and after."""
 
-    def __init__(self, plane: ControlPlane, client: ApiClient) -> None:
-        self._plane = plane
-        self._client = client
+    def __init__(self, cluster: LiveCluster) -> None:
+        self._cluster = cluster
         self._victims: dict[str, Json] = {}
 
-    async def request(self, method: str, path: str, body: Json | None = None) -> Json:
-        kind = "application/json"
-        if method == "PATCH":
-            kind = "application/merge-patch+json"
-        raw = await self._client.request(
-            method,
-            path,
-            body=None if body is None else json.dumps(body).encode(),
-            content_type=kind,
-        )
-        answer: Json = json.loads(raw)
-        return answer
-
-    async def items(self, path: str) -> list[Json]:
-        found: list[Json] = (await self.request("GET", path))["items"]
-        return found
-
-    # --- filling ----------------------------------------------------------------------------
-
-    async def prepare(self) -> None:
-        """What every workload may use: priority classes."""
-        for name, value in CLASSES.items():
-            await self.create(_priority_class(name, value))
-        await self.create(_priority_class(_NEVER, CLASSES["high"], preemptionPolicy="Never"))
-
-    async def create(self, manifest: Json) -> None:
-        """Create an object, with its status if it has one."""
-        path = _path_of(manifest)
-        status = manifest.get("status")
-        with contextlib.suppress(Conflict):
-            await self.request("POST", path, manifest)
-        if status and manifest["kind"] not in ("Node", "ResourceSlice"):
-            where = f"{path}/{manifest['metadata']['name']}/status"
-            await self.request("PATCH", where, {"status": status})
-
     async def run(self, workload: Workload) -> Outcome:
-        """Put *workload* into the empty cluster, wait for the scheduler and look."""
+        """Put *workload* into the cluster, wait for the scheduler and look."""
         self._victims = {}
-        for manifest in (*workload.objects, *workload.placed):
-            await self.create(manifest)
+        await self._cluster.create(*workload.objects, *workload.placed)
         for manifest in workload.pending:
-            await self.create(manifest)
+            await self._cluster.create(manifest)
             if manifest["metadata"]["name"] not in workload.is_undecided:
-                await self._wait_decided(manifest)
+                await self._wait_decided(manifest["metadata"]["name"])
         await self._wait_quiet()
-        for manifest in workload.later:
-            await self.create(manifest)
         if workload.later:
+            await self._cluster.create(*workload.later)
             await self._wait_quiet()
         return await self._look(workload)
 
-    async def clear(self) -> None:
-        """Take everything away again."""
-        for kind in reversed(list(_PATHS)):
-            if kind not in _STAYS:
-                await self._clear(_PATHS[kind].format(namespace=NAMESPACE))
-        await self.request("DELETE", _EVENTS.format(namespace=NAMESPACE))
-
-    async def _clear(self, path: str) -> None:
-        deadline = time.monotonic() + MOST_SECONDS
-        while items := await self.items(path):
-            assert time.monotonic() < deadline, f"{path} does not get empty"
-            for item in items:
-                where = f"{path}/{item['metadata']['name']}"
-                with contextlib.suppress(NotFound):
-                    if item["metadata"].get("finalizers"):
-                        await self.request("PATCH", where, {"metadata": {"finalizers": None}})
-                    await self.request("DELETE", where, {"gracePeriodSeconds": 0})
-
-    # --- waiting ----------------------------------------------------------------------------
-
-    async def _wait_decided(self, manifest: Json) -> None:
+    async def _wait_decided(self, name: str) -> None:
         """Return when the pod has a node, or a condition that says why not."""
-        where = f"{_path_of(manifest)}/{manifest['metadata']['name']}"
         deadline = time.monotonic() + MOST_SECONDS
         while True:
-            pod = await self.request("GET", where)
-            if pod["spec"].get("nodeName") or _condition(pod, "PodScheduled"):
+            pod = await self._cluster.pod(name)
+            if pod["spec"].get("nodeName") or condition(pod, "PodScheduled"):
                 return
-            assert time.monotonic() < deadline, f"nobody decides `{pod['metadata']['name']}`"
+            assert time.monotonic() < deadline, f"nobody decides `{name}`"
             await asyncio.sleep(_POLL_SECONDS / 4)
 
     async def _wait_quiet(self) -> None:
@@ -215,76 +131,56 @@ class Cluster:
         while time.monotonic() - since < QUIET_SECONDS:
             assert time.monotonic() < deadline, "the scheduler does not come to rest"
             await asyncio.sleep(_POLL_SECONDS)
-            pods = await self.items(_PODS)
+            pods = await self._cluster.items("Pod")
             for pod in pods:
-                await self._end(pod)
+                name = pod["metadata"]["name"]
+                if pod["metadata"].get("deletionTimestamp") and not name.startswith(_STUCK):
+                    self._victims[name] = pod
+                    await self._cluster.end_pod(name)
             now = [(p["metadata"]["name"], p["metadata"]["resourceVersion"]) for p in pods]
             if now != last:
                 last, since = now, time.monotonic()
 
-    async def _end(self, pod: Json) -> None:
-        """Do what the kubelet does about a pod that is terminating."""
-        metadata = pod["metadata"]
-        if not metadata.get("deletionTimestamp") or metadata["name"].startswith("stuck-"):
-            return
-        self._victims[metadata["name"]] = pod
-        where = f"{_PATHS['Pod'].format(namespace=metadata['namespace'])}/{metadata['name']}"
-        with contextlib.suppress(NotFound):
-            await self.request("DELETE", where, {"gracePeriodSeconds": 0})
-
-    # --- looking ----------------------------------------------------------------------------
-
     async def _look(self, workload: Workload) -> Outcome:
         outcome = Outcome()
-        events = sorted(
-            await self.items(_EVENTS.format(namespace=NAMESPACE)), key=lambda e: str(_last_seen(e))
-        )
-        pods = {p["metadata"]["name"]: p for p in await self.items(_PODS)}
+        events = await self._cluster.events()
+        pods = {p["metadata"]["name"]: p for p in await self._cluster.items("Pod")}
         names = {p["metadata"]["uid"]: name for name, p in pods.items()}
         for name, pod in pods.items():
             node = pod["spec"].get("nodeName")
             if not node:
-                outcome.pending[name] = _pending(pod, events)
+                told = [e for e in events if e["regarding"].get("uid") == pod["metadata"]["uid"]]
+                outcome.pending[name] = _pending(pod, told)
+                outcome.last_notes[name] = told[-1]["note"] if told else ""
             elif name not in {p["metadata"]["name"] for p in workload.placed}:
                 outcome.placed[name] = node if workload.nodes_are_certain else ""
         victims = {e["regarding"]["name"] for e in events if e["reason"] == "Preempted"}
         for name in victims | self._victims.keys():
-            outcome.victims[name] = _victim(self._victims.get(name), name, events, names)
+            seen = self._victims.get(name, pods.get(name))
+            outcome.victims[name] = _victim(seen, name, events, names)
         return outcome
-
-
-def _path_of(manifest: Json) -> str:
-    namespace = manifest["metadata"].get("namespace", NAMESPACE)
-    return _PATHS[manifest["kind"]].format(namespace=namespace)
-
-
-def _condition(pod: Json, kind: str) -> Json | None:
-    conditions = pod.get("status", {}).get("conditions") or ()
-    return next((c for c in conditions if c["type"] == kind), None)
-
-
-def _last_seen(event: Json) -> str:
-    return str((event.get("series") or {}).get("lastObservedTime") or event["eventTime"])
-
-
-def _plain_condition(condition: Json | None) -> Json | None:
-    """A condition without its times."""
-    if condition is None:
-        return None
-    return {k: v for k, v in condition.items() if k not in ("lastProbeTime", "lastTransitionTime")}
 
 
 def _pending(pod: Json, events: Sequence[Json]) -> Json:
     notes = [
-        (e["type"], e["reason"], e["action"], e["note"], e["reportingController"])
-        for e in events
-        if e["regarding"].get("uid") == pod["metadata"]["uid"]
+        (e["type"], e["reason"], e["action"], e["note"], e["reportingController"]) for e in events
     ]
     return {
-        "condition": _plain_condition(_condition(pod, "PodScheduled")),
-        "event": notes[-1] if notes else None,
+        "condition": condition(pod, "PodScheduled"),
+        # The first: kube-scheduler counts later ones up under the words of the first, whatever
+        # they say.
+        "event": notes[0] if notes else None,
         "nominated": pod["status"].get("nominatedNodeName"),
     }
+
+
+def stale(outcome: Outcome) -> list[str]:
+    """The waiting pods of *outcome* whose last event does not say what their condition says."""
+    return [
+        name
+        for name, pod in outcome.pending.items()
+        if pod["event"] and outcome.last_notes[name] != truncate_note(pod["condition"]["message"])
+    ]
 
 
 def _victim(seen: Json | None, name: str, events: Iterable[Json], names: Mapping[str, str]) -> Json:
@@ -297,17 +193,10 @@ def _victim(seen: Json | None, name: str, events: Iterable[Json], names: Mapping
             # Who needs the room is in ours as `related` too; kube-scheduler 1.36 means to write
             # it, but hands over what has no reference.
             told.append((event["type"], event["action"], note))
-    condition = _plain_condition(_condition(seen, "DisruptionTarget")) if seen else None
-    return {"condition": condition, "events": told, "terminated": seen is not None}
-
-
-def _priority_class(name: str, value: int, **words: Any) -> Json:
     return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": name},
-        "value": value,
-        **words,
+        "condition": condition(seen, "DisruptionTarget") if seen else None,
+        "events": told,
+        "is_terminating": bool(seen and seen["metadata"].get("deletionTimestamp")),
     }
 
 
@@ -348,7 +237,9 @@ class Pair:
             await self._start_schedulers(workload.profile)
         async with self._clusters() as (theirs, ours):
             try:
-                first, second = await asyncio.gather(theirs.run(workload), ours.run(workload))
+                first, second = await asyncio.gather(
+                    Runner(theirs).run(workload), Runner(ours).run(workload)
+                )
             finally:
                 for subject in self._subjects:
                     subject.check_alive()
@@ -360,10 +251,10 @@ class Pair:
         return "\n\n".join(subject.log_tail() for subject in self._subjects)
 
     @contextlib.asynccontextmanager
-    async def _clusters(self) -> AsyncIterator[tuple[Cluster, Cluster]]:
+    async def _clusters(self) -> AsyncIterator[tuple[LiveCluster, LiveCluster]]:
         first, second = self._planes
         async with first.client() as theirs, second.client() as ours:
-            yield Cluster(first, theirs), Cluster(second, ours)
+            yield LiveCluster(theirs), LiveCluster(ours)
 
     async def _start_schedulers(self, profile: Json | None) -> None:
         self._stop_schedulers()
@@ -427,4 +318,4 @@ def pair() -> Iterator[Pair]:
         both.stop()
 
 
-__all__ = ["CLASSES", "NAMESPACE", "Outcome", "Pair", "Workload", "differences", "pair"]
+__all__ = ["Outcome", "Pair", "Workload", "differences", "pair", "stale"]

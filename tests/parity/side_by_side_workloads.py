@@ -1,114 +1,12 @@
 """Workloads that kube-scheduler and ours have to answer alike, on a real control plane each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from tests.parity.side_by_side import NAMESPACE, Json, Workload
+from tests.live import HOSTNAME, NAMESPACE, ZONE, Json, budget, node, pod
+from tests.parity.side_by_side import Workload
 
-ZONE: Final = "topology.kubernetes.io/zone"
-HOSTNAME: Final = "kubernetes.io/hostname"
 GPU: Final = "example.com/gpu"
-
-
-# --- makers ------------------------------------------------------------------------------------
-
-
-def node(
-    name: str,
-    *,
-    cpu: str = "4",
-    memory: str = "8Gi",
-    pods: str = "110",
-    zone: str = "",
-    labels: Mapping[str, str] | None = None,
-    taints: Sequence[str] = (),
-    cordoned: bool = False,
-    extended: Mapping[str, str] | None = None,
-) -> Json:
-    """A ready node; a taint is `key=value:Effect`."""
-    spec: Json = {}
-    if taints:
-        spec["taints"] = [_taint(text) for text in taints]
-    if cordoned:
-        spec["unschedulable"] = True
-    amounts = {"cpu": cpu, "memory": memory, "pods": pods, **(extended or {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "labels": {HOSTNAME: name, **({ZONE: zone} if zone else {}), **(labels or {})},
-        },
-        "spec": spec,
-        "status": {
-            "capacity": amounts,
-            "allocatable": amounts,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        },
-    }
-
-
-def _taint(text: str) -> Json:
-    key, _, effect = text.partition(":")
-    key, _, value = key.partition("=")
-    return {"key": key, "value": value, "effect": effect}
-
-
-def pod(
-    name: str,
-    *,
-    cpu: str | None = None,
-    memory: str | None = None,
-    extended: Mapping[str, str] | None = None,
-    on: str = "",
-    priority: str = "",
-    labels: Mapping[str, str] | None = None,
-    port: int = 0,
-    start: str = "2026-01-01T00:00:00Z",
-    grace: int = 30,
-    nominated: str = "",
-    **spec: Any,
-) -> Json:
-    """A pod; `on` places it on a node, where it has run since `start`."""
-    asked = {"cpu": cpu, "memory": memory, **(extended or {})}
-    amounts = {k: v for k, v in asked.items() if v is not None}
-    resources: Json = {"requests": amounts, "limits": dict(extended or {})}
-    container: Json = {"name": "main", "image": "registry.k8s.io/pause:3.10"}
-    if amounts:
-        container["resources"] = {k: v for k, v in resources.items() if v}
-    if port:
-        container["ports"] = [{"containerPort": port, "hostPort": port}]
-    manifest: Json = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": dict(labels or {})},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": grace, **spec},
-    }
-    if priority:
-        manifest["spec"]["priorityClassName"] = priority
-    if on:
-        manifest["spec"]["nodeName"] = on
-        manifest["status"] = {"phase": "Running", "startTime": start}
-    if nominated:
-        manifest["status"] = {"nominatedNodeName": nominated}
-    return manifest
-
-
-def budget(name: str, selector: Mapping[str, str], allowed: int) -> Json:
-    """A PodDisruptionBudget as its controller has left it."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": dict(selector)}},
-        "status": {
-            "disruptionsAllowed": allowed,
-            "currentHealthy": 1 + allowed,
-            "desiredHealthy": 1,
-            "expectedPods": 1 + allowed,
-            "observedGeneration": 1,
-        },
-    }
 
 
 def _affinity(kind: str, key: str, labels: Mapping[str, str]) -> Json:

@@ -1,0 +1,33 @@
+"""kube-scheduler and ours leave the same pods waiting for the same reasons, and evict the same.
+
+Both run as programs, each on a real control plane of its own, and are given the same objects.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.parity.side_by_side import Pair, Workload, differences, pair, stale
+from tests.parity.side_by_side_workloads import PREEMPTING, WAITING
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Pair]:
+    with pair() as both:
+        yield both
+
+
+def _named(workloads: tuple[Workload, ...]) -> list[object]:
+    # Those with a profile of their own last: both programs start anew for each.
+    ordered = sorted(workloads, key=lambda workload: workload.profile is not None)
+    return [pytest.param(workload, id=workload.name) for workload in ordered]
+
+
+@pytest.mark.parametrize("workload", _named((*WAITING, *PREEMPTING)))
+async def test_both_schedulers_do_the_same(both: Pair, workload: Workload) -> None:
+    theirs, ours = await both.run(workload)
+    assert theirs.pending or theirs.placed, "nothing was compared"
+    assert differences(theirs, ours) == []
+    assert stale(ours) == []
