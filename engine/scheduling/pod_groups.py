@@ -6,6 +6,7 @@ stale; what is wanted of a group is said by its pods' policies and by PodGroup o
 
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from engine.caching.cache import Cache
@@ -48,8 +49,10 @@ class PodGroups:
         self._on_change = on_change
         cache.objects.listen(POD_GROUPS, self._object_changed)
         self._waiting: set[str] = set()
-        # State by group, with the cache's generation that it was counted at.
+        # State by group, with the cache's generation that it was counted at; and what of it
+        # does not follow placements.
         self._counted: dict[GroupKey, tuple[int, PodGroupState]] = {}
+        self._wanted: dict[GroupKey, PodGroupState] = {}
         self._scheduler: Scheduler | None = None
         self._grouping: dict[str, tuple[EnabledPolicy, ...]] = {}
         self._members: dict[GroupKey, dict[str, Pod]] = {}
@@ -68,6 +71,7 @@ class PodGroups:
         self._keys.clear()
         self._changes.clear()
         self._counted.clear()
+        self._wanted.clear()
         scheduler.groups = self.state_of
         if self._grouping:
             for pod in pods():
@@ -88,7 +92,7 @@ class PodGroups:
         for key in before.keys() - now.keys():
             self._leave(pod.uid, key)
         for key, min_count in now.items():
-            self._counted.pop(key, None)
+            self._recount(key)
             known = self._members.setdefault(key, {}).get(pod.uid)
             self._members[key][pod.uid] = pod
             if known is None or before[key] != min_count or _differ(known, pod):
@@ -114,8 +118,12 @@ class PodGroups:
         del keys[key]
         if not keys:
             del self._keys[uid]
-        self._counted.pop(key, None)
+        self._recount(key)
         self._change(key, is_membership=True)
+
+    def _recount(self, key: GroupKey) -> None:
+        self._counted.pop(key, None)
+        self._wanted.pop(key, None)
 
     def _change(self, key: GroupKey, *, is_membership: bool) -> None:
         self._changes[key] = is_membership or self._changes.get(key, False)
@@ -125,7 +133,7 @@ class PodGroups:
         meta = (before if after is None else after).metadata  # type: ignore[union-attr]  # one is
         for key in self._members:
             if key.namespace == meta.namespace and key.name == meta.name:
-                self._counted.pop(key, None)
+                self._recount(key)
                 self._change(key, is_membership=True)
 
     def set_waiting(self, uid: str, is_waiting: bool) -> None:
@@ -191,15 +199,22 @@ class PodGroups:
         return state
 
     def _count(self, key: GroupKey) -> PodGroupState:
-        members = self._members.get(key, {})
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            wanted = self._wanted[key] = self._want(key)
         pending = waiting = placed = 0
-        for uid, pod in members.items():
+        for uid, pod in self._members.get(key, {}).items():
             if uid in self._waiting:
                 waiting += 1
-            elif self._is_pending(uid, pod):
-                pending += 1
             elif pod.node_name or self._cache.get_pod(uid) is not None:
                 placed += 1
+            elif not pod.is_terminating:
+                pending += 1
+        return replace(wanted, pending=pending, waiting=waiting, placed=placed)
+
+    def _want(self, key: GroupKey) -> PodGroupState:
+        """What is known of a group without a look at where its pods are."""
+        members = self._members.get(key, {})
         given = [self._keys[uid][key] for uid in members]
         min_count = max((count for count in given if count is not None), default=0)
         found = self._cache.objects.get(POD_GROUPS, f"{key.namespace}/{key.name}")
@@ -215,9 +230,6 @@ class PodGroups:
             min_count=min_count,
             created_at=created_at,
             priority=max((pod.priority for pod in members.values()), default=0),
-            pending=pending,
-            waiting=waiting,
-            placed=placed,
         )
 
     @contextmanager
