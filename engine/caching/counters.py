@@ -67,6 +67,22 @@ class Layout:
     registered: NDArray[np.bool_] | None = None
     counts_in: NDArray[np.bool_] | None = None
 
+    def places(self, slots: NDArray[np.int64]) -> "Places":
+        """Where the counts of *slots* are found."""
+        outside = (
+            None if self.inside is None or self.domain_ids is not None else ~self.inside[slots]
+        )
+        return Places(len(slots), tuple(index[slots] for index in self.indexes), outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the counts of some slots are found, as long as the layout holds."""
+
+    size: int
+    indexes: tuple[NDArray[np.int32], ...]
+    outside: NDArray[np.bool_] | None
+
 
 class CounterColumn:
     """A counter's answer for every node, and over all domains; valid for one snapshot.
@@ -110,25 +126,23 @@ class CounterColumn:
     @property
     def here(self) -> NDArray[np.int64]:
         """By slot, the count of the node's domain; OUTSIDE without a domain, or without a node."""
-        here = self.here_at(np.arange(len(self.present)))
+        here = self.here_at(self.layout.places(np.arange(len(self.present))))
         here[~self.present] = OUTSIDE
         return here
 
-    def here_at(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The count of each node's domain; OUTSIDE without a domain. *slots* have nodes."""
-        layout = self.layout
-        if layout.domain_ids is not None:
-            here: NDArray[np.int64] = self._sums[0][layout.indexes[0][slots]]
-            if self._up_to is not None:
-                np.minimum(here, self._up_to, out=here)
-            return here
-        here = np.zeros(len(slots), np.int64)
-        for sums, index in zip(self._sums, layout.indexes, strict=True):
-            here += sums[index[slots]]
+    def here_at(self, places: Places) -> NDArray[np.int64]:
+        """The count of each domain of *places*; OUTSIDE without a domain."""
+        here: NDArray[np.int64]
+        if self.layout.domain_ids is not None:
+            here = self._sums[0][places.indexes[0]]
+        else:
+            here = np.zeros(places.size, np.int64)
+            for sums, index in zip(self._sums, places.indexes, strict=True):
+                here += sums[index]
         if self._up_to is not None:
             np.minimum(here, self._up_to, out=here)
-        if layout.inside is not None:
-            here[~layout.inside[slots]] = OUTSIDE
+        if places.outside is not None:
+            here[places.outside] = OUTSIDE
         return here
 
     @property
@@ -143,7 +157,7 @@ class CounterColumn:
                     counts = np.minimum(counts, self._up_to)
                 self._known = counts
             else:
-                self._known = self.here_at(np.flatnonzero(self.inside))
+                self._known = self.here_at(self.layout.places(np.flatnonzero(self.inside)))
         return self._known
 
     @property
@@ -194,7 +208,7 @@ class CounterRow:
 
     def __init__(self, column: CounterColumn, slot: int, is_empty: bool) -> None:
         self._column = column
-        self.here = int(column.here_at(np.array([slot]))[0])
+        self.here = int(column.here_at(column.layout.places(np.array([slot])))[0])
         self.is_empty = is_empty
 
     @property

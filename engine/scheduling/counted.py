@@ -14,7 +14,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.counters import OUTSIDE, CounterColumn, CounterRow, Counters, PodChanges
+from engine.caching.counters import (
+    OUTSIDE,
+    CounterColumn,
+    CounterRow,
+    Counters,
+    Places,
+    PodChanges,
+)
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure
@@ -117,6 +124,7 @@ class _Groups:
         made_of: What the groups depend on; others are made if it changes.
         of_slot: The group of each slot.
         example: A slot of each group.
+        places: By counter, where the counts of the examples are.
         here: By counter, the count that each group was judged with.
         shared: What all groups were told beside that.
         codes: The answer for each group.
@@ -126,6 +134,7 @@ class _Groups:
     made_of: tuple[object, ...] = ()
     of_slot: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     example: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    places: list[Places] = field(default_factory=list)
     here: list[NDArray[np.int64]] = field(default_factory=list)
     shared: list[bytes] = field(default_factory=list)
     codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -233,7 +242,10 @@ class CountedHooks:
         # 1. Groups of nodes that the hook cannot tell apart, and their counts as of now.
         groups = self._grouped(use, columns)
         has_here = "here" in use.fields
-        here = [column.here_at(groups.example) for column in columns] if has_here else []
+        here = []
+        if has_here:
+            pairs = zip(columns, groups.places, strict=True)
+            here = [column.here_at(places) for column, places in pairs]
         shared = [self._shared(use, column, slots) for column in columns]
         if shared != groups.shared:
             groups.is_known[:] = False
@@ -279,6 +291,7 @@ class CountedHooks:
         groups.example = np.zeros(count, np.int64)
         groups.example[of_slot[::-1]] = np.arange(size)[::-1]
         groups.of_slot, groups.made_of = of_slot, made_of
+        groups.places = [column.layout.places(groups.example) for column in columns]
         groups.here = []
         groups.shared = []
         groups.codes = np.zeros(count, np.int64)

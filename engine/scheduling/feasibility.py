@@ -72,6 +72,7 @@ class Feasibility:
         self._columns = columns
         self._counted = counted
         self._classifier = classifier
+        self._later: dict[tuple[str, int], NDArray[np.bool_]] = {}
 
     # --- all nodes --------------------------------------------------------------------------
 
@@ -109,31 +110,30 @@ class Feasibility:
     ) -> NDArray[np.int64]:
         """The slots that no filter before *position* rejected."""
         is_open = codes == FITS
-        later = self._rejected_later(codes, position, filters.profile)
-        if later is not None:
-            is_open |= later
+        if codes.max(initial=FITS) > FITS:
+            later = self._is_later(position, filters.profile)
+            is_open |= later[np.maximum(codes, 0)]
         positions = self._classifier.positions(filters.profile)
         for slot, failure in filters.pod_class.filter_failures.items():
             if positions[failure.policy] > position:
                 is_open[slot] = True
         return np.flatnonzero(is_open)
 
-    def _rejected_later(
-        self, codes: NDArray[np.int32], position: int, profile: Profile
-    ) -> NDArray[np.bool_] | None:
-        """The nodes that a filter after *position* rejected; None if there is none."""
-        positions = self._classifier.positions(profile)
-        if all(place <= position for place in positions.values()):
-            return None
+    def _is_later(self, position: int, profile: Profile) -> NDArray[np.bool_]:
+        """By code: the filter that rejects with it comes after *position*."""
         reasons = self._memo.reasons
-        is_later = np.array(
-            [
-                code > 0 and positions.get(reasons.status(code).plugin, -1) > position
-                for code in range(len(reasons))
-            ]
-        )
-        later: NDArray[np.bool_] = (codes > 0) & is_later[np.maximum(codes, 0)]
-        return later
+        key = (profile.scheduler_name, position)
+        known = self._later.get(key)
+        if known is None or len(known) < len(reasons):
+            positions = self._classifier.positions(profile)
+            known = np.array(
+                [
+                    code > 0 and positions.get(reasons.status(code).plugin, -1) > position
+                    for code in range(len(reasons))
+                ]
+            )
+            self._later[key] = known
+        return known
 
     def _ask_counted(
         self,

@@ -316,7 +316,8 @@ class PodClassifier:
     def _fields(self, enabled: EnabledPolicy) -> frozenset[str]:
         known = self._count_fields.get(enabled.policy)
         if known is None:
-            read = attributes_read(self._bundle.files, self._bundle.policies[enabled.policy].module)
+            module = self._bundle.policies[enabled.policy].module
+            read = attributes_read(self._bundle.files, module, without_ranges=True)
             known = frozenset(COUNT_FIELDS) if read is None else read & frozenset(COUNT_FIELDS)
             self._count_fields[enabled.policy] = known
         return known
