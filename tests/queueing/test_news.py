@@ -1,0 +1,298 @@
+"""Who hears of an event: pods that are alike, those in flight, one alone, those up to a priority."""
+
+from typing import Any
+
+import pytest
+
+from engine.model.node_info import NodeInfo
+from engine.model.pod import Pod
+from engine.queueing.events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    ASSIGNED_POD_UPDATE,
+    FORCE_ACTIVATE,
+    NODE_ADD,
+)
+from engine.queueing.hints import Hints
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.unschedulable_pods import UnschedulablePods, traits
+from tests.builders import make_node, make_pod
+from tests.queueing.test_scheduling_queue import FIT, Bench
+
+# --- pods that are alike -----------------------------------------------------------------------
+
+
+class CountingHints(Hints):
+    """Hints that count how often they are asked about a pod."""
+
+    asked = 0
+
+    def worth_retrying(self, *args: Any, **words: Any) -> bool:
+        self.asked += 1
+        return super().worth_retrying(*args, **words)
+
+
+def test_an_event_is_judged_once_for_pods_that_are_alike() -> None:
+    hints = CountingHints()
+    bench = Bench(hints=hints)
+    for i in range(20):
+        bench.reject(make_pod(f"p{i}", cpu="1" if i % 2 else "2", labels={"app": "a"}))
+    hints.asked = 0
+    assert bench.queue.move(NODE_ADD, None, make_node("n", cpu="1")) == 10
+    assert hints.asked == 2
+    assert sum(bench.place(make_pod(f"p{i}")) == "unschedulable" for i in range(20)) == 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param({"cpu": "2"}, id="requests"),
+        pytest.param({"labels": {"a": "b"}}, id="labels"),
+        pytest.param({"namespace": "other"}, id="namespace"),
+        pytest.param({"priority": 1}, id="priority"),
+        pytest.param({"ports": [80]}, id="ports"),
+        pytest.param({"node_selector": {"a": "b"}}, id="node selector"),
+        pytest.param({"owner": {"kind": "ReplicaSet", "name": "r", "uid": "r"}}, id="owner"),
+        pytest.param({"scheduler_name": "other"}, id="profile"),
+        pytest.param(
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, id="claims"
+        ),
+        pytest.param({"spec": {"schedulingGroup": {"podGroupName": "g"}}}, id="group"),
+        pytest.param(
+            {"status": {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "x"}]}},
+            id="made claims",
+        ),
+    ],
+)
+def test_pods_that_events_may_mean_something_else_to_are_not_alike(words: dict[str, Any]) -> None:
+    assert traits(make_pod("p", **{"cpu": "1", **words})) != traits(make_pod("p", cpu="1"))
+
+
+def test_pods_of_one_workload_are_alike() -> None:
+    def pod(name: str) -> Pod:
+        token = {"name": f"kube-api-access-{name}", "projected": {}}
+        return make_pod(name, cpu="1", volumes=[token], created="2026-01-01T00:00:00Z")
+
+    assert traits(pod("a")) == traits(pod("b"))
+
+
+def test_a_claim_that_is_named_after_its_pod_makes_a_difference() -> None:
+    volume = {"name": "scratch", "ephemeral": {}}
+    one, other = (make_pod(name, volumes=[volume]) for name in ("a", "b"))
+    assert traits(one) != traits(other)
+
+
+def test_an_update_of_a_waiting_pod_is_judged_from_then_on() -> None:
+    bench = Bench()
+    pod = make_pod("p", uid="u", resource_version="1", node_selector={"a": "b"})
+    bench.reject(pod, frozenset({"InterPodAffinity"}))
+    bench.reject(make_pod("q", node_selector={"a": "b"}), frozenset({"InterPodAffinity"}))
+    wants = {"topologyKey": "z", "labelSelector": {"matchLabels": {"app": "a"}}}
+    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [wants]}
+    bench.queue.update(
+        pod,
+        make_pod("p", uid="u", resource_version="2", affinity={"podAffinity": terms}),
+    )
+    assert bench.place(pod) == "unschedulable"
+    placed = make_pod("x", node="n", labels={"app": "a"})
+    assert bench.queue.move(ASSIGNED_POD_ADD, None, placed) == 1
+    assert bench.place(pod) == "backoff"
+
+
+def test_waits_are_found_in_the_order_in_which_they_began() -> None:
+    pods = UnschedulablePods()
+    queued = [QueuedPod(make_pod(f"p{i}"), (), 0.0, i, rejectors=FIT) for i in range(3)]
+    for at, one in enumerate(queued):
+        pods.add(one, float(at))
+    pods.remove(queued[0])
+    pods.add(queued[0], 5.0)
+    pods.check_invariants()
+    assert pods.oldest() == 1.0
+    assert pods.held_since(2.0) == [queued[1], queued[2]]
+    for one in queued:
+        pods.remove(one)
+    pods.check_invariants()
+    assert pods.oldest() is None
+
+
+# --- pods in flight ----------------------------------------------------------------------------
+
+
+def test_events_that_nobody_cares_for_are_not_held() -> None:
+    """A pod may wait for leave for minutes while kubelets report the status of every other."""
+    bench = Bench()
+    bench.queue.add(make_pod("p"))
+    queued = bench.pop()
+    running = make_pod("x", node="n", phase="Running")
+    bench.queue.move(ASSIGNED_POD_UPDATE, make_pod("x", node="n"), running)
+    assert bench.queue.in_flight_event_count == 0
+    bench.queue.move(ASSIGNED_POD_DELETE, running, None)
+    assert bench.queue.in_flight_event_count == 1
+    bench.queue.done(queued.uid)
+    bench.queue.check_invariants()
+
+
+@pytest.mark.parametrize(
+    ("rejector", "want"),
+    [
+        pytest.param("NodeName", "unschedulable", id="known not to care"),
+        pytest.param("SomethingElse", "backoff", id="nothing is known of it"),
+    ],
+)
+def test_what_was_not_held_may_have_helped_where_nothing_is_known(rejector: str, want: str) -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("p"))
+    queued = bench.pop()
+    bench.queue.move(ASSIGNED_POD_UPDATE, make_pod("x", node="n"), make_pod("x", node="n"))
+    bench.queue.requeue_unschedulable(queued, frozenset({rejector}))
+    assert bench.place(queued.pod) == want
+
+
+def test_an_event_up_to_a_priority_is_held_with_it() -> None:
+    for priority, want in ((5, "backoff"), (6, "unschedulable")):
+        bench = Bench()
+        bench.queue.add(make_pod("p", priority=priority))
+        queued = bench.pop()
+        gone = make_pod("x", node="n")
+        bench.queue.move(ASSIGNED_POD_DELETE, gone, None, max_priority=5)
+        bench.queue.requeue_unschedulable(queued, FIT)
+        assert bench.place(queued.pod) == want
+
+
+def test_room_is_looked_at_when_the_attempt_ends() -> None:
+    """What came free during the attempt may be taken again: then there is nothing to retry for."""
+    infos = {"n": NodeInfo("n", make_node("n", cpu="1"))}
+    for taken, want in ((False, "backoff"), (True, "unschedulable")):
+        bench = Bench(hints=Hints(node_info=infos.get))
+        infos["n"] = NodeInfo("n", make_node("n", cpu="1"))
+        bench.queue.add(make_pod("p", cpu="1"))
+        queued = bench.pop()
+        bench.queue.move(ASSIGNED_POD_DELETE, make_pod("x", node="n", cpu="1"), None)
+        if taken:
+            infos["n"] = infos["n"].with_pod(make_pod("y", node="n", cpu="1"))
+        bench.queue.requeue_unschedulable(queued, FIT)
+        assert bench.place(queued.pod) == want
+
+
+# --- one pod alone, and the pod itself ---------------------------------------------------------
+
+
+def test_a_wildcard_with_a_pod_is_for_that_pod_alone() -> None:
+    bench = Bench()
+    one, other = make_pod("one"), make_pod("other")
+    bench.reject(one)
+    bench.reject(other)
+    assert bench.queue.move(FORCE_ACTIVATE, None, one) == 1
+    assert bench.place(one) == "backoff"
+    assert bench.place(other) == "unschedulable"
+    assert bench.queue.move(FORCE_ACTIVATE, None, make_pod("unknown")) == 0
+
+
+def test_a_wildcard_with_a_pod_in_flight_is_for_that_pod_alone() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("one"))
+    bench.queue.add(make_pod("other"))
+    one, other = bench.pop(), bench.pop()
+    bench.queue.move(FORCE_ACTIVATE, None, one.pod)
+    bench.queue.requeue_unschedulable(other, FIT)
+    bench.queue.requeue_unschedulable(one, FIT)
+    assert bench.place(one.pod) == "backoff"
+    assert bench.place(other.pod) == "unschedulable"
+
+
+def test_a_pod_is_no_news_to_itself() -> None:
+    bench = Bench()
+    first, second = make_pod("first"), make_pod("second")
+    bench.reject(first)
+    bench.reject(second)
+    assert bench.queue.move(ASSIGNED_POD_DELETE, second.with_node("n"), None) == 1
+    assert bench.place(first) == "backoff"
+    assert bench.place(second) == "unschedulable"
+
+
+# --- gates -------------------------------------------------------------------------------------
+
+
+def test_a_gate_of_a_plugin_hears_what_the_plugin_registered_and_nothing_else() -> None:
+    gate: dict[str, tuple[str, str]] = {"p": ("DynamicResources", "no claim yet")}
+    bench = Bench(pre_enqueue=lambda pod: gate.get(pod.name))
+    pod = make_pod("p", uid="u", resource_version="1")
+    bench.queue.add(pod)
+    gate.clear()
+    assert bench.queue.move(ASSIGNED_POD_ADD, None, make_pod("x", node="n")) == 0
+    assert bench.place(pod) == "gated"
+    made = {"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "x"}]}
+    # Only the status has changed, which is news to this gate.
+    bench.queue.update(pod, make_pod("p", uid="u", resource_version="2", status=made))
+    assert bench.place(pod) == "active"
+
+
+def test_a_gate_for_preemption_is_opened_by_whoever_closed_it() -> None:
+    gate: dict[str, tuple[str, str]] = {"p": ("DefaultPreemption", "under way")}
+    bench = Bench(pre_enqueue=lambda pod: gate.get(pod.name))
+    pod = make_pod("p")
+    bench.queue.add(pod)
+    gate.clear()
+    for event, old, new in (
+        (ASSIGNED_POD_DELETE, make_pod("x", node="n"), None),
+        (NODE_ADD, None, make_node("n")),
+    ):
+        assert bench.queue.move(event, old, new) == 0
+    assert bench.queue.activate([pod.key]) == 1
+    assert bench.place(pod) == "active"
+
+
+# --- promises that are lost --------------------------------------------------------------------
+
+
+def lost_to(bench: Bench, priority: int = 0) -> Pod:
+    """A pod that was rejected because room was kept for another."""
+    pod = make_pod("low", priority=priority)
+    bench.reject(pod)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("node", "want"),
+    [
+        pytest.param("", "backoff", id="taken back"),
+        pytest.param("m", "backoff", id="of another node"),
+        pytest.param("n", "unschedulable", id="of the same node again"),
+    ],
+)
+def test_a_promise_that_is_replaced_wakes_those_who_left_room(node: str, want: str) -> None:
+    bench = Bench()
+    low, high = lost_to(bench), make_pod("high", priority=5)
+    bench.queue.nominator.nominate(high, "n")
+    bench.queue.nominator.nominate(high, node)
+    assert bench.place(low) == want
+
+
+@pytest.mark.parametrize(("priority", "want"), [(5, "backoff"), (6, "unschedulable")])
+def test_a_promise_is_nothing_to_pods_above(priority: int, want: str) -> None:
+    bench = Bench()
+    low, high = lost_to(bench, priority), make_pod("high", priority=5)
+    bench.queue.nominator.nominate(high, "n")
+    bench.queue.nominator.nominate(high, "")
+    assert bench.place(low) == want
+
+
+@pytest.mark.parametrize(
+    ("placed_on", "want"), [("n", "unschedulable"), ("m", "backoff"), ("", "backoff")]
+)
+def test_a_promise_that_is_kept_frees_nothing(placed_on: str, want: str) -> None:
+    bench = Bench()
+    low, high = lost_to(bench), make_pod("high", priority=5)
+    bench.queue.nominator.nominate(high, "n")
+    bench.queue.nominator.remove(high.uid, placed_on=placed_on)
+    assert bench.place(low) == want
+
+
+def test_a_promise_that_is_lost_is_news_to_pods_in_flight() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("low"))
+    queued, high = bench.pop(), make_pod("high", priority=5)
+    bench.queue.nominator.nominate(high, "n")
+    bench.queue.nominator.nominate(high, "")
+    bench.queue.requeue_unschedulable(queued, FIT)
+    assert bench.place(queued.pod) == "backoff"
