@@ -1,4 +1,4 @@
-"""Who hears of an event: pods that are alike, those in flight, one alone, those up to a priority."""
+"""Who hears of an event: pods that are alike, those in flight, one alone, up to a priority."""
 
 from typing import Any
 
