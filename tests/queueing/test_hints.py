@@ -21,7 +21,7 @@ from engine.queueing.events import (
 )
 from engine.queueing.hints import INTERESTS, Hints
 from tests.builders import container, make_node, make_pod, taint, toleration
-from tests.queueing.hinting import plain, worth
+from tests.queueing.hinting import worth
 
 NODE_TAINT = ClusterEvent("Node", "UpdateNodeTaint")
 NODE_LABEL = ClusterEvent("Node", "UpdateNodeLabel")
@@ -370,21 +370,11 @@ def in_group(name: str, namespace: str = "default", **words: Any) -> Any:
     return make_pod("member", namespace, spec=spec, **words)
 
 
-@pytest.mark.parametrize("event", [POD_ADD, ASSIGNED_POD_ADD])
-def test_gangs_retry_when_a_pod_of_theirs_comes(event: ClusterEvent) -> None:
-    pod = in_group("g")
-    assert worth("GangScheduling", event, pod, None, in_group("g", node="n"))
-    assert not worth("GangScheduling", event, pod, None, in_group("h", node="n"))
-    assert not worth("GangScheduling", event, pod, None, in_group("g", "elsewhere", node="n"))
-    assert not worth("GangScheduling", event, make_pod(), None, make_pod(node="n"))
-
-
-@pytest.mark.parametrize("action", ["Add", "Update"])
-def test_gangs_retry_when_their_group_comes_or_changes(action: str) -> None:
-    event, pod = ClusterEvent("PodGroup", action), in_group("g")
-    assert worth("GangScheduling", event, pod, None, plain("g", "default"))
-    assert not worth("GangScheduling", event, pod, None, plain("h", "default"))
-    assert not worth("GangScheduling", event, pod, None, plain("g", "elsewhere"))
+def test_gangs_need_no_events_since_their_groups_are_followed() -> None:
+    pod, other = in_group("g"), in_group("g", node="n")
+    assert not worth("GangScheduling", POD_ADD, pod, None, other, is_gated=True)
+    assert not worth("GangScheduling", ASSIGNED_POD_ADD, pod, None, other)
+    assert not worth("PodGroup", ASSIGNED_POD_DELETE, pod, other, None)
 
 
 def test_declared_features_retry_when_they_are_others() -> None:

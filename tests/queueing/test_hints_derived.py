@@ -17,7 +17,6 @@ from engine.queueing.events import (
     NODE_ADD,
     NODE_DELETE,
     POD_ADD,
-    POD_DELETE,
     POD_UPDATE,
     ClusterEvent,
 )
@@ -303,15 +302,13 @@ def test_a_gate_is_asked_again_for_what_the_gate_reads() -> None:
     assert policy.after(NODE_ADD, None, ssd)
 
 
-def test_a_gate_that_looks_at_its_group_waits_for_pods() -> None:
+def test_a_gate_that_looks_at_its_group_needs_no_event_but_of_its_own_pod() -> None:
+    """The group is followed by whoever counts it; its pods are reconsidered then."""
     policy = Policy('def pre_enqueue(pod, group):\n    return "x" if group.pod_count < 2 else None')
     for event, pod in ((POD_ADD, make_pod("q", "mine")), (ASSIGNED_POD_ADD, placed())):
-        assert policy.after(event, None, pod, is_gated=True)
-    assert policy.after(POD_DELETE, make_pod("q", "mine"), None, is_gated=True)
-    assert not policy.after(POD_ADD, None, make_pod("q", "other"), is_gated=True)
-    event = ClusterEvent("PodGroup", "Update")
-    assert policy.after(event, plain("g", "mine"), plain("g", "mine"), is_gated=True)
+        assert not policy.after(event, None, pod, is_gated=True)
     assert not policy.after(NODE_ADD, None, make_node("m"), is_gated=True)
+    assert policy.own(is_gated=True, labels={"group": "another"})
 
 
 def test_a_built_in_that_a_user_replaced_is_judged_by_what_the_file_reads() -> None:

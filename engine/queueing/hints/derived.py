@@ -70,8 +70,6 @@ class DerivedHint:
         params = {param for one in read for param in one.params}
         self._counts = "counts" in params
         self._is_grouped = "group" in params
-        if self._is_grouped:
-            self._resources |= {POD, ASSIGNED_POD, "PodGroup"}
         self._of_nodes = resources_behind("node", fields["node"])
         self._placed = ASSIGNED_POD in self._of_nodes | resources_behind("pod", fields["pod"])
         # Sums change with what they are sums of, anything else with anything.
