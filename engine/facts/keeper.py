@@ -30,6 +30,8 @@ log = structlog.get_logger(component="facts")
 MakeSource = Callable[[FactSource, FactsConfig], Source]
 
 _RESTART_SECONDS: Final = 5.0
+# Nodes are annotated one after the other; the queue need not look at each by itself.
+_TELL_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class FactKeeper:
         cache: Where they are shown.
         clock: Time.
         make_source: See there.
-        on_change: Called after something new was shown that may help a rejected pod.
+        on_change: Called soon after something new was shown, for it may help a rejected pod.
         objects: Every node and every pod that is known, to read annotations anew.
     """
 
@@ -73,6 +75,7 @@ class FactKeeper:
         self._running: list[_Running] = []
         self._reads_ages = False
         self._is_started = False
+        self._is_telling = False
         self.told: dict[str, int] = {}  # by source: how often it said something
         self.failures: dict[str, int] = {}
 
@@ -123,7 +126,7 @@ class FactKeeper:
         if self._is_started:
             self._start_sources()
         if before or self._running:
-            self._on_change()
+            self._tell_of_change()
 
     # --- the informers' calls, before those of the cache --------------------------------------
 
@@ -131,6 +134,7 @@ class FactKeeper:
         """A node appeared or changed."""
         if self._read_node(node):
             self._show([("node", node.name)])
+            self._tell_of_change()
 
     def on_node_gone(self, node: Node) -> None:
         """A node is gone; what a source says of it stays, for it may come back."""
@@ -141,6 +145,7 @@ class FactKeeper:
         """A pod appeared or changed."""
         if self._read_pod(pod):
             self._show([("pod", pod.key)])
+            self._tell_of_change()
 
     def on_pod_gone(self, pod: Pod) -> None:
         """A pod is gone, and with it what it said of itself."""
@@ -209,7 +214,17 @@ class FactKeeper:
         changed = self._store.replace(running.place, readings)
         if changed:
             self._show(changed)
-            self._on_change()
+            self._tell_of_change()
+
+    def _tell_of_change(self) -> None:
+        """Tell soon that something is new; what comes until then is told of together."""
+        if not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        self._is_telling = False
+        self._on_change()
 
     # --- showing -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.app import App, Settings
 from engine.devcluster import DevCluster
+from engine.facts.learned import Keeper
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.rollout.assembly import make_examiner
@@ -66,6 +67,7 @@ async def scheduler_at(
     *,
     from_config_map: bool = False,
     store: Callable[[ApiClient], Store] | None = None,
+    keeper: Callable[[ApiClient], Keeper] | None = None,
     examiner: Examiner | None = None,
     wait: bool = True,
     **settings: Any,
@@ -80,6 +82,7 @@ async def scheduler_at(
             source=source,
             examiner=examiner or make_examiner(),
             store=store(client) if store is not None else NoStore(),
+            keeper=keeper(client) if keeper is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
         )
         running = asyncio.ensure_future(app.run())

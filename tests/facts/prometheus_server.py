@@ -1,0 +1,95 @@
+"""A real Prometheus that scrapes one target of the test's own."""
+
+import contextlib
+import importlib.util
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from urllib.error import URLError
+from urllib.request import urlopen
+
+ROOT = Path(__file__).parents[2]
+
+
+def binary() -> Path:
+    """The server's binary, built if it is missing."""
+    path: Path = _build_module().binary()
+    return path
+
+
+def _build_module() -> ModuleType:
+    path = ROOT / "tools" / "prometheus" / "build.py"
+    spec = importlib.util.spec_from_file_location("prometheus_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Prometheus:
+    """One server process; `stop` and `start` again for what happens without it."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        config = folder / "prometheus.yml"
+        config.write_text(
+            "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+            f"scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{target}']}}]}}]\n"
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start, and return once it answers."""
+        command = [
+            str(binary()),
+            f"--config.file={self._folder / 'prometheus.yml'}",
+            f"--storage.tsdb.path={self._folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self._port}",
+        ]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        ends_at = time.monotonic() + 60
+        while True:
+            with (
+                contextlib.suppress(URLError, OSError),
+                urlopen(f"{self.url}/-/ready", timeout=1),
+            ):
+                return
+            if self._process.poll() is not None or time.monotonic() > ends_at:
+                text = (self._folder / "log").read_text()
+                raise AssertionError(f"Prometheus did not start:\n{text[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop, and wait until it has ended."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(30)
+            self._process = None
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
+    """A server that scrapes *target* (host:port) five times a second."""
+    server = Prometheus(folder, target)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

@@ -1,0 +1,242 @@
+"""Facts from a real Prometheus that scrapes a real target, and from servers that misbehave."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge, start_http_server
+
+from engine.facts.prometheus import PrometheusSource, QueryError, read_answer
+from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.policy.fact_config import FactQuery, PrometheusFacts
+from tests.app.harness import eventually
+from tests.facts.prometheus_server import free_port, prometheus
+
+Told = Mapping[Subject, Readings]
+SECOND = timedelta(seconds=1)
+
+
+class Listener:
+    """Keeps what a source told last."""
+
+    def __init__(self) -> None:
+        self.last: Told = {}
+        self.count = 0
+
+    def __call__(self, readings: Told) -> None:
+        self.last = readings
+        self.count += 1
+
+    def value(self, subject: Subject, fact: str = "load") -> Any:
+        reading = self.last.get(subject, {}).get(fact)
+        return None if reading is None else reading.value
+
+
+async def test_series_become_facts_and_follow_the_target(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    load = Gauge("load", "Load.", ["node"], registry=registry)
+    heat = Gauge("heat", "Heat.", registry=registry)
+    load.labels("a").set(0.25)
+    load.labels("b").set(float("nan"))
+    heat.set(60)
+    port = free_port()
+    server, thread = start_http_server(port, "127.0.0.1", registry)
+    plain = PrometheusFacts(
+        "",
+        interval=SECOND,
+        timeout=SECOND * 5,
+        queries=(
+            FactQuery("load", "load", scale=100.0),
+            FactQuery("heat", "heat", node_label="instance", strip_port=True),
+            FactQuery("nodes", "count(load)", about="cluster"),
+            FactQuery("broken", "sum(", about="cluster"),
+        ),
+    )
+    try:
+        with prometheus(tmp_path, f"127.0.0.1:{port}") as real:
+            source = PrometheusSource(replace(plain, url=real.url))
+            told = Listener()
+            running = asyncio.ensure_future(source.run(told))
+            try:
+                await eventually(lambda: told.value(("node", "a")) == 25.0, what="load of a")
+                b = told.last["node", "b"]["load"]
+                assert (b.value, b.text) == (None, "NaN")
+                assert told.value(("node", "127.0.0.1"), "heat") == 60
+                assert told.value(CLUSTER, "nodes") == 2
+                assert told.value(CLUSTER, "broken") is None
+                assert source.failures > 0
+                load.labels("a").set(0.5)
+                await eventually(lambda: told.value(("node", "a")) == 50.0, what="a new value")
+                # Without the server the last answer stays, with its time.
+                await asyncio.to_thread(real.stop)
+                count, before = told.count, told.last["node", "a"]["load"]
+                await eventually(lambda: told.count > count + 1, what="another round")
+                assert told.last["node", "a"]["load"].value == before.value
+                stopped_at = told.last["node", "a"]["load"].measured_at
+                await eventually(lambda: told.count > count + 2, what="another round")
+                assert told.last["node", "a"]["load"].measured_at == stopped_at
+                # It comes back.
+                load.labels("a").set(0.75)
+                await asyncio.to_thread(real.start)
+                await eventually(lambda: told.value(("node", "a")) == 75.0, what="the new server")
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# --- answers ---------------------------------------------------------------------------------
+
+
+def _answer(*series: Any, kind: str = "vector") -> bytes:
+    data = {"resultType": kind, "result": list(series)}
+    return msgspec.json.encode({"status": "success", "data": data})
+
+
+def _series(value: str = "1", **labels: str) -> dict[str, Any]:
+    return {"metric": labels, "value": [100.5, value]}
+
+
+@pytest.mark.parametrize(
+    ("query", "labels", "want"),
+    [
+        pytest.param({}, {"node": "a"}, ("node", "a"), id="a node"),
+        pytest.param({}, {"nodename": "a"}, None, id="without its label"),
+        pytest.param({}, {"node": ""}, None, id="with an empty label"),
+        pytest.param(
+            {"node_label": "instance", "strip_port": True},
+            {"instance": "10.0.0.1:9100"},
+            ("node", "10.0.0.1"),
+            id="an address",
+        ),
+        pytest.param(
+            {"node_label": "instance", "strip_port": True},
+            {"instance": "[fd00::1]:9100"},
+            ("node", "fd00::1"),
+            id="a v6 address",
+        ),
+        pytest.param(
+            {"node_label": "instance", "strip_port": True},
+            {"instance": "a"},
+            ("node", "a"),
+            id="no port to strip",
+        ),
+        pytest.param({"about": "pod"}, {"namespace": "n", "pod": "p"}, ("pod", "n/p"), id="a pod"),
+        pytest.param({"about": "pod"}, {"namespace": "n"}, None, id="a pod without a name"),
+        pytest.param({"about": "type"}, {"type": "web"}, ("type", "web"), id="a type"),
+        pytest.param(
+            {"about": "pair", "type_label": "app"},
+            {"app": "web", "node": "a"},
+            ("pair", "web", "a"),
+            id="a pair",
+        ),
+        pytest.param({"about": "pair"}, {"type": "web"}, None, id="half a pair"),
+        pytest.param({"about": "cluster"}, {}, CLUSTER, id="the cluster"),
+    ],
+)
+def test_labels_say_what_a_series_is_about(
+    query: dict[str, Any], labels: dict[str, str], want: Subject | None
+) -> None:
+    got = read_answer(FactQuery("load", "q", **query), _answer(_series(**labels)))
+    assert got == ({} if want is None else {want: {"load": Reading(1, "1", 100.5)}})
+
+
+def test_a_scalar_is_about_the_cluster() -> None:
+    body = msgspec.json.encode(
+        {"status": "success", "data": {"resultType": "scalar", "result": [7, "2.5"]}}
+    )
+    got = read_answer(FactQuery("x", "q", about="cluster", scale=2.0), body)
+    assert got == {CLUSTER: {"x": Reading(5.0, "2.5", 7.0)}}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        pytest.param(b"<html>", "not JSON", id="no JSON"),
+        pytest.param(b"\xff\xfe", "not JSON", id="no text"),
+        pytest.param(b"[]", "nothing that is understood", id="a list"),
+        pytest.param(b'{"status":"error","error":"parse error"}', "parse error", id="an error"),
+        pytest.param(_answer(kind="matrix"), "want an instant vector", id="a matrix"),
+        pytest.param(b'{"status":"success"}', "want an instant vector", id="no data"),
+    ],
+)
+def test_what_is_no_answer_is_an_error(body: bytes, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        read_answer(FactQuery("x", "q"), body)
+
+
+@pytest.mark.parametrize(
+    "series",
+    [None, {}, {"metric": {"node": "a"}}, {"metric": 1, "value": [1, "1"]}, {"value": "x"}],
+)
+def test_a_malformed_series_is_left_out(series: Any) -> None:
+    got = read_answer(FactQuery("x", "q"), _answer(series, _series(node="b")))
+    assert list(got) == [("node", "b")]
+
+
+# --- servers that misbehave ------------------------------------------------------------------
+
+
+async def _serve(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Any:
+    app = web.Application()
+    app.router.add_post("/api/v1/query", handler)
+    app.router.add_get("/elsewhere", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    return runner, runner.addresses[0][1]
+
+
+@pytest.mark.parametrize("fault", ["hang", "500", "redirect", "garbage", "cut"])
+async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: str) -> None:
+    asked: list[str] = []
+    state = {"fault": ""}
+    over = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked.append(request.path)
+        if state["fault"] == "hang":
+            await over.wait()
+        if state["fault"] == "500":
+            return web.Response(status=500)
+        if state["fault"] == "redirect":
+            raise web.HTTPTemporaryRedirect("/elsewhere")
+        if state["fault"] == "garbage":
+            return web.Response(body=b"\x00\xff")
+        if state["fault"] == "cut" and request.transport is not None:
+            request.transport.abort()
+        return web.Response(body=_answer(_series(str(len(asked)), node="a")))
+
+    runner, port = await _serve(answer)
+    config = PrometheusFacts(
+        f"http://127.0.0.1:{port}",
+        interval=SECOND / 20,
+        timeout=SECOND / 5,
+        queries=(FactQuery("load", "q"),),
+    )
+    source, told = PrometheusSource(config), Listener()
+    running = asyncio.ensure_future(source.run(told))
+    try:
+        await eventually(lambda: told.value(("node", "a")) is not None)
+        state["fault"] = fault
+        await eventually(lambda: source.failures >= 2, what="failures")
+        assert told.value(("node", "a")) is not None
+        assert "/elsewhere" not in asked
+        state["fault"] = ""
+        newest = len(asked)
+        await eventually(lambda: (told.value(("node", "a")) or 0) > newest, what="a new answer")
+    finally:
+        over.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await runner.cleanup()

@@ -1,0 +1,266 @@
+"""Facts from a file, from a ConfigMap and from annotations, in a running scheduler."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.app import App
+from engine.devcluster import DevCluster
+from engine.facts.learned import KeepsConfigMap, KeepsFiles
+from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.sources import FileSource
+from engine.lib.clock import SystemClock, VirtualClock
+from engine.policy.fact_config import FileFacts
+from tests.app.harness import NAMESPACE, config_map, edit, eventually, namespace, node_of
+from tests.app.harness import scheduler as running_scheduler
+from tests.builders import node_manifest, pod_manifest
+
+COOL = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""
+
+def filter(pod, node):
+    heat = node.facts["heat"]
+    if heat == None or heat.value == None:
+        return "node(s) had no known heat"
+    return "node(s) were hot" if heat.value > 50 else None
+'''
+FRESH = '''"""Goes to nodes that were measured lately. Hooks: filter. Reads: node.facts["heat"]."""
+
+def filter(pod, node):
+    heat = node.facts["heat"]
+    if heat == None or heat.age_seconds == None or heat.age_seconds > 4:
+        return "node(s) were not measured lately"
+    return None
+'''
+RUNTIME = """
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+facts:
+  ageStep: 1s
+  sources: [{source}]
+"""
+
+
+def _files(policy: str, source: str) -> dict[str, str]:
+    return {"x.star": policy, "runtime.yaml": RUNTIME.replace("{source}", source)}
+
+
+def _node(name: str, **annotations: str) -> dict[str, Any]:
+    manifest = node_manifest(name)
+    manifest["metadata"]["annotations"] = annotations
+    return manifest
+
+
+def _annotate(cluster: DevCluster, name: str, **annotations: str) -> None:
+    node = cluster.get("nodes", name)
+    assert node is not None
+    cluster.update("nodes", {**node, "metadata": {**node["metadata"], "annotations": annotations}})
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as made:
+        made.create(namespace())
+        yield made
+
+
+def _message(cluster: DevCluster, name: str = "p") -> str:
+    pod = cluster.get("pods", name, "default")
+    conditions = (pod or {}).get("status", {}).get("conditions") or [{}]
+    return str(conditions[0].get("message", ""))
+
+
+# --- annotations -----------------------------------------------------------------------------
+
+
+async def test_an_annotation_that_changes_lets_a_waiting_pod_go(cluster: DevCluster) -> None:
+    cluster.create(config_map(_files(COOL, "{annotations: {keys: {heat: example.com/heat}}}")))
+    cluster.create(_node("a", **{"example.com/heat": "60"}))
+    cluster.create(_node("b", **{"example.com/heat": "NaN"}))
+    async with running_scheduler(cluster, from_config_map=True):
+        cluster.create(pod_manifest("p", image="app"))
+        await eventually(lambda: "1 node(s) were hot" in _message(cluster))
+        assert "1 node(s) had no known heat" in _message(cluster)
+        _annotate(cluster, "a", **{"example.com/heat": "40"})
+        await eventually(lambda: node_of(cluster, "p") == "a")
+
+
+async def test_facts_come_and_go_with_an_edited_configuration(cluster: DevCluster) -> None:
+    cluster.create(config_map({"x.star": COOL}))
+    cluster.create(_node("a", **{"example.com/heat": "40"}))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        cluster.create(pod_manifest("p", image="app"))
+        await eventually(lambda: "1 node(s) had no known heat" in _message(cluster))
+        edit(cluster, _files(COOL, '{annotations: {prefix: "example.com/"}}'))
+        await eventually(lambda: node_of(cluster, "p") == "a")
+        edit(cluster, {"x.star": COOL})
+        await eventually(lambda: app.cache.facts_of_node("a").own == {})
+
+
+# --- ConfigMap -------------------------------------------------------------------------------
+
+
+def _facts_map(**documents: Any) -> dict[str, Any]:
+    data = {
+        f"{name}.json": text if isinstance(text, str) else msgspec.json.encode(text).decode()
+        for name, text in documents.items()
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "heat", "namespace": NAMESPACE},
+        "data": data,
+    }
+
+
+async def test_a_config_map_is_followed_through_bad_edits(cluster: DevCluster) -> None:
+    source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
+    cluster.create(config_map(_files(COOL, source)))
+    cluster.create(_node("a"))
+    cluster.create(_facts_map(one={"nodes": {"a": {"heat": 70}}}, notes="# not facts"))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: _heat(app) == 70)
+        cluster.create(pod_manifest("p", image="app"))
+        await eventually(lambda: "1 node(s) were hot" in _message(cluster))
+        # Broken: what was said stays.
+        cluster.update("configmaps", _facts_map(one="{"))
+        cluster.create(pod_manifest("q", image="app"))
+        await eventually(lambda: "1 node(s) were hot" in _message(cluster, "q"))
+        cluster.update("configmaps", _facts_map(one={"nodes": {"a": {"heat": 30}}}))
+        await eventually(lambda: node_of(cluster, "p") == node_of(cluster, "q") == "a")
+        cluster.delete("configmaps", "heat", NAMESPACE)
+        await eventually(lambda: _heat(app) is None)
+
+
+def _heat(app: App) -> Any:
+    fact = app.cache.facts_of_node("a").own.get("heat")
+    return None if fact is None else fact.value
+
+
+# --- ages ------------------------------------------------------------------------------------
+
+
+async def test_a_fact_grows_old_while_a_policy_looks_at_ages(cluster: DevCluster) -> None:
+    source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
+    cluster.create(config_map(_files(FRESH, source)))
+    cluster.create(_node("a"))
+    cluster.create(_facts_map(one={"nodes": {"a": {"heat": {"value": 1, "age_seconds": 0}}}}))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: _heat(app) == 1)
+        cluster.create(pod_manifest("early", image="app"))
+        await eventually(lambda: node_of(cluster, "early") == "a")
+        await eventually(lambda: (app.cache.facts_of_node("a").own["heat"].age_seconds or 0) > 4)
+        cluster.create(pod_manifest("p", image="app"))
+        await eventually(lambda: "1 node(s) were not measured lately" in _message(cluster))
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+class _Told:
+    def __init__(self) -> None:
+        self.last: Mapping[Subject, Readings] | None = None
+
+    def __call__(self, readings: Mapping[Subject, Readings]) -> None:
+        self.last = readings
+
+    def price(self) -> Any:
+        return None if not self.last else self.last[CLUSTER]["price"].value
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, _Told]]:
+    path, told = tmp_path / "inner" / "facts.json", _Told()
+    source = FileSource(FileFacts(str(path)), SystemClock())
+    running = asyncio.ensure_future(source.run(told))
+    yield path, told
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def _put(path: Path, text: str, at: float = 100.0) -> None:
+    path.parent.mkdir(exist_ok=True)
+    scratch = path.with_suffix(".new")
+    scratch.write_text(text)
+    os.utime(scratch, (at, at))
+    scratch.replace(path)
+
+
+async def test_a_file_is_followed_from_before_it_is_there(file: tuple[Path, _Told]) -> None:
+    path, told = file
+    await eventually(lambda: told.last == {}, what="nothing")
+    _put(path, '{"cluster": {"price": 1}}')
+    await eventually(lambda: told.price() == 1)
+    assert told.last == {CLUSTER: {"price": Reading(1, "1", 100.0)}}
+    _put(path, '{"cluster": {"price": 2}}', at=200.0)
+    await eventually(lambda: told.price() == 2)
+    _put(path, "broken", at=300.0)
+    _put(path, '{"cluster": {"price": 3}}', at=400.0)
+    await eventually(lambda: told.price() == 3)
+    path.unlink()
+    await eventually(lambda: told.last == {}, what="nothing")
+
+
+async def test_a_broken_file_keeps_what_was_said(file: tuple[Path, _Told]) -> None:
+    path, told = file
+    _put(path, '{"cluster": {"price": 1}}')
+    await eventually(lambda: told.price() == 1)
+    _put(path, "{", at=200.0)
+    _put(path.with_name("other.json"), "{}", at=300.0)
+    _put(path, '{"cluster": {"price": 1, "more": 1}}', at=400.0)
+    await eventually(lambda: told.last is not None and "more" in told.last[CLUSTER])
+
+
+# --- what is learned -------------------------------------------------------------------------
+
+KIND = '''"""Goes where such pods fared well. Hooks: score. Reads: node.pod_facts, pod.type."""
+
+def score(pod, node):
+    reward = node.pod_facts["reward"].get(pod.type)
+    return 100 if reward == None else int(100 * reward.value)
+'''
+
+
+async def test_outcomes_are_learned_kept_and_known_after_a_restart(cluster: DevCluster) -> None:
+    source = "{podOutcomes: {weight: 1.0}}"
+    cluster.create(config_map(_files(KIND, source)))
+    for name in ("a", "b"):
+        cluster.create(_node(name))
+    cluster.create(pod_manifest("bad", image="app", labels={"app": "web"}, node="a"))
+    keeper = {"keeper": lambda client: KeepsConfigMap(client, NAMESPACE, "policies-facts")}
+    async with running_scheduler(cluster, from_config_map=True, **keeper) as app:
+        pod = cluster.get("pods", "bad", "default")
+        assert pod is not None
+        cluster.update("pods", {**pod, "status": {"phase": "Failed"}}, subresource="status")
+        await eventually(lambda: _reward(app) == 0.0, what="the outcome")
+        cluster.create(pod_manifest("next", image="app", labels={"app": "web"}))
+        await eventually(lambda: node_of(cluster, "next") == "b")
+        await eventually(lambda: cluster.get("configmaps", "policies-facts", NAMESPACE), seconds=30)
+    cluster.delete("pods", "bad", "default")
+    async with running_scheduler(cluster, from_config_map=True, **keeper) as app:
+        await eventually(lambda: _reward(app) == 0.0, what="what was learned before")
+
+
+def _reward(app: App) -> Any:
+    of_type = app.cache.facts_of_node("a").of_pods.get("reward", {}).get("web")
+    return None if of_type is None else of_type.value
+
+
+async def test_what_is_learned_is_kept_in_files_too(tmp_path: Path) -> None:
+    keeper = KeepsFiles(tmp_path / "state")
+    assert await keeper.load("x") is None
+    await keeper.save("x", b"1")
+    await keeper.save("x", b"2")
+    assert await keeper.load("x") == b"2"
+    assert len(list((tmp_path / "state").iterdir())) == 1
+
+
+def test_a_virtual_clock_makes_ages_of_its_own() -> None:
+    clock = VirtualClock(start=100.0)
+    reading = Reading(1, "1", clock.now())
+    clock.advance(12.0)
+    assert reading.fact(clock.now(), 5.0).age_seconds == 10
