@@ -1,6 +1,7 @@
 """Pods that are placed together or not at all: on the embedded API server and on a real one."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,7 @@ from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.kube.errors import NotFound
+from engine.leader_election import LeaseSettings
 from tests.app.gang_world import GANGS, Shelf, World, members, patient, scheduling
 from tests.app.harness import metric
 from tests.controlplane import ControlPlane
@@ -206,6 +208,26 @@ async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
     assert await world.placed() == set()
     async with scheduling(world, {}):
         await world.places("slow-0", "slow-1")
+
+
+async def test_who_loses_the_lease_binds_nobody_any_more(world: World) -> None:
+    await world.node("a", cpu=2)
+    await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
+    lease = LeaseSettings(namespace=world.namespace, name="gangs")
+    shelf = Shelf(patient(600))
+    async with scheduling(world, shelf, lease=lease) as app:
+        await world.eventually(lambda: len(app.permits) == 2)
+        raw = await world.client.get(resources.LEASES, "gangs", world.namespace)
+        taken = json.loads(raw)
+        taken["spec"]["holderIdentity"] = "another"
+        body = json.dumps(taken).encode()
+        await world.client.update(resources.LEASES, "gangs", body, world.namespace)
+        await world.eventually(lambda: len(app.permits) == 0)
+        shelf.change({})  # under these they would be bound
+        assert app.elector is not None
+        assert not app.elector.is_leading
+    assert await world.placed() == set()
+    assert app.cache.assumed_count == 2  # what they held is forgotten with the process
 
 
 async def test_a_pod_that_somebody_else_binds_while_it_waits_is_let_go(world: World) -> None:
