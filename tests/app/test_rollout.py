@@ -468,3 +468,36 @@ async def test_a_source_that_fails_is_started_again(
         await eventually(lambda: node_of(cluster, "one"))
         app.request_stop()
         await running
+
+
+async def test_a_pod_that_old_policies_rejected_is_tried_under_the_new_ones(
+    cluster: DevCluster,
+) -> None:
+    edit(cluster, files(_FILTER + 'return "no" if pod.labels.get("app") == "web" else None\n'))
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(make_pod("web", labels={"app": "web"}))
+        message = "0/2 nodes are available: 2 no."
+        await eventually(lambda: condition(cluster, "web").get("message", "").startswith(message))
+        assert app.queue.describe("default/web")["rejectors"] == ["mine"]
+        edit(cluster, files(_FILTER + "return None\n"))
+        await eventually(lambda: node_of(cluster, "web"))
+
+
+_WANTS_LABEL = 'return None if node.labels.get("ready") == "yes" else "not ready"\n'
+
+
+@pytest.mark.parametrize("name", ["mine.star", "node_resources_fit.star"])
+async def test_a_pod_is_tried_again_when_what_a_policy_reads_changes(
+    cluster: DevCluster, name: str
+) -> None:
+    """Also where the policy has the name of a built-in one, which reads other things."""
+    edit(cluster, {name: _FILTER + _WANTS_LABEL})
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(make_pod("web"))
+        await eventually(lambda: app.queue.counts()["unschedulable"] == 1)
+        # A taint is not what it reads.
+        cluster.update("nodes", make_node("node-2", taints=[{"key": "x", "effect": "NoExecute"}]))
+        cluster.update("nodes", make_node("node-1", labels={"ready": "yes"}))
+        await eventually(lambda: node_of(cluster, "web") == "node-1")
+        rejected = {"result": "unschedulable", "profile": "default-scheduler"}
+        assert metric(app, "scheduler_schedule_attempts_total", **rejected) == 1
