@@ -141,16 +141,30 @@ def node(name: str, cpu: str = "4") -> dict[str, Any]:
     }
 
 
-def pod(name: str, scheduler: str, cpu: str = "100m") -> dict[str, Any]:
-    """A pending pod for *scheduler*."""
+def pod(
+    name: str, scheduler: str, cpu: str = "100m", *, port: str = "", priority: str = ""
+) -> dict[str, Any]:
+    """A pending pod for *scheduler*.
+
+    *port* is an address and a port of the host, *priority* the name of a class.
+    """
+    container: dict[str, Any] = {
+        "name": "c",
+        "image": "app",
+        "resources": {"requests": {"cpu": cpu}},
+    }
+    if port:
+        address, _, number = port.partition(":")
+        container["ports"] = [
+            {"containerPort": int(number), "hostPort": int(number), "hostIP": address}
+        ]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "schedulerName": scheduler,
-            "containers": [
-                {"name": "c", "image": "app", "resources": {"requests": {"cpu": cpu}}},
-            ],
+            "containers": [container],
+            **({"priorityClassName": priority} if priority else {}),
         },
     }
