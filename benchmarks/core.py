@@ -250,6 +250,11 @@ def _decide_all(
         asked, trips = memo.asked, memo.round_trips
         started = clock()
         decision = scheduler.schedule(pod, cache.snapshot())
+        if decision.eviction is not None:
+            # As it goes on in a cluster: the victims leave, and the pod is decided again.
+            for victim in decision.eviction.victims:
+                cache.remove_pod(victim)
+            decision = scheduler.schedule(pod, cache.snapshot())
         decided = clock()
         if decision.node is not None:
             cache.assume(pod, decision.node)

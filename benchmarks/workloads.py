@@ -246,6 +246,7 @@ def _preemption() -> Workload:
                     **at_once,
                     "nodeName": f"node-{number // 4:05d}",
                     "priorityClassName": "low",
+                    "priority": 0,
                 },
             )
 
@@ -256,7 +257,7 @@ def _preemption() -> Workload:
         lambda number: pod(
             _named(number),
             requests={"cpu": "3", "memory": "500Mi"},
-            spec={**at_once, "priorityClassName": "high"},
+            spec={**at_once, "priorityClassName": "high", "priority": 1000},
         ),
         objects=full_nodes,
     )

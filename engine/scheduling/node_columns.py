@@ -30,6 +30,15 @@ class NodeColumns:
         self.present: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.name_hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._hash_of: dict[str, int] = {}
+        self._name_order: NDArray[np.int64] | None = None
+
+    @property
+    def name_order(self) -> NDArray[np.int64]:
+        """The slots that hold a node, by the hash of the name: the same in every process."""
+        if self._name_order is None:
+            present = np.flatnonzero(self.present)
+            self._name_order = present[np.argsort(self.name_hashes[present], kind="stable")]
+        return self._name_order
 
     def column(self, paths: Iterable[str]) -> NodeColumn:
         """The column for hooks that read exactly *paths* of a node."""
@@ -77,6 +86,7 @@ class NodeColumns:
         self.present = np.zeros(size, np.bool_)
         self.name_hashes = np.zeros(size, np.uint64)
         self._infos = [None] * size
+        self._name_order = None
         if len(self._hash_of) > 2 * size + 1024:
             self._hash_of.clear()  # nodes came and went; what is needed is found again
         return range(size)
@@ -89,6 +99,8 @@ class NodeColumns:
             self._infos[slot] = new
             if new is None or old is None or old.node is not new.node:
                 by_part["node"].append(slot)
+                if (new is None) is not (old is None) or (new and old and new.name != old.name):
+                    self._name_order = None
                 self.present[slot] = new is not None and new.node is not None
                 if new is not None:
                     self.name_hashes[slot] = self._hash(new.name)

@@ -13,11 +13,18 @@ from engine.binding.placement import Preemption as Eviction
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.extenders import Answer, ExtenderPreempt, PreemptAnswer, Question
+from engine.scheduling.extenders import (
+    Answer,
+    ExtenderPreempt,
+    NodeVictims,
+    PreemptAnswer,
+    Question,
+)
 from engine.scheduling.feasibility import Filters, RuntimeUse
-from engine.scheduling.preemption import NO_CANDIDATE, PLUGIN, PREFIX, Preemption
+from engine.scheduling.preemption import NO_CANDIDATE, PREFIX, Preemption
 from engine.scheduling.rejections import rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin
+from engine.scheduling.victims import PLUGIN
 
 
 @dataclass(slots=True)
@@ -94,20 +101,22 @@ class PostFilters:
         found = self._preemption.candidates(filters, codes)
         if found.failure is not None:
             return PostFiltered(str(found.failure), failures=(found.failure,))
-        if not found.victims:
+        if not len(found.slots):
             promise = None if found.keeps_nomination else ""
             return PostFiltered(found.refusal, nominated_node=promise)
-        victims = found.victims
+        chosen: tuple[str, NodeVictims] | PolicyFailure
         if has_extenders:
+            victims = found.victims(filters.snapshot)
             answer = yield ExtenderPreempt(filters.pod, victims, filters.snapshot)
             assert isinstance(answer, PreemptAnswer)
             if answer.failure is not None:
                 return PostFiltered(str(answer.failure), failures=(answer.failure,))
-            victims = answer.victims
-            if not victims:
+            if not answer.victims:
                 return PostFiltered(NO_CANDIDATE)
-        chosen = self._preemption.choose(filters, victims)
+            chosen = self._preemption.choose_among(filters, answer.victims)
+        else:
+            chosen = self._preemption.choose(filters, found)
         if isinstance(chosen, PolicyFailure):
             return PostFiltered(str(chosen), failures=(chosen,))
-        eviction = Eviction(chosen, victims[chosen].pods)
-        return PostFiltered(eviction=eviction, nominated_node=chosen)
+        node, evicted = chosen
+        return PostFiltered(eviction=Eviction(node, evicted.pods), nominated_node=node)

@@ -41,8 +41,8 @@ from engine.scheduling.extenders import (
 )
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
 from engine.scheduling.plugins.registry import make_plugins
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
@@ -102,7 +102,7 @@ class Scheduler:
         self._classes = PodClasses()
         self._classifier = PodClassifier(bundle, self._memo, self._columns)
         self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
-        preemption = Preemption(self._memo, self._feasibility, self._classifier)
+        preemption = Preemption(self._memo, self._columns, self._feasibility, self._classifier)
         self._post_filters = PostFilters(self._memo, preemption)
         self._totals = Totals(
             self._memo,

@@ -1,0 +1,54 @@
+"""Disruption budgets: whose eviction would violate one.
+
+Owns kube-scheduler's split of pods by the budgets that cover them.
+"""
+
+from collections.abc import Sequence
+
+from engine.caching.snapshot import Snapshot
+from engine.model.objects import PodDisruptionBudget
+from engine.model.pod import Pod
+from engine.model.selectors import SelectorError, matches_label_selector
+
+KIND = "poddisruptionbudgets"
+
+
+class Budgets:
+    """The disruption budgets of the cluster, as they are at the start of a dry run."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.generation = snapshot.objects.generation(KIND)
+        self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
+        for budget in snapshot.objects.list(KIND):
+            self._by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
+
+    def split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod]]:
+        """The pods whose eviction would violate a budget, and the others, in the given order.
+
+        Each matching budget is used up by the pods in order, as if all of them were evicted.
+        """
+        violating: list[Pod] = []
+        others: list[Pod] = []
+        left: dict[int, int] = {}
+        for pod in pods:
+            is_violating = False
+            for budget in self._by_namespace.get(pod.namespace, ()) if pod.labels else ():
+                if pod.name in budget.status.disrupted_pods or not _covers(budget, pod):
+                    continue
+                allowed = left.get(id(budget), budget.status.disruptions_allowed) - 1
+                left[id(budget)] = allowed
+                if allowed < 0:
+                    is_violating = True
+                    break
+            (violating if is_violating else others).append(pod)
+        return violating, others
+
+
+def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    selector = budget.spec.selector
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return False
+    try:
+        return matches_label_selector(selector, pod.labels)
+    except SelectorError:
+        return False
