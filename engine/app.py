@@ -217,6 +217,8 @@ class App:
             status=self.status,
             metrics=self.metrics,
             clock=self._clock,
+            reject_waiting=lambda uid: self.permits.preempt(uid),
+            cancel_pre_bind=self.bindings.call_off,
             is_going=self._is_going,
             may_act=lambda: self.elector is None or self.elector.may_act,
         )

@@ -25,6 +25,8 @@ log = structlog.get_logger(component="binding_cycle")
 #: Bindings in flight at once. Enough to keep the API server busy over its round trip; more only
 #: makes each one wait longer there.
 MOST_IN_FLIGHT: Final = 96
+#: Why a pod was not bound whose preparation was called off.
+CALLED_OFF: Final = "preempted by DefaultPreemption"
 
 
 class NotPermitted(Exception):
@@ -86,6 +88,9 @@ class BindingCycle:
         self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
+        # By the pod's uid, while plugins prepare it; and those that were called off meanwhile.
+        self._preparing: dict[str, asyncio.Future[None]] = {}
+        self._called_off: set[str] = set()
         self._room = asyncio.Event()
         self._room.set()
         self._seconds = {
@@ -110,6 +115,18 @@ class BindingCycle:
         if len(self._tasks) >= self._limit:
             self._room.clear()
         task.add_done_callback(self._ended)
+
+    def call_off(self, uid: str) -> bool:
+        """Send the pod of *uid* back that is being prepared; False if it is not, or is past that.
+
+        Its room on the node is wanted for a more important pod.
+        """
+        preparing = self._preparing.get(uid)
+        if preparing is None or preparing.done():
+            return False
+        self._called_off.add(uid)
+        preparing.cancel()
+        return True
 
     def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
         """Carry out *action*, what a plugin does about a pod that fits nowhere."""
@@ -191,8 +208,7 @@ class BindingCycle:
             self._queue.done(pod.uid)
             # 4. Make in the API what was reserved.
             try:
-                for plugin, state in placement.reserves:
-                    await plugin.pre_bind(state, pod, node)
+                await self._prepare(placement)
             except PreBindError as error:
                 return Rejection(str(error), is_error=True)
             # 5. Make it so.
@@ -209,6 +225,26 @@ class BindingCycle:
             self._observe("Bind", "Success", placement, sent_at)
             self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
         return None
+
+    async def _prepare(self, placement: Placement) -> None:
+        """Let plugins make what they reserved. Raises `PreBindError` if they cannot, or must not."""
+        if not placement.reserves:
+            return
+        uid = placement.pod.uid
+        preparing = asyncio.ensure_future(_pre_bind(placement))
+        self._preparing[uid] = preparing
+        try:
+            await preparing
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if uid not in self._called_off or (task is not None and task.cancelling()):
+                raise  # this whole cycle is given up
+        finally:
+            del self._preparing[uid]
+            is_called_off = uid in self._called_off
+            self._called_off.discard(uid)
+        if is_called_off:
+            raise PreBindError(CALLED_OFF)
 
     async def _wait_for_leave(self, placement: Placement) -> None:
         """Return when every permit gives leave. Raises `NotPermitted` if one does not."""

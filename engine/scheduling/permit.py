@@ -74,6 +74,7 @@ class _Refusal:
 _UNSCHEDULABLE: Final = _Refusal(("pod group is unschedulable",), frozenset({POD_GROUP}))
 _GONE: Final = _Refusal(("the pod waits no more",), frozenset({POD_GROUP}), is_reported=False)
 _SWITCHED: Final = _Refusal(("the policies changed",), is_reported=False)
+_PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +232,21 @@ class Permits:
         if uid in self._entries:
             self._lose(uid, self._groups_of(uid))
 
-    def _lose(self, uid: str, groups: Iterable[GroupKey]) -> None:
+    def preempt(self, uid: str) -> bool:
+        """Send a pod back that waits: a more important one wants its room. False if none waits."""
+        if uid not in self._entries:
+            return False
+        self._lose(uid, self._groups_of(uid), _PREEMPTED)
+        return True
+
+    def _lose(self, uid: str, groups: Iterable[GroupKey], why: _Refusal = _GONE) -> None:
         for key in groups:
             if key in self._rounds:
                 # Not between two turns of the loop, so somebody may just miss the room.
                 self._rounds[key].has_outsiders = True
                 self._rounds[key].failed.add(uid)
         if uid in self._entries:
-            self._end(uid, _GONE)
+            self._end(uid, why)
         for key in groups:
             self._check(key)
 
