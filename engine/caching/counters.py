@@ -390,12 +390,15 @@ class _Counter:
             self._eligible = None if counts_in is None else counts_in.copy()
             self._eligible_version += 1
         indexes = []
-        for column in columns:
-            ids = column.ids[:slots]
+        domains = [column.ids[:slots] for column in columns]
+        if self._is_single and columns[0].key is None and inside is not None:
+            # Each node is a domain of its own, but not if it lacks a key.
+            domains = [np.where(inside, domains[0], -1)]
+        for column, ids in zip(columns, domains, strict=True):
             indexes.append(np.where(ids >= 0, ids, max(column.size, 1)).astype(np.int32))
         domain_ids = registered = None
         if self._is_single:
-            domain_ids = columns[0].ids[:slots].copy()
+            domain_ids = domains[0].copy()
             counting = domain_ids >= 0 if counts_in is None else (domain_ids >= 0) & counts_in
             registered = np.zeros(max(columns[0].size, 1), np.bool_)
             registered[domain_ids[counting]] = True

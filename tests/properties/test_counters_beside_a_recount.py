@@ -39,6 +39,7 @@ PARTS = {
     "pods of a selector": _part(),
     "per node": _part(topology=None),
     "with a key that nodes may lack": _part(keys=["rack"]),
+    "per node with a key that nodes may lack": _part(topology=None, keys=["rack"]),
     "terminating too": _part(terminating=True),
     "by namespace labels": _part(
         terms=[
