@@ -262,3 +262,8 @@ class BindingCycle:
     def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
         child = self._metrics.extension_point(point, status, placement.profile)
         child.observe(self._clock.monotonic() - since)
+
+
+async def _pre_bind(placement: Placement) -> None:
+    for plugin, state in placement.reserves:
+        await plugin.pre_bind(state, placement.pod, placement.node)
