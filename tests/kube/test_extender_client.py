@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ from aiohttp import web
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
 from engine.kube.extender_client import ExtenderClient
-from tests.controlplane import ControlPlane
+from tests.certificates import Authority
 from tests.small_extender import SmallExtender
 
 
@@ -152,19 +151,15 @@ async def test_a_client_that_is_not_used_any_more_closes_after_its_last_answer()
 
 
 @pytest.fixture
-def certificate(control_plane: ControlPlane, tmp_path: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 and `kubernetes`, its authority included, and its key."""
-    folder = control_plane.ca_file.parent
-    for name in ("apiserver.crt", "apiserver.key"):
-        shutil.copy(folder / name, tmp_path / name)
-    return tmp_path / "apiserver.crt", tmp_path / "apiserver.key"
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
-def _server_tls(certificate: tuple[Path, Path], *, asks_client: bool = False) -> ssl.SSLContext:
+def _server_tls(authority: Authority, *, asks_client: bool = False) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(*certificate)
+    context.load_cert_chain(*authority.issue("127.0.0.1", "extender.example.com"))
     if asks_client:
-        context.load_verify_locations(certificate[0])
+        context.load_verify_locations(authority.file)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -177,46 +172,35 @@ async def _ask(url: str, tls: ExtenderTls) -> bytes:
         await client.close()
 
 
-async def test_the_certificate_is_held_to_the_authority_and_the_name(
-    certificate: tuple[Path, Path],
-) -> None:
-    crt = certificate[0]
-    tls = _server_tls(certificate)
+async def test_the_certificate_is_held_to_the_authority_and_the_name(authority: Authority) -> None:
+    ca = authority.file
+    tls = _server_tls(authority)
     async with SmallExtender(filter=lambda _: b"ok", tls=tls) as extender:
-        assert await _ask(extender.url, ExtenderTls(ca_file=str(crt))) == b"ok"
-        assert await _ask(extender.url, ExtenderTls(ca_data=crt.read_bytes())) == b"ok"
-        good_name = ExtenderTls(ca_file=str(crt), server_name="kubernetes")
+        assert await _ask(extender.url, ExtenderTls(ca_file=str(ca))) == b"ok"
+        assert await _ask(extender.url, ExtenderTls(ca_data=ca.read_bytes())) == b"ok"
+        good_name = ExtenderTls(ca_file=str(ca), server_name="extender.example.com")
         assert await _ask(extender.url, good_name) == b"ok"
         assert await _ask(extender.url, ExtenderTls(insecure=True)) == b"ok"
         for wrong in (
             ExtenderTls(),
-            ExtenderTls(ca_file=str(crt), server_name="elsewhere.example.com"),
+            ExtenderTls(ca_file=str(ca), server_name="elsewhere.example.com"),
         ):
             with pytest.raises(ExtenderError, match=r"tls: .*certificate"):
                 await _ask(extender.url, wrong)
 
 
-async def test_a_client_certificate_is_shown_from_files_and_from_data(
-    certificate: tuple[Path, Path],
-) -> None:
-    crt, key = certificate
-    tls = _server_tls(certificate)
-    seen: list[bool] = []
-
-    def reply(_: Any) -> bytes:
-        seen.append(True)
-        return b"ok"
-
-    async with SmallExtender(filter=reply, tls=tls) as extender:
-        files = ExtenderTls(ca_file=str(crt), cert_file=str(crt), key_file=str(key))
-        data = ExtenderTls(ca_file=str(crt), cert_data=crt.read_bytes(), key_data=key.read_bytes())
-        assert await _ask(extender.url, files) == b"ok"
-        assert await _ask(extender.url, data) == b"ok"
-    asking = _server_tls(certificate, asks_client=True)
-    async with SmallExtender(filter=reply, tls=asking) as extender:
+async def test_a_client_certificate_is_shown_from_files_and_from_data(authority: Authority) -> None:
+    ca = str(authority.file)
+    crt, key = authority.issue("scheduler@example.com")
+    tls = _server_tls(authority, asks_client=True)
+    async with SmallExtender(filter=lambda _: b"ok", tls=tls) as extender:
+        files = ExtenderTls(ca_file=ca, cert_file=str(crt), key_file=str(key))
+        data = ExtenderTls(ca_file=ca, cert_data=crt.read_bytes(), key_data=key.read_bytes())
+        mixed = ExtenderTls(ca_file=ca, cert_data=crt.read_bytes(), key_file=str(key))
+        for shown in (files, data, mixed):
+            assert await _ask(extender.url, shown) == b"ok"
         with pytest.raises(ExtenderError):
-            await _ask(extender.url, ExtenderTls(ca_file=str(crt)))
-    assert len(seen) == 2
+            await _ask(extender.url, ExtenderTls(ca_file=ca))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,24 @@
+"""An authority for tests of TLS, and certificates of it."""
+
+from pathlib import Path
+
+import trustme
+
+
+class Authority:
+    """Issues certificates as PEM files in *folder*; `file` is its own certificate."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ca = trustme.CA()
+        self.file = folder / f"ca-{id(self._ca)}.crt"
+        self._ca.cert_pem.write_to_path(str(self.file))
+
+    def issue(self, *names: str) -> tuple[Path, Path]:
+        """The files of a certificate for *names* (hosts, addresses or mail), and of its key."""
+        issued = self._ca.issue_cert(*names)
+        stem = self._folder / f"{names[0]}-{id(issued)}"
+        certificate, key = Path(f"{stem}.crt"), Path(f"{stem}.key")
+        certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+        issued.private_key_pem.write_to_path(str(key))
+        return certificate, key
