@@ -49,8 +49,8 @@ _CLASSES = [
 ]
 
 
-# What the API server asks the authorizer besides, which no request names: whoever writes what a claim
-# got needs the right to its `binding` too.
+# What the API server asks the authorizer besides, which no request names: whoever writes what a
+# claim got needs the right to its `binding` too.
 _ASKED_BESIDES = {"resourceclaims/status": "resourceclaims/binding"}
 
 

@@ -100,13 +100,15 @@ class Claims:
             del self._promises[claim_uid]
             self._count(f"promise:{claim_uid}", None)
 
-    def wrote(self, claim: ResourceClaim, promise_uid: str = "") -> None:
+    def wrote(self, claim: ResourceClaim, promise_uid: str = "", *, is_new: bool = False) -> None:
         """Show *claim*, as the API server answered it, until the watch shows it or a newer one.
 
-        *promise_uid* is what its allocation was promised under; that has come true.
+        *promise_uid* is what its allocation was promised under; that has come true. *is_new*: we
+        made the claim, so that the watch may not show it yet; any other that it does not show was
+        deleted meanwhile.
         """
         stored: ResourceClaim | None = self._objects.get(CLAIMS, claim.key)
-        if stored is None or not _is_as_new(stored, claim):
+        if is_new if stored is None else not _is_as_new(stored, claim):
             self._written[claim.key] = claim
             self._count(claim.key, claim.allocation)
         if promise_uid and self._promises.pop(promise_uid, None) is not None:

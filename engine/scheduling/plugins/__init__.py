@@ -1,1 +1,1 @@
-"""Plugins of the runtime: decisions about objects that are held and written, beside the policies."""
+"""Plugins of the runtime: they decide about objects that are held and written."""

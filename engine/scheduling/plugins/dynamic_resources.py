@@ -396,6 +396,7 @@ class DynamicResources(RuntimePlugin):
             if index == state.extended_index:
                 if written is not None and self._writer is not None:
                     self._writer.start_delete(written)
+                    state.known.forget(written.key)
                 continue
             newest = written or state.known.get(claim.key) or claim
             is_used = newest.allocation is not None and newest.is_reserved_for(pod.uid)
@@ -436,7 +437,7 @@ class DynamicResources(RuntimePlugin):
         state.written[index] = created  # from here on it must be deleted if anything fails
         written = await writer.reserve(state.pod, created, allocation)
         state.written[index] = written
-        state.known.wrote(written, answer.extended.metadata.uid)
+        state.known.wrote(written, answer.extended.metadata.uid, is_new=True)
         await writer.tell_pod(state.pod, written, [m.plain() for m in answer.mappings])
 
     async def _wait_for_devices(

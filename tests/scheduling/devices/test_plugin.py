@@ -164,6 +164,17 @@ def test_a_write_is_seen_although_the_watch_still_shows_an_older_version() -> No
     assert bench.feasible(pod("q", "two")) == ["a"]
 
 
+def test_a_claim_that_was_deleted_while_it_was_written_holds_nothing() -> None:
+    bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
+    first = pod("p", "one")
+    state = bench.place(first, "a")
+    before = bench.stored("default/one")
+    status = msgspec.structs.replace(before.status, allocation=state.answers["a"].allocations[0])
+    bench.objects.delete("resourceclaims", "default/one")
+    state.known.wrote(msgspec.structs.replace(before, status=status), before.metadata.uid)
+    assert bench.feasible(pod("q", "two")) == ["a"]
+
+
 def test_devices_that_went_elsewhere_during_the_decision_are_not_promised() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
     first, second = pod("p", "one"), pod("q", "two")
