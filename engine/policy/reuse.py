@@ -1,0 +1,174 @@
+"""What the answers of a policy's hooks may be reused for, told from what the hooks read.
+
+Owns the words for `starsched check --reads`: for each hook what it reads, how long an answer
+holds, and what in it defeats reuse, with what to do instead. The reuse itself is `verdicts`' and
+needs none of this.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.policy.analysis import Reads
+from engine.policy.errors import Problem
+from engine.policy.evaluator import Files
+from engine.policy.projections import EVERYTHING
+from engine.policy.syntax import parse, walk
+from engine.policy.views import AGES, NODE_FIELDS
+
+_NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
+_SCORE_ALL: Final = "score_all"
+
+# Fields that differ from pod to pod, with what to read instead.
+_UNIQUE_OF_POD: Final[Mapping[str, str]] = {
+    "name": "read what the name stands for: a label, or `pod.owner`",
+    "uid": "the runtime breaks ties by itself; read nothing for that",
+    "created_at": "order by arrival is the queue's; for an age, use `queue_key`",
+    "start_time": "only placed pods have one; use it in `victim_key`",
+    "manifest": "read the fields that matter, such as `pod.containers`",
+}
+_UNIQUE_OF_NODE: Final[Mapping[str, str]] = {
+    "name": "read a label that groups nodes, or `only_nodes([...])` in `pre_filter`",
+    "manifest": "read the fields that matter, such as `node.labels`",
+}
+_WHOLE: Final[Mapping[str, str]] = {
+    "labels": "controllers add labels that differ from pod to pod",
+    "annotations": "many annotations differ from pod to pod",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HookReuse:
+    """One hook: the paths that it reads, and what that makes reusable, in words.
+
+    `warnings` say what defeats reuse; the second text of each is what to do instead.
+    """
+
+    policy: str
+    hook: str
+    pod: tuple[str, ...]
+    node: tuple[str, ...]
+    cluster: tuple[str, ...]
+    counts: bool
+    reuse: str
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+def hook_reuse(policy: str, hook: str, reads: Reads) -> HookReuse:
+    """What the answers of *hook* may be reused for."""
+    warnings: list[tuple[str, str]] = []
+    if hook not in ("queue_key", "victim_key"):  # asked once per pod in any case
+        warnings += _pod_warnings(reads.pod)
+    warnings += _node_warnings(reads.node, hook)
+    return HookReuse(
+        policy,
+        hook,
+        tuple(sorted(reads.pod)),
+        tuple(sorted(reads.node)),
+        tuple(sorted(reads.cluster)),
+        "counts" in reads.params,
+        _in_words(hook, reads),
+        tuple(warnings),
+    )
+
+
+def reuse_problems(
+    hooks: Iterable[HookReuse], modules: Mapping[str, str], files: Files
+) -> list[Problem]:
+    """The warnings of *hooks* with their places; *modules* gives each policy's file."""
+    found: dict[Problem, None] = {}
+    for one in hooks:
+        file = modules[one.policy]
+        for message, hint in one.warnings:
+            field = message.split("`")[1]
+            line, column = _place(files.get(file, ""), one.hook, field)
+            text = f"{one.hook}() {message}"
+            found[Problem(file, line, column, text, hint, "warning")] = None
+    return list(found)
+
+
+def _pod_warnings(paths: frozenset[str]) -> list[tuple[str, str]]:
+    warnings = []
+    for field, instead in _UNIQUE_OF_POD.items():
+        if field in paths or (EVERYTHING in paths and field == "uid"):
+            shown = "pod" if EVERYTHING in paths and field not in paths else f"pod.{field}"
+            what = "as a whole: it" if shown == "pod" else "which"
+            message = f"reads `{shown}`, {what} differs from pod to pod: no answer is reused"
+            warnings.append((message, instead))
+    for field, why in _WHOLE.items():
+        if field in paths:
+            message = f"reads all of `pod.{field}`: {why}, and such pods share no answers"
+            hint = f'read the keys that matter: pod.{field}.get("app"), not a loop over all'
+            warnings.append((message, hint))
+    return warnings
+
+
+def _node_warnings(paths: frozenset[str], hook: str) -> list[tuple[str, str]]:
+    if hook not in _NODE_HOOKS:
+        return []
+    warnings = []
+    for field, instead in _UNIQUE_OF_NODE.items():
+        if field in paths or (EVERYTHING in paths and field == "name"):
+            shown = "node" if EVERYTHING in paths and field not in paths else f"node.{field}"
+            message = f"reads `{shown}`, which differs from node to node: each node is asked about"
+            warnings.append((message, instead))
+    return warnings
+
+
+def _in_words(hook: str, reads: Reads) -> str:
+    if hook == _SCORE_ALL:
+        return "never: it sees all nodes at once"
+    if hook == "counters":
+        return "once for pods alike in what it reads"
+    parts = []
+    if EVERYTHING in reads.pod or {"uid", "name", "manifest"} & reads.pod:
+        parts.append("for the same pod only")
+    elif reads.pod:
+        parts.append("for pods alike in what it reads")
+    else:
+        parts.append("for every pod")
+    if hook in _NODE_HOOKS or hook.startswith("among_"):
+        parts.append(_over_nodes(reads.node))
+    if "counts" in reads.params:
+        parts.append("while the counts of the node's domains are the same")
+    if reads.cluster:
+        parts.append("until the cluster changes in what it reads")
+    if AGES in reads.node | reads.pod | reads.cluster:
+        parts.append("until a fact that it reads is a step older")
+    return ", ".join(parts)
+
+
+def _over_nodes(paths: frozenset[str]) -> str:
+    if not paths:
+        return "on every node"
+    names = {path.partition("[")[0] for path in paths} - {AGES}
+    placed = [n for n in sorted(names) if n in NODE_FIELDS and NODE_FIELDS[n].is_placed]
+    alike = "on nodes alike in what it reads"
+    if EVERYTHING in paths:
+        return f"{alike}; asked again when a node changes in anything"
+    if placed:
+        return f"{alike}; asked again when a placement changes {', '.join(placed)}"
+    return alike
+
+
+def _place(text: str, hook: str, field: str) -> tuple[int, int]:
+    """Where *field* (`pod.uid`) is written first in the file, else where the hook is."""
+    tree = parse(text)
+    if tree is None:
+        return 0, 0
+    parameter, _, name = field.partition(".")
+    reads = [
+        (node.lineno, node.col_offset + 1)
+        for node in walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == name
+        if isinstance(node.value, ast.Name) and node.value.id == parameter
+    ]
+    if reads:
+        return min(reads)
+    hooks = [
+        (node.lineno, node.col_offset + 1)
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == hook
+    ]
+    return hooks[0] if hooks else (0, 0)

@@ -1,0 +1,106 @@
+"""`starsched check --reads`: what hooks read, what is reused, and what defeats it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from engine.cli.main import main
+
+
+def check(directory: Path, text: str, *more: str) -> tuple[int, str]:
+    (directory / "mine.star").write_text(text)
+    result = CliRunner().invoke(main, ["check", str(directory), "--reads", *more])
+    return result.exit_code, result.output
+
+
+def as_json(directory: Path, text: str) -> Any:
+    code, output = check(directory, text, "--output", "json")
+    assert code == 0, output
+    return json.loads(output)
+
+
+def hooks_of(directory: Path, text: str) -> dict[str, Any]:
+    return {hook["hook"]: hook for hook in as_json(directory, text)["hooks"]}
+
+
+DOC = '"""Mine.\n\nHooks: {hooks}. Reads: some.\n"""\n\n'
+
+
+def test_reads_are_narrowed_to_keys_and_shown_as_they_are_written(tmp_path: Path) -> None:
+    text = DOC.format(hooks="filter") + (
+        "def filter(pod, node):\n"
+        '    return "no" if pod.labels.get("app") == node.labels.get("disk") else None\n'
+    )
+    (hook,) = as_json(tmp_path, text)["hooks"]
+    assert (hook["pod"], hook["node"]) == (["labels[app]"], ["labels[disk]"])
+    assert hook["reuse"] == "for pods alike in what it reads, on nodes alike in what it reads"
+    _, shown = check(tmp_path, text)
+    assert "labels[app]" in shown
+    assert "labels[disk]" in shown
+    assert "warning" not in shown
+
+
+def test_what_a_placement_changes_is_named(tmp_path: Path) -> None:
+    text = DOC.format(hooks="score") + "def score(pod, node):\n    return node.pod_count\n"
+    hook = hooks_of(tmp_path, text)["score"]
+    assert hook["reuse"].startswith("for every pod")
+    assert "asked again when a placement changes pod_count" in hook["reuse"]
+
+
+def test_hooks_over_counters_say_so(tmp_path: Path) -> None:
+    text = DOC.format(hooks="counters, score, normalize") + (
+        'def counters(pod):\n    return [count_pods("zone", labels = {"app": "web"})]\n\n'
+        "def score(pod, node, counts):\n    return counts[0].here or 0\n\n"
+        "def normalize(score, over):\n    return 0 if over.max == 0 else 100 * score // over.max\n"
+    )
+    hook = hooks_of(tmp_path, text)["score"]
+    assert hook["counts"] is True
+    assert "while the counts of the node's domains are the same" in hook["reuse"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "field", "line"),
+    [
+        ("pod.uid", "pod.uid", 7),
+        ("pod.name", "pod.name", 7),
+        ("pod.manifest", "pod.manifest", 7),
+        ("[k for k in pod.labels]", "pod.labels", 7),
+        ("[k for k in pod.annotations]", "pod.annotations", 7),
+        ("node.name", "node.name", 7),
+        ("node.manifest", "node.manifest", 7),
+    ],
+)
+def test_what_defeats_reuse_is_a_warning_with_its_place_and_a_way_out(
+    tmp_path: Path, expression: str, field: str, line: int
+) -> None:
+    text = DOC.format(hooks="filter") + (
+        f'def filter(pod, node):\n    return "no" if {expression} else None\n'
+    )
+    (warning,) = as_json(tmp_path, text)["problems"]
+    assert warning["severity"] == "warning"
+    assert warning["file"] == str(tmp_path / "mine.star")
+    assert warning["line"] == line
+    assert f"`{field}`" in warning["message"]
+    assert warning["hint"]
+
+
+def test_a_pod_that_is_passed_on_whole_is_a_warning(tmp_path: Path) -> None:
+    text = DOC.format(hooks="filter") + (
+        'def filter(pod, node):\n    return "no" if str(pod) == "x" else None\n'
+    )
+    messages = [p["message"] for p in as_json(tmp_path, text)["problems"]]
+    assert any("reads `pod`" in message for message in messages), messages
+
+
+def test_warnings_do_not_fail_the_check_and_are_not_given_unasked(tmp_path: Path) -> None:
+    text = DOC.format(hooks="filter") + (
+        'def filter(pod, node):\n    return "no" if pod.uid else None\n'
+    )
+    code, output = check(tmp_path, text)
+    assert code == 0
+    assert "1 warning(s)" in output
+    result = CliRunner().invoke(main, ["check", str(tmp_path)])
+    assert "warning" not in result.output
