@@ -20,11 +20,13 @@ TEST_SUFFIX: Final = "_test.star"
 #: the folder that they are in.
 PACKS: Final[Mapping[str, tuple[str, ...]]] = {
     "congestion": ("Congestion",),
+    "coscheduling": ("Coscheduling",),
     "gpu": ("FGDScore", "GpuBestFit", "GpuPacking", "GpuShare"),
     "node_metadata": ("NodeMetadata",),
     "pigeon": ("Pigeon",),
     "qos_sort": ("QOSSort",),
     "reward": ("KubeRL",),
+    "riya": ("riya",),
     "safe": ("SafeBalance", "SafeOverload"),
     "trimaran": (
         "LoadVariationRiskBalancing",

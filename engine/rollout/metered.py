@@ -25,6 +25,7 @@ EXTENSION_POINTS: Final[Mapping[str, str]] = {
     "score_all": "Score",
     "tie_key": "Score",
     "normalize": "ScoreExtensionNormalize",
+    "annotate": "Reserve",
     "permit": "Permit",
     "group_of": "Permit",
 }
