@@ -227,7 +227,7 @@ class BindingCycle:
         return None
 
     async def _prepare(self, placement: Placement) -> None:
-        """Let plugins make what they reserved. Raises `PreBindError` if they cannot, or must not."""
+        """Let plugins make what they reserved. Raises `PreBindError` if they cannot or must not."""
         if not placement.reserves:
             return
         uid = placement.pod.uid

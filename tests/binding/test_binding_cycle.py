@@ -22,7 +22,7 @@ from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
-from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
+from tests.binding.scripted_api import Hold, Lose, Refuse, ScriptedApi
 from tests.builders import make_node, make_pod
 
 
@@ -245,6 +245,62 @@ async def test_reservations_are_let_go_when_the_binding_fails(bench: Bench) -> N
     bench.place(reserves=((Holder(log, "a"), 1),))
     await bench.settle()
     assert log == ["pre-bind a 1 of web on node-1", "unreserve a 1 of web on node-1"]
+
+
+class Lingering(Holder):
+    """Prepares until it is told to go on."""
+
+    def __init__(self, log: list[str], *, is_stubborn: bool = False) -> None:
+        super().__init__(log, "slow")
+        self.go_on = asyncio.Event()
+        self.is_stubborn = is_stubborn
+
+    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            if not self.is_stubborn:
+                raise
+
+
+@pytest.mark.parametrize("is_stubborn", [False, True])
+async def test_a_pod_that_is_being_prepared_can_be_called_off(
+    bench: Bench, is_stubborn: bool
+) -> None:
+    """Also if a plugin finishes in spite of it: somebody counts on the room."""
+    log: list[str] = []
+    queued = bench.place(reserves=((Lingering(log, is_stubborn=is_stubborn), 1),))
+    assert not bench.cycle.call_off(queued.uid)  # not begun
+    await asyncio.sleep(0.01)
+    assert bench.cycle.call_off(queued.uid)
+    await bench.settle()
+    assert log == ["unreserve slow 1 of web on node-1"]
+    assert bench.cache.get_pod(queued.uid) is None
+    assert bench.api.count("POST", "/binding") == 0
+    assert bench.notes("FailedScheduling") == ["preempted by DefaultPreemption"]
+    assert queued.error_count == 1
+    assert not bench.cycle.call_off(queued.uid)
+
+
+async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["bind"] = [held]
+    queued = bench.place(reserves=((Holder([], "a"), 1),))
+    async with asyncio.timeout(5):
+        while not bench.api.count("POST", "/binding"):  # noqa: ASYNC110  # the server's state
+            await asyncio.sleep(0.001)
+    assert not bench.cycle.call_off(queued.uid)
+    held.until.set()
+    await bench.settle()
+    assert bench.api.pods["web"]["spec"]["nodeName"] == "node-1"
+
+
+async def test_draining_gives_up_a_pod_that_is_being_prepared(bench: Bench) -> None:
+    log: list[str] = []
+    bench.place(reserves=((Lingering(log), 1),))
+    await asyncio.sleep(0.01)
+    assert await bench.cycle.drain(0.01) == 1
+    assert log == ["unreserve slow 1 of web on node-1"]
 
 
 async def test_what_a_plugin_does_beside_the_decisions_may_fail(bench: Bench) -> None:

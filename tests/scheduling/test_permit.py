@@ -211,6 +211,23 @@ def test_one_that_is_deleted_releases_a_group_that_needs_it() -> None:
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
 
 
+def test_one_that_is_preempted_while_it_waits_is_tried_again_after_its_backoff() -> None:
+    world = decided(grown(World(permitting("wait(30)"))), pod := make_pod("web", cpu=1))
+    assert world.permits.preempt(pod.uid)
+    world.check()
+    assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
+    assert state(world, pod)["queue"] == "backoff"
+    assert state(world, pod)["rejectors"] == []
+    assert not world.permits.preempt(pod.uid)
+
+
+def test_one_that_is_preempted_releases_a_group_that_needs_it() -> None:
+    pods = [labelled(f"g-{i}", "g") for i in range(3)]
+    world = decided(grown(World(patient())), *pods)
+    assert world.permits.preempt(pods[1].uid)
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+
+
 def test_somebody_who_missed_the_room_is_told_when_it_is_free() -> None:
     world = decided(grown(World(patient()), cpu=3), *(labelled(f"g-{i}", "g") for i in range(3)))
     single = make_pod("single", cpu=3, priority=5)
