@@ -99,7 +99,7 @@ RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceC
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
 
-# Served only if the API server has the feature gate GenericWorkload and this group version on.
+# Served with the feature gate GenericWorkload and this version on.
 POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
 
 ALL_RESOURCES: tuple[Resource, ...] = (
@@ -127,3 +127,5 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     DEVICE_CLASSES,
     POD_GROUPS,
 )
+# What an API server serves only if it is told to.
+OFF_BY_DEFAULT: frozenset[Resource] = frozenset({POD_GROUPS})

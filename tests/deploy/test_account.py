@@ -136,7 +136,13 @@ def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> 
     policy.write_text(_AUDIT_POLICY)
     log = tmp_path / "audit.log"
     plane = ControlPlane(
-        apiserver_args=[f"--audit-policy-file={policy}", f"--audit-log-path={log}"]
+        apiserver_args=[
+            f"--audit-policy-file={policy}",
+            f"--audit-log-path={log}",
+            # Pod groups are off by default.
+            "--feature-gates=GenericWorkload=true",
+            "--runtime-config=scheduling.k8s.io/v1alpha2=true",
+        ]
     )
     with plane:
         objects = render(request.param)
