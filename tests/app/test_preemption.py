@@ -6,7 +6,7 @@ until the test ends it.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from engine.app import App
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.kube.errors import NotFound
+from engine.kube.errors import AlreadyExists, NotFound
 from tests.app import harness
 from tests.controlplane import ControlPlane
 from tests.live import POLITE, Json, LiveCluster, budget, condition, node, pod
@@ -36,10 +36,20 @@ class World:
         self.cluster = cluster
 
     @contextlib.asynccontextmanager
-    async def scheduler(self) -> AsyncIterator[App]:
+    async def scheduler(self, **words: Any) -> AsyncIterator[App]:
         """A scheduler that runs until the block ends."""
-        async with harness.scheduler_at(self._endpoint) as app:
+        async with harness.scheduler_at(self._endpoint, **words) as app:
             yield app
+
+    async def write_policies(self, files: Mapping[str, str]) -> None:
+        """Put policies where a scheduler `from_config_map` looks for them."""
+        folder = f"/api/v1/namespaces/{harness.NAMESPACE}/configmaps"
+        for path, manifest in (
+            ("/api/v1/namespaces", harness.namespace()),
+            (folder, harness.config_map(files)),
+        ):
+            with contextlib.suppress(AlreadyExists):
+                await self.cluster.request("POST", path, manifest)
 
     async def until(self, condition: Callable[[], Awaitable[Any]], what: str) -> Any:
         """The first true answer of *condition*."""
@@ -346,6 +356,27 @@ async def test_a_lower_pod_loses_its_nomination_and_finds_another_place(world: W
         await world.bound("highest", "n1")
         await cluster.create(node("n2"))
         await world.bound("high", "n2")
+
+
+async def test_a_pod_that_waits_for_leave_is_sent_back_and_not_deleted(world: World) -> None:
+    cluster = world.cluster
+    # A pod of low priority is not given leave, a pod of a high one needs none.
+    permit = "def permit(pod, group):\n    return None if pod.priority > 100 else wait(600)\n"
+    await world.write_policies({"patient.star": permit})
+    await cluster.create(node("n1"))
+    async with world.scheduler(from_config_map=True) as app:
+        await cluster.create(pod("waits", cpu="4", priority="low"))
+        waiting = (await cluster.pod("waits"))["metadata"]["uid"]
+        await harness.eventually(lambda: app.cache.is_assumed(waiting))
+        await cluster.create(pod("urgent", cpu="4", priority="high"))
+        urgent = await world.bound("urgent", "n1")
+        (event,) = await world.events("Preempted")
+        assert event["note"] == (
+            f"Preempted by pod {urgent['metadata']['uid']} on node n1 (in kube-scheduler memory)."
+        )
+        assert event["regarding"]["name"] == "waits"
+        assert await world.is_untouched("waits")
+        assert not app.cache.is_assumed(waiting)
 
 
 async def test_a_preemptor_that_is_deleted_frees_its_room(world: World) -> None:
