@@ -49,11 +49,12 @@ _steps = st.lists(
         st.tuples(st.just("promise"), st.sampled_from(NAMES), _devices),
         st.tuples(st.just("withdraw"), st.sampled_from(NAMES), st.none()),
     ),
-    max_size=25,
+    min_size=10,
+    max_size=40,
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @given(_steps)
 def test_taken_is_what_the_newest_claims_and_the_promises_hold(
     steps: list[tuple[str, str, Any]],
