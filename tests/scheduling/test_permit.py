@@ -285,3 +285,12 @@ def test_after_the_end_nobody_is_given_leave() -> None:
     world.delete("g-0")
     world.wait(60.0)
     assert (len(world.permits), world.bindings) == (0, [])
+
+
+def test_one_that_is_preempted_while_it_waits_goes_with_its_group() -> None:
+    world = decided(grown(World(patient())), *(pods := [labelled(f"g-{i}", "g") for i in range(2)]))
+    assert not world.permits.preempt("nobody")
+    assert world.permits.preempt(pods[0].uid)
+    world.check()
+    assert (len(world.permits), world.cache.pod_count) == (0, 0)
+    assert state(world, pods[0])["queue"] == "backoff"
