@@ -22,9 +22,6 @@ from engine.queueing.events import (
     DELETE,
     NODE_ADD,
     NODE_DELETE,
-    POD_ADD,
-    POD_DELETE,
-    POD_UPDATE,
     UPDATE,
     ClusterEvent,
     is_meaningful_pod_change,
@@ -97,8 +94,6 @@ class PodHandler:
         self._status.forget(pod.uid)
         if not pod.node_name:
             self._unpend(pod)
-            if self._is_ours(pod):
-                self._queue.move(POD_DELETE, pod, None)
             self._give_back(pod)
             return
         self._cache.remove_pod(pod)
@@ -108,23 +103,29 @@ class PodHandler:
 
     def _placed(self, pod: Pod) -> None:
         self._unpend(pod)
+        assumed = self._cache.get_pod(pod.uid)
         self._cache.add_pod(pod)
         self._status.forget(pod.uid)
         self._queue.move(ASSIGNED_POD_ADD, None, pod)
+        if assumed is None:
+            return
+        # It counted already, but maybe not as it is now, or not there.
+        if assumed.node_name != pod.node_name:
+            self._queue.move(ASSIGNED_POD_DELETE, assumed, None)
+        elif is_meaningful_pod_change(assumed, pod):
+            for event in pod_update_events(assumed, pod):
+                self._queue.move(event, assumed, pod)
 
     def _pend(self, pod: Pod) -> None:
         self._pending[pod.key] = pod
         if self._is_ours(pod):
             self._queue.add(pod)
-            self._queue.move(POD_ADD, None, pod)  # its group may have waited for it
 
     def _repend(self, old: Pod, new: Pod) -> None:
         self._pending[new.key] = new
         if not self._is_ours(new):
             return
         self._queue.update(old, new)
-        if is_meaningful_pod_change(old, new):
-            self._queue.move(POD_UPDATE, old, new)
         if new.is_terminating and self._cache.is_assumed(new.uid):
             self._give_back(new)  # the API server binds no pod that is being deleted
 

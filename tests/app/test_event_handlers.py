@@ -280,26 +280,34 @@ def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_room_back(bench
     bench.check()
 
 
-def in_group(name: str, group: str = "g", namespace: str = "default", **words: Any) -> Pod:
-    spec = {"schedulingGroup": {"podGroupName": group}}
-    return make_pod(name, namespace, uid=name, spec=spec, **words)
+def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_room_back(bench: Bench) -> None:
+    bench.nodes.on_add(make_node("node-2"))
+    low(bench)
+    bench.pods.on_add(web(cpu="4"))
+    queued = bench.queue.pop()
+    assert queued is not None
+    bench.cache.assume(queued.pod, "node-1")
+    bench.queue.done("u1")
+    bench.pods.on_update(web(cpu="4"), web(cpu="4", node="node-2", resource_version="2"))
+    assert not is_aside(bench, "low")
+    bench.check()
 
 
-@pytest.mark.parametrize(
-    ("comes", "want"),
-    [
-        pytest.param(in_group("b"), True, id="of its group"),
-        pytest.param(in_group("b", "h"), False, id="of another group"),
-        pytest.param(in_group("b", namespace="x"), False, id="of a namesake elsewhere"),
-        pytest.param(make_pod("b"), False, id="of no group"),
-        pytest.param(in_group("b", scheduler_name="other"), False, id="of another scheduler"),
-    ],
-)
-def test_a_pod_that_comes_wakes_the_group_that_waits_for_it(
-    bench: Bench, comes: Pod, want: bool
-) -> None:
-    bench.pods.on_add(in_group("a"))
-    bench.reject("GangScheduling")
-    bench.pods.on_add(comes)
-    assert is_aside(bench, "a") is not want
+def test_a_pod_that_changes_while_it_is_bound_is_told_as_a_change(bench: Bench) -> None:
+    """It counted with its old labels from the moment it was assumed."""
+    terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}]
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    bench.pods.on_add(make_pod("low", uid="low", affinity={"podAntiAffinity": apart}))
+    bench.reject("InterPodAffinity")
+    before = web(labels={"app": "a"}, resource_version="1")
+    bench.pods.on_add(before)
+    queued = bench.queue.pop()
+    assert queued is not None
+    bench.cache.assume(queued.pod, "node-1")
+    bench.queue.done("u1")
+    changed = web(labels={"app": "b"}, resource_version="2")
+    bench.pods.on_update(before, changed)
+    assert is_aside(bench, "low")
+    bench.pods.on_update(changed, web(labels={"app": "b"}, node="node-1", resource_version="3"))
+    assert not is_aside(bench, "low")
     bench.check()

@@ -5,17 +5,18 @@ looked at by every one of them; disks conflict whatever the namespaces; a limit 
 one that grew; a volume that a failed placement gave back is free again.
 """
 
-from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from engine.caching.objects import object_key
 from engine.model.node import Node
-from engine.model.objects import Volume
 from engine.model.pod import Pod
+from engine.model.pod_volumes import ClaimUse, Disk
 from engine.model.quantity import QuantityError, resource_amount
 from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
 from engine.queueing.hints.interest import Around, Table, on, peek
 
 _CLAIM: Final = "PersistentVolumeClaim"
+_CLAIMS: Final = "persistentvolumeclaims"
 _VOLUME: Final = "PersistentVolume"
 _BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
@@ -26,50 +27,25 @@ _ZONE_LABELS: Final = (
     "failure-domain.beta.kubernetes.io/region",
 )
 
-# Sources of volumes that two pods on one node may contend for, and what tells disks apart.
-_DISKS: Final[Mapping[str, tuple[str, ...]]] = {
-    "gce_persistent_disk": ("pdName",),
-    "aws_elastic_block_store": ("volumeID",),
-    "iscsi": ("iqn",),
-    "rbd": ("pool", "image"),
-}
-_ATTACHED: Final = (*_DISKS, "azure_disk", "cinder", "csi")
+
+def _claims_of(pod: Pod) -> frozenset[str]:
+    """The keys of the pod's claims, those that are made for it included."""
+    return frozenset(v.use.key for v in pod.volumes if isinstance(v.use, ClaimUse))
 
 
-def claims_of(pod: Pod) -> frozenset[str]:
-    """The names of the pod's claims, those that are made for it included."""
-    return frozenset(
-        volume.persistent_volume_claim.claim_name
-        if volume.persistent_volume_claim is not None
-        else f"{pod.name}-{volume.name}"
-        for volume in pod.manifest.spec.volumes
-        if volume.persistent_volume_claim is not None or volume.ephemeral is not None
-    )
-
-
-def _disks_of(pod: Pod) -> Iterator[tuple[str, ...]]:
-    for volume in pod.manifest.spec.volumes:
-        for source, names in _DISKS.items():
-            disk = getattr(volume, source)
-            if disk is not None:
-                yield (source, *(str(disk.get(name, "")) for name in names))
-
-
-def _is_attached(volume: Volume) -> bool:
-    is_claim = volume.persistent_volume_claim is not None or volume.ephemeral is not None
-    return is_claim or any(getattr(volume, source) is not None for source in _ATTACHED)
+def _disks_of(pod: Pod) -> frozenset[tuple[str, str]]:
+    return frozenset((v.use.kind, v.use.name) for v in pod.volumes if isinstance(v.use, Disk))
 
 
 def _own_claim(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    meta = new.metadata
-    return meta.namespace == pod.namespace and meta.name in claims_of(pod)
+    return object_key(new) in _claims_of(pod)
 
 
 def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
     """The storage classes of the pod's claims; None if a claim is not known or names none."""
     classes = set()
-    for name in claims_of(pod):
-        claim = around.objects.get("persistentvolumeclaims", f"{pod.namespace}/{name}")
+    for key in _claims_of(pod):
+        claim = around.objects.get(_CLAIMS, key)
         if claim is None:
             return None
         given = claim.metadata.annotations.get(_BETA_CLASS)
@@ -82,23 +58,28 @@ def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
 
 def _may_be_its_volume(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     """If a volume belongs to a claim of the pod, or to none yet."""
-    claim = peek(new, "spec", "claimRef")
-    if claim is None or not peek(claim, "name"):
+    claims, ref = _claims_of(pod), peek(new, "spec", "claimRef")
+    if not peek(ref, "name") or f"{peek(ref, 'namespace')}/{peek(ref, 'name')}" in claims:
         return True
-    return peek(claim, "namespace") == pod.namespace and peek(claim, "name") in claims_of(pod)
+    known = (around.objects.get(_CLAIMS, key) for key in claims)
+    return any(peek(claim, "spec", "volumeName") == new.metadata.name for claim in known)
 
 
 def _uses_claims(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    return bool(claims_of(pod))
+    return bool(_claims_of(pod))
+
+
+def _uses_volumes(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    return bool(pod.volumes)
 
 
 # --- VolumeRestrictions ----------------------------------------------------------------------
 
 
-def _shared_a_volume(around: Around, pod: Pod, old: Pod, new: None) -> bool:
-    if old.namespace == pod.namespace and claims_of(old) & claims_of(pod):
-        return True
-    return not set(_disks_of(old)).isdisjoint(_disks_of(pod))
+def _shares_a_volume(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
+    other = new if old is None else old
+    assert other is not None
+    return bool(_claims_of(other) & _claims_of(pod) or _disks_of(other) & _disks_of(pod))
 
 
 # --- NodeVolumeLimits ------------------------------------------------------------------------
@@ -113,6 +94,8 @@ def _limits(csi_node: Any) -> dict[str, int | None]:
 
 
 def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    if _migration_changed(around, pod, old, new):
+        return True
     before, after = _limits(old), _limits(new)
     for driver, limit in before.items():
         now = after.get(driver)
@@ -122,12 +105,7 @@ def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _let_go_of_volumes(around: Around, pod: Pod, old: Pod, new: None) -> bool:
-    is_placed = old.node_name or old.nominated_node_name
-    return bool(is_placed) and any(map(_is_attached, old.manifest.spec.volumes))
-
-
-def _attaches(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    return any(map(_is_attached, pod.manifest.spec.volumes))
+    return bool(old.node_name or old.nominated_node_name) and bool(old.volumes)
 
 
 # --- VolumeBinding ---------------------------------------------------------------------------
@@ -147,7 +125,7 @@ def _capacity_is_ignored(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     """If a driver's capacity was looked at and is not any more."""
     was_tracked = bool(peek(old, "spec", "storageCapacity"))
     is_tracked = bool(peek(new, "spec", "storageCapacity"))
-    return was_tracked and not is_tracked and bool(claims_of(pod))
+    return was_tracked and not is_tracked and bool(_claims_of(pod))
 
 
 def _capacity_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
@@ -191,19 +169,23 @@ def _waits_for_consumers(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 HINTS: Final[Table] = {
     "VolumeRestrictions": (
-        on(ASSIGNED_POD, DELETE, check=_shared_a_volume),
+        on(ASSIGNED_POD, DELETE, check=_shares_a_volume),
         on(NODE, ADD),
         on(NODE, DELETE, check=_uses_claims),
         on(_CLAIM, ADD, check=_own_claim),
     ),
     "NodeVolumeLimits": (
         on(ASSIGNED_POD, DELETE, check=_let_go_of_volumes),
+        on(ASSIGNED_POD, ADD, check=_shares_a_volume),  # there it needs no place of its own
         on(NODE, ADD),
         on("CSINode", ADD, DELETE),
         on("CSINode", UPDATE, check=_limit_grew),
         on(_CLAIM, ADD, UPDATE, check=_own_claim),
         on(_VOLUME, ADD, UPDATE, check=_may_be_its_volume),
-        on("VolumeAttachment", DELETE, check=_attaches),
+        # What has no driver any more counts against no limit.
+        on(_VOLUME, DELETE, check=_uses_volumes),
+        on("StorageClass", DELETE, check=_uses_claims),
+        on("VolumeAttachment", DELETE, check=_uses_volumes),
     ),
     "VolumeBinding": (
         on(ASSIGNED_POD, DELETE, check=_let_go_of_volumes),
