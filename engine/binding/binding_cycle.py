@@ -1,11 +1,11 @@
-"""The binding cycle: wait for leave, prepare, bind; many at once, each undone as a whole.
+"""The binding cycle: prepare, bind; many at once, each undone as a whole.
 
 Owns the order of these steps, their undoing and how many run at once. The pod was assumed by the
 scheduling loop; whatever way out but success is taken here, it is forgotten again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final, Protocol
 
@@ -29,22 +29,6 @@ MOST_IN_FLIGHT: Final = 96
 CALLED_OFF: Final = "preempted by DefaultPreemption"
 
 
-class NotPermitted(Exception):
-    """Leave to bind was refused; the text is the reason, without names in it."""
-
-    def __init__(self, reason: str, policy: str) -> None:
-        super().__init__(reason)
-        self.policy = policy
-
-
-class Permit(Protocol):
-    """Gives leave to bind, at once or later (gangs)."""
-
-    async def wait(self, placement: Placement) -> None:
-        """Return when the placement may be bound. Raises `NotPermitted` if it may not."""
-        ...
-
-
 class Binds(Protocol):
     """What makes it so."""
 
@@ -62,7 +46,6 @@ class BindingCycle:
         binder: Talks to the API server.
         outcomes: Told how it ended.
         metrics, clock: Measure.
-        permits: All must give leave.
         limit: Most cycles in flight; `has_room` and `wait_for_room` keep the loop to it.
     """
 
@@ -75,7 +58,6 @@ class BindingCycle:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
-        permits: Sequence[Permit] = (),
         limit: int = MOST_IN_FLIGHT,
     ) -> None:
         self._cache = cache
@@ -84,7 +66,6 @@ class BindingCycle:
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
-        self._permits = tuple(permits)
         self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
@@ -189,7 +170,7 @@ class BindingCycle:
         )
 
     async def _carry_out(self, placement: Placement) -> Rejection | None:
-        """Wait, prepare, bind. None: bound. Anything else: all is undone, and this is why."""
+        """Prepare, bind. None: bound. Anything else: all is undone, and this is why."""
         pod, node = placement.pod, placement.node
         async with AsyncExitStack() as undo:
             # 1. The loop assumed the pod and plugins reserved what it needs; from here on letting
@@ -197,21 +178,14 @@ class BindingCycle:
             undo.callback(self._cache.forget, pod.uid)
             for plugin, state in placement.reserves:
                 undo.callback(plugin.unreserve, state, pod, node)
-            # 2. Wait for leave.
-            try:
-                if self._permits:
-                    await self._wait_for_leave(placement)
-            except NotPermitted as refusal:
-                message = f"0/1 nodes are available: 1 {refusal}."
-                return Rejection(message, is_error=False, rejectors=frozenset({refusal.policy}))
-            # 3. From here no event can change the outcome: the queue need not remember them.
+            # 2. From here no event can change the outcome: the queue need not remember them.
             self._queue.done(pod.uid)
-            # 4. Make in the API what was reserved.
+            # 3. Make in the API what was reserved.
             try:
                 await self._prepare(placement)
             except PreBindError as error:
                 return Rejection(str(error), is_error=True)
-            # 5. Make it so.
+            # 4. Make it so.
             sent_at = self._clock.monotonic()
             try:
                 await self._binder.bind(pod, node)
@@ -245,19 +219,6 @@ class BindingCycle:
             self._called_off.discard(uid)
         if is_called_off:
             raise PreBindError(CALLED_OFF)
-
-    async def _wait_for_leave(self, placement: Placement) -> None:
-        """Return when every permit gives leave. Raises `NotPermitted` if one does not."""
-        started_at = self._clock.monotonic()
-        status = "Unschedulable"
-        try:
-            for permit in self._permits:
-                await permit.wait(placement)
-            status = "Success"
-        finally:
-            waited = self._clock.monotonic() - started_at
-            self._metrics.permit_wait_seconds.labels(status).observe(waited)
-            self._observe("Permit", status, placement, started_at)
 
     def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
         child = self._metrics.extension_point(point, status, placement.profile)

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from engine.binding.binder import Binder
-from engine.binding.binding_cycle import BindingCycle, NotPermitted
+from engine.binding.binding_cycle import BindingCycle
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder
 from engine.binding.outcomes import AttemptOutcomes
@@ -318,34 +318,6 @@ async def test_what_a_plugin_does_beside_the_decisions_may_fail(bench: Bench) ->
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert done == ["works"]
-
-
-class Gate:
-    """A permit that opens when told."""
-
-    def __init__(self) -> None:
-        self.opened = asyncio.Event()
-        self.refuses = False
-
-    async def wait(self, placement: Placement) -> None:
-        await self.opened.wait()
-        if self.refuses:
-            raise NotPermitted("the gang is not complete", "Gang")
-
-
-@pytest.mark.parametrize("refuses", [False, True])
-async def test_a_permit_is_waited_for(make_bench: Callable[..., Bench], refuses: bool) -> None:
-    gate = Gate()
-    gate.refuses = refuses
-    bench = make_bench(permits=[gate])
-    queued = bench.place()
-    await asyncio.sleep(0.02)
-    assert bench.api.count("POST", "/binding") == 0
-    assert bench.cache.is_assumed(queued.uid)
-    gate.opened.set()
-    await bench.settle()
-    assert bench.cache.is_assumed(queued.uid) is not refuses
-    assert bench.api.count("POST", "/binding") == (0 if refuses else 1)
 
 
 class Broken:
