@@ -20,17 +20,19 @@ class Diagnosis:
     `pre_filter` is set when a pre-filter rejected the pod before any node was looked at.
     `rejections` counts nodes by the status of the first policy that rejected them.
     `post_filter` is what preemption had to say, if it was asked.
+    `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
     """
 
     node_count: int
     pre_filter: Status | None = None
     rejections: Mapping[Status, int] = field(default_factory=dict)
     post_filter: str = ""
+    narrowed_by: tuple[str, ...] = ()
 
     @property
     def rejectors(self) -> frozenset[str]:
         """The policies that rejected the pod or one of the nodes."""
-        names = {status.plugin for status in self.rejections}
+        names = {*(status.plugin for status in self.rejections), *self.narrowed_by}
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
         return frozenset(names)

@@ -207,7 +207,7 @@ class PodClassifier:
                 else f"node(s) didn't satisfy plugin(s) [{' '.join(narrowed)}] simultaneously"
             )
             status = Status(Code.UNRESOLVABLE, (text,), narrowed[0])
-            return PreFiltered(status), frozenset(), {}
+            return PreFiltered(status, narrowed_by=tuple(narrowed)), frozenset(), {}
         pre = PreFiltered(
             subset=None if subset is None else tuple(sorted(subset)),
             narrowed_by=tuple(narrowed),

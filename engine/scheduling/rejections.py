@@ -71,6 +71,7 @@ def diagnose(
         names = pod_class.pre.narrowed_by
         text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names))}]"
         rejections[Status(Code.UNRESOLVABLE, (text,), names[0])] = outside
+        return Diagnosis(snapshot.node_count, rejections=rejections, narrowed_by=names)
     return Diagnosis(snapshot.node_count, rejections=rejections)
 
 

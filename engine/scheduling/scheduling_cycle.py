@@ -263,7 +263,9 @@ class Scheduler:
         if rejection is not None:
             if rejection.code is Code.ERROR:
                 return self._failed(snapshot, (pre_filter_failure(rejection),))
-            diagnosis = Diagnosis(snapshot.node_count, pre_filter=rejection)
+            diagnosis = Diagnosis(
+                snapshot.node_count, pre_filter=rejection, narrowed_by=pre.narrowed_by
+            )
             filters = Filters(pod, profile, pod_class, snapshot)
             codes = np.full(len(snapshot.infos), ABSENT, np.int32)
             present = self._columns.present[: len(codes)]

@@ -152,6 +152,19 @@ def test_pre_filters_that_agree_on_no_node_reject_the_pod(cache: Cache) -> None:
     assert "node(s) didn't satisfy plugin(s) [a b] simultaneously" in decision.message()
 
 
+def test_every_pre_filter_that_left_nodes_out_may_change_its_mind(cache: Cache) -> None:
+    def files(**nodes: list[str]) -> dict[str, str]:
+        return {
+            f"{name}.star": f"def pre_filter(pod):\n    return only_nodes({chosen})\n\n"
+            'def filter(pod, node):\n    return "full"\n'
+            for name, chosen in nodes.items()
+        }
+
+    for nodes in ({"a": ["n1"], "b": ["n2"]}, {"a": ["n1", "n2"], "b": ["n2", "n3"]}):
+        decision = decide({**files(**nodes), "p.yaml": only("a", "b")}, cache)
+        assert decision.diagnosis.rejectors == {"a", "b"}
+
+
 def test_state_goes_from_the_pre_filter_to_the_filter_and_the_score(cache: Cache) -> None:
     text = (
         'def pre_filter(pod):\n    return state(wanted = ["4", "5"])\n\n'
