@@ -32,6 +32,114 @@ def _spread(key: str, labels: Mapping[str, str], skew: int = 1, **words: Any) ->
     ]
 
 
+def storage_class(name: str, mode: str = "WaitForFirstConsumer", **words: Any) -> Json:
+    """A class of a provisioner that nobody runs, or of none at all."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": mode,
+        **words,
+    }
+
+
+def volume(name: str, size: str, *, claim: str = "", on: Json | None = None, **spec: Any) -> Json:
+    """A PersistentVolume; `claim` is the one that it is bound to, `on` the nodes it is for."""
+    if claim:
+        spec["claimRef"] = {"kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": claim}
+    if on is not None:
+        spec["nodeAffinity"] = {"required": on}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "hostPath": {"path": f"/data/{name}"},
+            **spec,
+        },
+        "status": {"phase": "Bound" if claim else "Available"},
+    }
+
+
+def claim(name: str, size: str, *, to: str = "", mode: str = "ReadWriteOnce", **spec: Any) -> Json:
+    """A PersistentVolumeClaim; `to` is the volume that it is bound to."""
+    manifest: Json = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "accessModes": [mode],
+            "storageClassName": "local",
+            "resources": {"requests": {"storage": size}},
+            **spec,
+        },
+    }
+    if to:
+        manifest["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
+        manifest["spec"]["volumeName"] = to
+        manifest["status"] = {"phase": "Bound"}
+    return manifest
+
+
+def _with_claims(*names: str) -> list[Json]:
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+
+
+def _in_zone(zone: str) -> Json:
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    return {"nodeSelectorTerms": [term]}
+
+
+def devices(node_name: str, *names: str) -> Json:
+    """The devices of one node, as its driver publishes them."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node_name}-devices"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {"name": name, "attributes": {"model": {"string": name}}} for name in names
+            ],
+        },
+    }
+
+
+def device_class(name: str) -> Json:
+    """A class of every device of the driver."""
+    expression = "device.driver == 'gpu.example.com'"
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+    }
+
+
+def device_claim(name: str, *, of: str = "gpu", count: int = 1, model: str = "") -> Json:
+    """A ResourceClaim for devices of a class."""
+    exactly: Json = {"deviceClassName": of, "count": count, "allocationMode": "ExactCount"}
+    if model:
+        expression = f"device.attributes['gpu.example.com'].model == '{model}'"
+        exactly["selectors"] = [{"cel": {"expression": expression}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+
+
+def _devices_of(name: str) -> list[Json]:
+    return [{"name": "d", "resourceClaimName": name}]
+
+
 _WEB: Final = {"app": "web"}
 _TOLERATES_ALL: Final = [{"operator": "Exists"}]
 
@@ -416,5 +524,75 @@ PREEMPTING: Final = (
             pod("lower", cpu="2", priority="middle"),
         ],
         later=[node("n2", cpu="1")],
+    ),
+)
+
+
+# --- pods that need more than room --------------------------------------------------------------
+
+HOLDING: Final = (
+    Workload(
+        "claims that are missing, waiting and bound elsewhere",
+        objects=[
+            node("n1", zone="a"),
+            node("n2", zone="b", cpu="1"),
+            storage_class("local"),
+            storage_class("now", mode="Immediate"),
+            volume("in-a", "1Gi", claim="bound-a", on=_in_zone("a")),
+            claim("bound-a", "1Gi", to="in-a"),
+            volume("free-b", "2Gi", on=_in_zone("b")),
+            claim("small", "1Gi"),
+            claim("too-big", "9Gi"),
+            claim("at-once", "1Gi", storageClassName="now"),
+            claim("lost", "1Gi", to="nothing"),
+        ],
+        pending=[
+            pod("no-claim", volumes=_with_claims("missing")),
+            pod("not-bound", volumes=_with_claims("at-once")),
+            pod("no-volume", volumes=_with_claims("too-big")),
+            pod("lost", volumes=_with_claims("lost")),
+            pod("wrong-zone", volumes=_with_claims("bound-a"), nodeSelector={ZONE: "b"}),
+            pod("in-a", volumes=_with_claims("bound-a")),
+            pod("no-room", cpu="2", volumes=_with_claims("small")),
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "a claim for one pod alone",
+        objects=[
+            node("n1"),
+            node("n2"),
+            storage_class("local"),
+            volume("only", "1Gi", claim="only", accessModes=["ReadWriteOncePod"]),
+            claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
+        ],
+        placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
+        pending=[
+            pod("equal", priority="middle", volumes=_with_claims("only")),
+            pod("urgent", priority="high", volumes=_with_claims("only")),
+        ],
+        nodes_are_certain=True,
+    ),
+    Workload(
+        "devices that are not there, and taken",
+        objects=[
+            node("n1"),
+            node("n2"),
+            device_class("gpu"),
+            devices("n1", "small", "large"),
+            device_claim("one", model="small"),
+            device_claim("again", model="small"),
+            device_claim("three", count=3),
+            device_claim("of-no-class", of="tpu"),
+        ],
+        pending=[
+            pod("first", resourceClaims=_devices_of("one")),
+            pod("second", resourceClaims=_devices_of("again")),
+            pod("too-many", resourceClaims=_devices_of("three")),
+            pod("no-claim", resourceClaims=_devices_of("missing")),
+            pod("no-class", resourceClaims=_devices_of("of-no-class")),
+        ],
+        is_undecided=frozenset({"no-claim"}),
+        nodes_are_certain=True,
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.parity.side_by_side import Pair, Workload, differences, pair, stale
-from tests.parity.side_by_side_workloads import PREEMPTING, WAITING
+from tests.parity.side_by_side_workloads import HOLDING, PREEMPTING, WAITING
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def _named(workloads: tuple[Workload, ...]) -> list[object]:
     return [pytest.param(workload, id=workload.name) for workload in ordered]
 
 
-@pytest.mark.parametrize("workload", _named((*WAITING, *PREEMPTING)))
+@pytest.mark.parametrize("workload", _named((*WAITING, *PREEMPTING, *HOLDING)))
 async def test_both_schedulers_do_the_same(both: Pair, workload: Workload) -> None:
     theirs, ours = await both.run(workload)
     assert theirs.pending or theirs.placed, "nothing was compared"
