@@ -253,9 +253,19 @@ def test_small_claims_choose_first_so_that_large_ones_find_theirs() -> None:
     assert chosen == {"small": "v2", "large": "v5"}
 
 
-def test_a_claim_that_two_volumes_of_the_pod_use_gets_one_volume() -> None:
-    case = Case(claim(), LOCAL, volume())
-    assert case.verdicts(using("data", "data"))["a"] == ()
+def test_a_claim_that_two_volumes_of_the_pod_use_chooses_of_two_and_gets_one() -> None:
+    """kube-scheduler matches each volume of the pod by itself, and would bind both."""
+    pod = using("data", "data")
+    assert Case(claim(), LOCAL, volume()).verdicts(pod)["a"] == (NO_VOLUME,)
+    two = Case(claim(), LOCAL, volume("x"), volume("y"))
+    assert two.verdicts(pod)["a"] == ()
+    assert [v.metadata.name for v, _ in two.reserve(pod, "a").promised.bindings] == ["x"]
+
+
+def test_a_claim_that_found_a_volume_is_not_made_another() -> None:
+    case = Case(claim(storage_class="made"), MADE, volume(storage_class="made"))
+    promised = case.reserve(using("data", "data"), "a").promised
+    assert (len(promised.bindings), len(promised.provisions)) == (1, 0)
 
 
 # --- volumes that are made ----------------------------------------------------------------------

@@ -111,7 +111,7 @@ class VolumeBinding(RuntimePlugin):
         try:
             for _, use in uses:
                 self._check(pod, use, snapshot.objects)
-            return self._sort(dict.fromkeys(use.key for _, use in uses), snapshot, arguments)
+            return self._sort([use.key for _, use in uses], snapshot, arguments)
         except _Rejected as error:
             return Status(Code.UNRESOLVABLE, (str(error),), NAME)
         except (SelectorError, QuantityError, LookupError) as error:
@@ -138,11 +138,11 @@ class VolumeBinding(RuntimePlugin):
         if use.owner_uid and claim.controller_uid != use.owner_uid:
             raise _Rejected(f"PVC {use.key} was not created for pod {pod.key} (pod is not owner)")
 
-    def _sort(self, keys: Mapping[str, Any], snapshot: Snapshot, arguments: Arguments) -> Any:
+    def _sort(self, keys: Sequence[str], snapshot: Snapshot, arguments: Arguments) -> Any:
         state = self._state(snapshot, arguments)
         delayed: list[PersistentVolumeClaim] = []
         is_immediate = False
-        for key in keys:
+        for key in dict.fromkeys(keys):
             claim: PersistentVolumeClaim | None = state.claims.get(key)
             assert claim is not None, f"claim `{key}` was there a moment ago"
             if claim.is_bound:
@@ -153,6 +153,7 @@ class VolumeBinding(RuntimePlugin):
                 delayed.append(claim)
         if is_immediate:
             raise _Rejected(_NOT_BOUND)
+        candidates: dict[str, ClaimCandidates] = {}
         for claim in delayed:
             state.provisioning[_key(claim)] = Provisioning(claim, state.objects)
             if SELECTED_NODE in claim.metadata.annotations:
@@ -160,7 +161,10 @@ class VolumeBinding(RuntimePlugin):
             else:
                 stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
                 volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
-                state.waiting.append(ClaimCandidates(claim, volumes, self._reaches))
+                candidates[_key(claim)] = ClaimCandidates(claim, volumes, self._reaches)
+        # As for kube-scheduler, a claim that two of the pod's volumes name wants two volumes to
+        # choose from; it is given one.
+        state.waiting += [candidates[key] for key in keys if key in candidates]
         state.waiting.sort(key=lambda candidates: candidates.requested)
         self._reaches.trim(2 * state.objects.count(VOLUMES) + 1024)
         return state
@@ -211,6 +215,7 @@ class VolumeBinding(RuntimePlugin):
                     taken.add(volume.metadata.name)
                     bindings.append((volume, candidates.claim))
             reasons += _problem_of_making(to_make, state, labels)
+            bindings, to_make = _once_each(bindings, to_make)
         if problem == _NO_SUCH_VOLUME:
             reasons.append(problem)
         return tuple(reasons) if reasons else VolumePlan(tuple(bindings), tuple(to_make))
@@ -278,6 +283,18 @@ class VolumeBinding(RuntimePlugin):
         if self._writer is None:
             raise PreBindError("nothing here writes volumes")
         await self._writer.bind(pod, node_name, state.promised, state.timeout)
+
+
+def _once_each(
+    bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]],
+    to_make: list[PersistentVolumeClaim],
+) -> tuple[list[tuple[PersistentVolume, PersistentVolumeClaim]], list[PersistentVolumeClaim]]:
+    """The first of what each claim would get: a volume that is there rather than a new one."""
+    chosen: dict[str, tuple[PersistentVolume, PersistentVolumeClaim]] = {}
+    for volume, claim in bindings:
+        chosen.setdefault(_key(claim), (volume, claim))
+    made = {_key(claim): claim for claim in to_make if _key(claim) not in chosen}
+    return list(chosen.values()), list(made.values())
 
 
 def _problem_of_making(
