@@ -12,21 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from engine.binding.binder import Binder
 from engine.binding.claim_writer import DeviceClaimWriter
+from engine.binding.volume_binder import VolumeBinder
+from engine.binding.volume_plan import VolumePlan
+from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.lib.clock import SystemClock
 from engine.model.devices import AllocationResult, ResourceClaim
+from engine.model.node import Node
 from engine.model.objects import decode, from_plain
 from engine.model.pod import Pod
+from engine.model.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import ControlPlane
 from tests.deploy.image import Image
 from tests.deploy.rendering import Manifest, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
+from tests.storage_builders import BOUND, SELECTED_NODE, claim, volume
 
 _ACCOUNT = "system:serviceaccount:starsched:starsched"
 _AUDIT_POLICY = """\
@@ -152,6 +159,13 @@ def cluster(request: pytest.FixtureRequest, kustomize: Path, tmp_path: Path) -> 
         yield Cluster(plane, objects, log)
 
 
+_LEARNS = """
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+facts: {sources: [{podDemand: {}}]}
+"""
+
+
 def wait_for(what: Callable[[], Any], why: str, seconds: float = 30.0) -> None:
     """Return when *what* answers something true: another process is at work."""
     deadline = time.monotonic() + seconds
@@ -218,9 +232,12 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
         wait_for(lambda: cluster.events("Preempted"), "the lesser pod to be evicted")
         plane.request("DELETE", f"{pods}/lesser", _AT_ONCE)
         wait_for(lambda: cluster.node_of("urgent") == "large", "the urgent pod to be bound")
-        # An edit that is accepted, and so saved; one that is not.
-        cluster.edit(edited, lambda found: found["data"].update({"note_test.star": '"""x"""\n'}))
+        # An edit that is accepted, and so saved, and by which facts are learned, and so kept.
+        added = {"note_test.star": '"""x"""\n', "facts.yaml": _LEARNS}
+        cluster.edit(edited, lambda found: found["data"].update(added))
         wait_for(lambda: len(cluster.events("PolicyAccepted")) >= 2, "the edit to be accepted")
+        wait_for(lambda: plane.request("GET", f"{edited}-facts").get("data"), "facts to be kept")
+        # An edit that is not.
         cluster.edit(edited, lambda found: found["data"].update({"bad.star": "def filter(:\n"}))
         wait_for(lambda: cluster.events("PolicyRejected"), "the edit to be rejected")
         assert process.is_running()
@@ -233,6 +250,7 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
     await bind_again(cluster, "fits", "large")
     # Nor does one change a claim between the decision and the writing on demand.
     await write_a_claim(cluster, "fits")
+    await write_volumes(cluster, "fits", "large")
 
     got = {request.right for request in cluster.requests()}
     refused = {request for request in cluster.requests() if request.status in (401, 403)}
@@ -284,6 +302,57 @@ async def write_a_claim(cluster: Cluster, pod_name: str) -> None:
         await writer.delete(written)
     items = cluster.plane.request("GET", path.rpartition("/")[0])["items"]
     assert name not in [item["metadata"]["name"] for item in items]
+
+
+async def write_volumes(cluster: Cluster, pod_name: str, node_name: str) -> None:
+    """Bind volumes as the account that another pod of the same claims has bound meanwhile."""
+    plane = cluster.plane
+    volumes, claims = (
+        "/api/v1/persistentvolumes",
+        "/api/v1/namespaces/default/persistentvolumeclaims",
+    )
+    disk = _created(cluster, PersistentVolume, volumes, volume())
+    old = _created(cluster, PersistentVolumeClaim, claims, claim("old"))
+    new = _created(cluster, PersistentVolumeClaim, claims, claim("new", storage_class="made"))
+    reference = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "old"}
+    reference["uid"] = old.metadata.uid
+    chosen = {**BOUND, SELECTED_NODE: node_name}
+    cluster.edit(f"{volumes}/disk", lambda found: found["spec"].update(claimRef=reference))
+    for name, annotations in (("old", BOUND), ("new", chosen)):
+
+        def bind(found: dict[str, Any], annotations: dict[str, str] = annotations) -> None:
+            found["metadata"]["annotations"] = annotations
+            found["spec"]["volumeName"] = "disk"
+
+        cluster.edit(f"{claims}/{name}", bind)
+
+    cache = Cache()
+    cache.add_node(Node.from_plain(plane.request("GET", f"/api/v1/nodes/{node_name}")))
+    running = plane.request("GET", f"/api/v1/namespaces/default/pods/{pod_name}")
+    cache.add_pod(Pod.from_plain(running))
+    cache.objects.put("persistentvolumes", _read(plane, PersistentVolume, f"{volumes}/disk"))
+    for name in ("old", "new"):
+        found = _read(plane, PersistentVolumeClaim, f"{claims}/{name}")
+        cache.objects.put("persistentvolumeclaims", found)
+    replace = msgspec.structs.replace
+    spec = replace(disk.spec, claim_ref=from_plain(ClaimReference, reference))
+    selected = replace(new.metadata, annotations={SELECTED_NODE: node_name})
+    plan = VolumePlan(((replace(disk, spec=spec), old),), (replace(new, metadata=selected),))
+    async with plane.client(plane.service_account_token("starsched", "starsched")) as client:
+        binder = VolumeBinder(client, cache, clock=SystemClock())
+        await binder.bind(Pod.from_plain(running), node_name, plan, 30)
+
+
+def _created(cluster: Cluster, record: type[Any], path: str, manifest: Manifest) -> Any:
+    """Create an object, and read it as the scheduler does."""
+    kept = {"name", "namespace", "labels", "annotations"}
+    manifest["metadata"] = {k: v for k, v in manifest["metadata"].items() if k in kept}
+    found = cluster.plane.request("POST", path, manifest)
+    return decode(record, json.dumps(found))
+
+
+def _read(plane: ControlPlane, record: type[Any], path: str) -> Any:
+    return decode(record, json.dumps(plane.request("GET", path)))
 
 
 @pytest.mark.parametrize("cluster", ["overlays/replace"], indirect=True)
