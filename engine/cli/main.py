@@ -30,6 +30,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "eject_command",
         "Print a built-in policy, to start one's own from.",
     ),
+    "snapshot": (
+        "engine.cli.snapshot_command",
+        "snapshot_command",
+        "Write what decisions read of a cluster to a file.",
+    ),
     "conformance": (
         "engine.cli.conformance_command",
         "conformance_command",

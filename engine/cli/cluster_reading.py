@@ -1,0 +1,133 @@
+"""Reading a live cluster once: every object that decisions read, page by page.
+
+Owns the requests, which only list, and the options that say which cluster. Secrets and config maps
+are not among them.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+import uvloop
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from engine.app import NOT_TERMINAL, OTHER_OBJECTS
+from engine.cli.run_command import connect
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NotFound
+from engine.kube.resources import NODES, PODS, Resource
+from engine.offline.cluster_file import Cluster, ClusterFileError, read_cluster, redacted
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PRIORITY_CLASSES: Final = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False
+)
+_RESOURCES: Final = (NODES, PODS, *(resource for resource, _ in OTHER_OBJECTS), PRIORITY_CLASSES)
+_NEEDED: Final = (NODES, PODS)
+# A list that takes longer than the server keeps its moment is begun again.
+_ATTEMPTS: Final = 3
+
+
+def cluster_options(function: Command) -> Command:
+    """Add `--kubeconfig` and `--context` to a command."""
+    function = click.option(
+        "--context", help="Context of the kubeconfig. Default: its current one."
+    )(function)
+    return click.option(
+        "--kubeconfig",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="Kubeconfig of the cluster. Default: the pod's own cluster, else $KUBECONFIG or "
+        "~/.kube/config.",
+    )(function)
+
+
+def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:
+    """The cluster of files, or the live one if none are given.
+
+    Raises `click.UsageError` for options that make no sense, `click.ClickException` for a cluster
+    that cannot be read.
+    """
+    if snapshot and (kubeconfig or context):
+        raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
+    if not snapshot:
+        items, missing = read_live(kubeconfig, context)
+        cluster = Cluster(missing=missing)
+        for item in items:
+            cluster.add(item)
+        return cluster
+    try:
+        return read_cluster(*snapshot)
+    except ClusterFileError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def read_live(
+    kubeconfig: Path | None, context: str | None
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The redacted objects of a cluster, and which kinds could not be read and why.
+
+    Raises `click.UsageError` for a kubeconfig that cannot be used, `click.ClickException` if the
+    cluster does not answer or does not show its nodes and pods.
+    """
+    try:
+        return uvloop.run(_read(kubeconfig, context))
+    except KubeConfigError as error:
+        raise click.UsageError(str(error)) from error
+    except ApiError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _read(
+    kubeconfig: Path | None, context: str | None
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    items: list[dict[str, Any]] = []
+    missing: dict[str, str] = {}
+    progress = Progress(
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed} objects"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    async with await connect(kubeconfig, context) as client:
+        with progress:
+            bar = progress.add_task("reading", total=None)
+            for resource in _RESOURCES:
+                progress.update(bar, description=f"reading {resource}")
+                try:
+                    items += await _list(
+                        client, resource, lambda number: progress.advance(bar, number)
+                    )
+                except (NotFound, Forbidden) as error:
+                    if resource in _NEEDED:
+                        raise
+                    # A cluster that does not serve a kind has none of it.
+                    if isinstance(error, Forbidden):
+                        missing[str(resource)] = error.message
+    return items, missing
+
+
+async def _list(
+    client: ApiClient, resource: Resource, advance: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    selector = NOT_TERMINAL if resource is PODS else ""
+    for attempt in range(1, _ATTEMPTS + 1):
+        found: list[dict[str, Any]] = []
+        try:
+            async for page in client.list_pages(resource, field_selector=selector):
+                for raw in page.items:
+                    item = {"apiVersion": resource.api_version, "kind": resource.kind}
+                    found.append(redacted({**item, **msgspec.json.decode(raw)}))
+                advance(len(page.items))
+            return found
+        except Gone:
+            advance(-len(found))
+            if attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")

@@ -1,0 +1,317 @@
+"""A cluster as a file: what a snapshot holds, and the manifests that people keep.
+
+Owns the format of snapshots, what is left out of them so that they can be shown around, and reading
+them and every other form in which objects come: lists of kubectl, documents of YAML, directories.
+Getting the objects out of a cluster is `cli.cluster_reading`'s.
+"""
+
+import gzip
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from engine.model import objects as api
+from engine.model.pod import Pod
+from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
+
+API_VERSION: Final = "starsched.dev/v1"
+KIND: Final = "ClusterSnapshot"
+
+_SUFFIXES: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
+_FINISHED: Final = ("Succeeded", "Failed")
+# What the API server itself resolves, for manifests that it has never seen.
+_SYSTEM_PRIORITIES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+# --- what is left out ------------------------------------------------------------------------
+
+_CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
+# What a container is told: no business of a scheduler, and where passwords are found.
+_TOLD: Final = (
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+# Attributes and options that drivers are given, whatever they are.
+_DRIVERS_OWN: Final = ("volumeAttributes", "options")
+
+
+def redacted(manifest: Manifest) -> dict[str, Any]:
+    """*manifest* without what containers are told (environment, arguments, commands, probes).
+
+    Managed fields, the configuration that kubectl remembers and drivers' own attributes go as well.
+    All that decisions read is still there.
+    """
+    copy: dict[str, Any] = _without_secrets(manifest)
+    metadata = copy.get("metadata")
+    if isinstance(metadata, dict):
+        metadata.pop("managedFields", None)
+    return copy
+
+
+def _without_secrets(value: Any, within: str = "") -> Any:
+    if isinstance(value, list):
+        if within in _CONTAINERS:
+            return [_without_secrets(_drop(one, _TOLD)) for one in value]
+        return [_without_secrets(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    if within in ("annotations", "labels"):
+        return _drop(value, (_LAST_APPLIED,))
+    if within in ("csi", "flexVolume"):
+        value = _drop(value, _DRIVERS_OWN)
+    return {key: _without_secrets(member, key) for key, member in value.items()}
+
+
+def _drop(value: Any, keys: Iterable[str]) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: member for key, member in value.items() if key not in keys}
+
+
+# --- the cluster -----------------------------------------------------------------------------
+
+
+class ClusterFileError(ValueError):
+    """A file that does not hold a cluster; the message starts with its path."""
+
+
+@dataclass
+class Cluster:
+    """The objects of a cluster, sorted by what they are to a scheduler.
+
+    Attributes:
+        nodes: Manifests of nodes.
+        pods: Manifests of pods, placed and pending ones.
+        objects: The other objects that decisions read.
+        priorities: Priority classes: name to value.
+        taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
+        missing: What a snapshot could not read, and why.
+        skipped: Objects of kinds that no decision reads, by kind.
+    """
+
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    priorities: dict[str, int] = field(default_factory=dict)
+    taken_at: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
+    skipped: Counter[str] = field(default_factory=Counter)
+    default_priority: int = 0
+
+    def add(self, manifest: dict[str, Any]) -> None:
+        """Take an object in."""
+        match kind := str(manifest.get("kind", "")):
+            case "Node":
+                self.nodes.append(manifest)
+            case "Pod":
+                self.pods.append(manifest)
+            case "PriorityClass":
+                value = manifest.get("value", 0)
+                self.priorities[_meta(manifest, "name")] = value
+                if manifest.get("globalDefault"):
+                    self.default_priority = value
+            case _ if kind == "PodGroup" or kind in OBJECT_KINDS:
+                self.objects.append(manifest)
+            case _:
+                self.skipped[kind or "(no kind)"] += 1
+
+    def pod_of(self, manifest: Manifest, *, unplaced: bool = True) -> Pod:
+        """The pod of *manifest*, with the priority of its class, as if it were on no node.
+
+        Raises `ManifestError`.
+        """
+        plain = {**manifest, "spec": dict(manifest.get("spec") or {})}
+        spec = plain["spec"]
+        if unplaced:
+            spec.pop("nodeName", None)
+            status = dict(plain.get("status") or {})
+            plain["status"] = {k: v for k, v in status.items() if k != "nominatedNodeName"}
+        if spec.get("priority") is None:
+            name = spec.get("priorityClassName") or ""
+            known = {**_SYSTEM_PRIORITIES, **self.priorities}
+            if name and name not in known:
+                key = _meta(manifest, "name")
+                raise ManifestError(f"pod `{key}`: no PriorityClass `{name}` is known")
+            spec["priority"] = known[name] if name else self.default_priority
+        return pod_of(plain)
+
+    def pending_pods(self) -> Iterator[dict[str, Any]]:
+        """The manifests of pods that want a node."""
+        for manifest in self.pods:
+            if not (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
+                yield manifest
+
+    def placed_pods(self) -> Iterator[dict[str, Any]]:
+        """The manifests of pods that hold room on a node."""
+        for manifest in self.pods:
+            if (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
+                yield manifest
+
+    def find_pod(self, name: str) -> dict[str, Any]:
+        """The manifest of the pod `namespace/name`, or of the only one called `name`.
+
+        Raises `KeyError` with a message that says what there is instead.
+        """
+        namespace, slash, plain = name.rpartition("/")
+        found = [
+            pod
+            for pod in self.pods
+            if _meta(pod, "name") == plain
+            and (not slash or (_meta(pod, "namespace") or "default") == namespace)
+        ]
+        if not found:
+            raise KeyError(f"no pod `{name}` among {len(self.pods)} pods")
+        if len(found) > 1:
+            keys = ", ".join(sorted(f"`{_meta(p, 'namespace')}/{plain}`" for p in found))
+            raise KeyError(f"several pods are called `{name}`: {keys}")
+        return found[0]
+
+    def world(self, without: Pod | None = None) -> World:
+        """The cluster at rest, with the placed pods except *without*. Raises `ManifestError`."""
+        groups = [one for one in self.objects if one.get("kind") == "PodGroup"]
+        world = World.from_manifests(
+            self.nodes,
+            (p for p in self.placed_pods() if without is None or not _is_same(p, without)),
+            (one for one in self.objects if one.get("kind") != "PodGroup"),
+        )
+        for group in groups:
+            world.cache.objects.put("podgroups", api.from_plain(api.PlainObject, group))
+        world.cache.snapshot()
+        return world
+
+
+def _is_same(manifest: Manifest, pod: Pod) -> bool:
+    uid = _meta(manifest, "uid")
+    if uid:
+        return uid == pod.uid
+    return f"{_meta(manifest, 'namespace') or 'default'}/{_meta(manifest, 'name')}" == pod.key
+
+
+def _is_finished(manifest: Manifest) -> bool:
+    return (manifest.get("status") or {}).get("phase") in _FINISHED
+
+
+def _meta(manifest: Manifest, name: str) -> str:
+    return str((manifest.get("metadata") or {}).get(name) or "")
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def snapshot_bytes(
+    items: Iterable[Manifest], taken_at: str, missing: Mapping[str, str], *, compress: bool
+) -> bytes:
+    """The text of a snapshot: JSON with one object a line, so that it can be searched by line."""
+    encode = msgspec.json.encode
+    head = {"apiVersion": API_VERSION, "kind": KIND, "takenAt": taken_at}
+    if missing:
+        head["missing"] = dict(missing)  # type: ignore[assignment]  # the only value that is none
+    lines = b",\n".join(encode(item) for item in items)
+    text = encode(head)[:-1] + b',"items":[\n' + lines + b"\n]}\n"
+    # Without a time in it, so that the same cluster gives the same file.
+    return gzip.compress(text, 6, mtime=0) if compress else text
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def read_cluster(*paths: Path) -> Cluster:
+    """The objects in *paths*: snapshots, lists, manifests, and directories of those.
+
+    Raises `ClusterFileError` for what cannot be read.
+    """
+    cluster = Cluster()
+    for path in paths:
+        for document in read_documents(path):
+            if document.get("kind") == KIND:
+                cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
+                cluster.missing.update(document.get("missing") or {})
+            for item in _items(document, path):
+                cluster.add(item)
+    return cluster
+
+
+def read_documents(path: Path) -> Iterator[dict[str, Any]]:
+    """The documents of a file, or of every file of a directory and those inside it."""
+    if path.is_dir():
+        files = [p for p in sorted(path.rglob("*")) if _is_readable(p, path)]
+        if not files:
+            raise ClusterFileError(f"{path}: want `*.yaml` or `*.json` files, found none")
+        for file in files:
+            yield from read_documents(file)
+        return
+    try:
+        raw = path.read_bytes()
+        if raw.startswith(b"\x1f\x8b"):
+            raw = gzip.decompress(raw)
+    except (OSError, EOFError) as error:
+        raise ClusterFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    for number, document in enumerate(_parse(raw, path), 1):
+        if document is None:
+            continue
+        if not isinstance(document, dict):
+            kind = type(document).__name__
+            raise ClusterFileError(f"{path}: document {number}: want an object, got {kind}")
+        yield document
+
+
+def _is_readable(path: Path, root: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+    return path.is_file() and path.name.endswith(_SUFFIXES) and not hidden
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without its dates: the times of Kubernetes are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _parse(raw: bytes, path: Path) -> Iterator[Any]:
+    if raw.lstrip()[:1] == b"{":
+        try:
+            yield msgspec.json.decode(raw)
+            return
+        except msgspec.DecodeError as error:
+            if path.name.removesuffix(".gz").endswith(".json"):
+                raise ClusterFileError(f"{path}: {error}") from error
+    try:
+        yield from yaml.load_all(raw, _Loader)  # a safe loader, but for its name
+    except yaml.YAMLError as error:
+        raise ClusterFileError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def _items(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    kind = str(document.get("kind", ""))
+    if kind != KIND and not kind.endswith("List"):
+        yield document
+        return
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise ClusterFileError(f"{path}: {kind}: want `items` to be a list")
+    for item in items:
+        if not isinstance(item, dict):
+            raise ClusterFileError(f"{path}: {kind}: want objects, got {type(item).__name__}")
+        if kind not in (KIND, "List"):  # the API leaves out what the list says
+            item = {"kind": kind.removesuffix("List"), **item}
+        if str(item.get("kind", "")).endswith("List"):
+            yield from _items(item, path)
+        else:
+            yield item

@@ -1,0 +1,163 @@
+"""A cluster as a file: what goes in comes out, in every form that people keep; secrets do not."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.offline.cluster_file import (
+    Cluster,
+    ClusterFileError,
+    read_cluster,
+    redacted,
+    snapshot_bytes,
+)
+from engine.offline.world import ManifestError
+
+NODE = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+
+
+def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
+    return {"kind": "Pod", "metadata": {"name": name, "namespace": "a"}, "spec": spec}
+
+
+def test_what_containers_are_told_is_left_out() -> None:
+    told = {
+        "env": [{"name": "PASSWORD", "value": "hunter2"}],
+        "envFrom": [{"secretRef": {"name": "hunter2"}}],
+        "args": ["--password=hunter2"],
+        "command": ["hunter2"],
+        "lifecycle": {"preStop": {"exec": {"command": ["hunter2"]}}},
+        "livenessProbe": {"httpGet": {"httpHeaders": [{"value": "hunter2"}]}},
+    }
+    kept = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    spec = {name: [kept | told] for name in ("containers", "initContainers")}
+    manifest = pod() | {
+        "metadata": {
+            "name": "p",
+            "managedFields": [{"x": "hunter2"}],
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "hunter2",
+                "env": "kept",
+            },
+        },
+        "spec": spec
+        | {"volumes": [{"csi": {"driver": "d", "volumeAttributes": {"k": "hunter2"}}}]},
+    }
+    workload = {"kind": "ReplicaSet", "spec": {"template": {"spec": spec}}}
+    got = redacted(manifest)
+    assert "hunter2" not in json.dumps([got, redacted(workload)])
+    assert got["spec"]["containers"] == [kept]
+    assert got["metadata"]["annotations"] == {"env": "kept"}
+    assert got["spec"]["volumes"] == [{"csi": {"driver": "d"}}]
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["containers", "env", "csi", "options", "annotations", "name", "spec"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(manifest=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), _plain))
+def test_redacting_never_fails_and_twice_is_once(manifest: dict[str, Any]) -> None:
+    once = redacted(manifest)
+    assert redacted(once) == once
+
+
+@pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
+def test_a_snapshot_can_be_read_again(tmp_path: Path, name: str) -> None:
+    items = [NODE, pod(), pod("q", nodeName="n"), {"kind": "Service", "metadata": {"name": "s"}}]
+    text = snapshot_bytes(items, "2026-01-01T00:00:00Z", {"x": "no"}, compress=name.endswith("gz"))
+    (tmp_path / name).write_bytes(text)
+    got = read_cluster(tmp_path / name)
+    assert (got.nodes, got.pods, len(got.objects)) == ([NODE], items[1:3], 1)
+    assert (got.taken_at, got.missing) == ("2026-01-01T00:00:00Z", {"x": "no"})
+    document = json.loads(gzip.decompress(text) if name.endswith("gz") else text)
+    assert (document["apiVersion"], document["kind"]) == ("starsched.dev/v1", "ClusterSnapshot")
+
+
+def test_an_empty_cluster_is_a_snapshot_too(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_bytes(snapshot_bytes([], "", {}, compress=False))
+    assert read_cluster(tmp_path / "s.json").nodes == []
+
+
+def test_lists_documents_and_directories_are_read(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / ".hidden.yaml").write_text("not: [closed")
+    (tmp_path / "list.json").write_text(json.dumps({"kind": "List", "items": [NODE, pod("x")]}))
+    (tmp_path / "typed.json").write_text(
+        json.dumps({"kind": "PodList", "items": [{"metadata": {"name": "y"}}]})
+    )
+    (tmp_path / "deep" / "two.yaml").write_text(
+        "---\nkind: Pod\nmetadata: {name: z, creationTimestamp: 2024-01-02T03:04:05Z}\n"
+        "---\n# nothing\n---\nkind: Secret\nmetadata: {name: s}\n"
+    )
+    got = read_cluster(tmp_path)
+    assert [p["metadata"]["name"] for p in got.pods] == ["z", "x", "y"]
+    assert got.pods[0]["metadata"]["creationTimestamp"] == "2024-01-02T03:04:05Z"
+    assert got.nodes == [NODE]
+    assert dict(got.skipped) == {"Secret": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        pytest.param("x.json", "{", "x.json", id="half"),
+        pytest.param("x.yaml", "a: [", "x.yaml", id="yaml"),
+        pytest.param("x.yaml", "- a\n", "document 1: want an object, got list", id="no object"),
+        pytest.param("x.json", '{"kind": "PodList"}', "want `items` to be a list", id="no items"),
+        pytest.param("x.gz", "\x1f\x8bno", "x.gz", id="no gzip"),
+    ],
+)
+def test_what_is_no_cluster_is_told_with_its_file(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(ClusterFileError, match=message):
+        read_cluster(tmp_path / name)
+
+
+def test_a_directory_without_manifests_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ClusterFileError, match="found none"):
+        read_cluster(tmp_path)
+
+
+def test_a_pod_gets_the_priority_of_its_class_and_no_node() -> None:
+    cluster = Cluster(priorities={"high": 7})
+    got = cluster.pod_of(pod(priorityClassName="high", nodeName="n"))
+    assert (got.priority, got.node_name) == (7, "")
+    system = cluster.pod_of(pod(priorityClassName="system-node-critical"))
+    assert system.priority == 2_000_001_000
+    with pytest.raises(ManifestError, match="no PriorityClass `low` is known"):
+        cluster.pod_of(pod(priorityClassName="low"))
+
+
+def test_a_pod_is_found_by_its_name_alone_unless_two_have_it() -> None:
+    cluster = Cluster(pods=[pod("p"), {"metadata": {"name": "p"}}, pod("q")])
+    assert cluster.find_pod("q") is cluster.pods[2]
+    assert cluster.find_pod("default/p") is cluster.pods[1]
+    with pytest.raises(KeyError, match="several pods"):
+        cluster.find_pod("p")
+    with pytest.raises(KeyError, match="no pod `b/q`"):
+        cluster.find_pod("b/q")
+
+
+def test_finished_pods_take_no_room_and_the_one_asked_about_neither() -> None:
+    gone = pod("gone", nodeName="n") | {"status": {"phase": "Succeeded"}}
+    cluster = Cluster(nodes=[NODE], pods=[gone, pod("p", nodeName="n"), pod("q", nodeName="n")])
+    world = cluster.world(without=cluster.pod_of(cluster.pods[1]))
+    info = world.snapshot.info("n")
+    assert info is not None
+    assert [one.key for one in info.pods.values()] == ["a/q"]
