@@ -124,3 +124,104 @@ def test_a_claim_that_belongs_to_another_fails_no_attempt(oracle: Oracle) -> Non
     }
     assert "pod is not owner" in _theirs(oracle, scenario)["error"]
     assert _ours(scenario).best == ("n0",)
+
+
+def test_a_pod_that_a_pre_filter_gave_up_is_told_what_preemption_says(oracle: Oracle) -> None:
+    """kube-scheduler says `not found`: a plugin that was not asked before finds nothing after."""
+    names = [{"key": "metadata.name", "operator": "In", "values": [name]} for name in ("n0", "n1")]
+    required = {"nodeSelectorTerms": [{"matchFields": names}]}
+    rules = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    scenario = {
+        "runs": 1,
+        "nodes": [_node("n0"), _node("n1")],
+        "incoming": [_pod("p", affinity={"nodeAffinity": rules})],
+    }
+    theirs = _theirs(oracle, scenario)
+    assert theirs["preFilter"]["reasons"] == ["pod affinity terms conflict"]
+    assert theirs["postFilter"] == "not found"
+    assert "Preemption is not helpful for scheduling" in _ours(scenario).post_filter
+
+
+def test_a_port_that_two_placed_pods_hold_is_free_when_both_are_gone(oracle: Oracle) -> None:
+    """kube-scheduler takes it for free when one is; two can hold it only past the scheduler."""
+    container = {"name": "c", "image": "x", "ports": [{"containerPort": 443, "hostPort": 443}]}
+    wants = {"containers": [container], "priority": 10}
+    low, equal = _pod("low", nodeName="n0"), _pod("equal", nodeName="n0")
+    low["spec"] |= {**wants, "priority": 0}
+    equal["spec"] |= wants
+    incoming = _pod("p")
+    incoming["spec"] |= wants
+    scenario = {
+        "runs": 1,
+        "nodes": [_node("n0")],
+        "pods": [low, equal],
+        "incoming": [incoming],
+    }
+    assert _theirs(oracle, scenario)["preemption"] == {"n0": ["default/low"]}
+    assert _ours(scenario).preemption == {}
+
+
+def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
+    """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
+    consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
+    taints = [{"key": "broken", "effect": "NoSchedule"}]
+    devices = [
+        {"name": "d0", "consumesCounters": consumes, "taints": taints},
+        {"name": "d1", "consumesCounters": consumes},
+    ]
+    card = {"name": "card", "counters": {"memory": {"value": "10Gi"}}}
+    request = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}
+    objects = [
+        _device_object("DeviceClass", "any", {}),
+        _device_object("ResourceSlice", "s0", _pool(0, 2, devices=devices)),
+        _device_object("ResourceSlice", "s1", _pool(1, 2, sharedCounters=[card])),
+        _device_object("ResourceClaim", "c", _asking(request)),
+    ]
+    scenario = {"nodes": [_node("n0")], "objects": objects, "incoming": [_claiming("c")]}
+    assert _theirs(oracle, scenario)["rejected"]["n0"]["reasons"] == ["cannot allocate all claims"]
+    assert _ours(scenario).best == ("n0",)
+
+
+def test_distinct_devices_stay_distinct_when_the_search_steps_back(oracle: Oracle) -> None:
+    """kube-scheduler gives two devices of one model where two models were asked for."""
+    devices = [_model("d0", "b"), _model("d2", "a", fast=True), _model("d1", "b")]
+    fast = 'device.attributes["d"].?fast.orValue(false)'
+    distinct = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 2}
+    one = {
+        "deviceClassName": "any",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": fast}}],
+    }
+    constraint = {"distinctAttribute": "d/model", "requests": ["r0"]}
+    objects = [
+        _device_object("DeviceClass", "any", {}),
+        _device_object("ResourceSlice", "s0", _pool(0, 1, devices=devices)),
+        _device_object("ResourceClaim", "c", _asking(distinct, one, constraints=[constraint])),
+    ]
+    scenario = {"nodes": [_node("n0")], "objects": objects, "incoming": [_claiming("c")]}
+    assert _theirs(oracle, scenario)["best"] == ["n0"]
+    assert _ours(scenario).rejected["n0"].reasons == ("cannot allocate all claims",)
+
+
+def _device_object(kind: str, name: str, spec: Plain) -> Plain:
+    meta = {"name": name, "namespace": "default"} if kind == "ResourceClaim" else {"name": name}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": meta, "spec": spec}
+
+
+def _pool(number: int, count: int, **more: Any) -> Plain:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": count}
+    return {"driver": "d", "pool": pool, "nodeName": "n0", **more}
+
+
+def _model(name: str, model: str, *, fast: bool = False) -> Plain:
+    return {"name": name, "attributes": {"model": {"string": model}, "fast": {"bool": fast}}}
+
+
+def _asking(*wishes: Plain, **more: Any) -> Plain:
+    requests = [{"name": f"r{i}", "exactly": wish} for i, wish in enumerate(wishes)]
+    return {"devices": {"requests": requests, **more}}
+
+
+def _claiming(claim: str) -> Plain:
+    return _pod("p", resourceClaims=[{"name": "c", "resourceClaimName": claim}])

@@ -45,8 +45,27 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
                 each["spec"]["schedulerName"] = name
     if traits["preemption"] and draw.chance(traits["preemption"]):
         made["runs"] = _RUNS
+        _part_ports(pods)
         objects += budgets(draw, pods)
     return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
+
+
+def _part_ports(pods: list[Plain]) -> None:
+    """Take from placed pods the ports that another pod of their node has.
+
+    kube-scheduler lets two pods hold a port of one node, and takes it for free when one goes. That
+    cannot come about by scheduling, and shows where pods are taken away to see what fits.
+    """
+    taken: set[tuple[str, str, int]] = set()
+    for each in pods:
+        spec = each["spec"]
+        containers = [*spec["containers"], *spec.get("initContainers", ())]
+        ports = [port for container in containers for port in container.get("ports", ())]
+        keys = {(spec["nodeName"], p["protocol"], p["containerPort"]) for p in ports}
+        if keys & taken:
+            for container in containers:
+                container.pop("ports", None)
+        taken |= keys
 
 
 def _storage(

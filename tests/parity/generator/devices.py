@@ -20,6 +20,9 @@ class Devices:
         self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
         self._published: list[tuple[str, str, str]] = []  # driver, pool, device
         self._taken: set[tuple[str, str, str]] = set()
+        # kube-scheduler loses the counters of a device that it takes up and lays down again
+        # because of a taint or a constraint: those do not occur together.
+        self._has_counters = draw.chance(0.3)
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
             self._publish_for(node["metadata"]["name"])
@@ -87,9 +90,14 @@ class Devices:
             meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
         requests = [self._request(f"r{i}") for i in draw.several(2, 1)]
         devices: Plain = {"requests": requests}
-        if draw.chance(0.2):
+        if not self._has_counters and draw.chance(0.2):
             attribute = draw.pick(f"{GPU}/model", f"{GPU}/numa", "example.com/switch")
-            constraint: Plain = {draw.pick("matchAttribute", "distinctAttribute"): attribute}
+            # It also forgets what it has of a request for several distinct devices when it steps
+            # back, so that only single ones are asked to be distinct.
+            kinds = ["matchAttribute"]
+            if all(_is_single(request) for request in requests):
+                kinds.append("distinctAttribute")
+            constraint: Plain = {draw.pick(*kinds): attribute}
             if draw.chance(0.3):
                 constraint["requests"] = [requests[0]["name"]]
             devices["constraints"] = [constraint]
@@ -188,7 +196,7 @@ class Devices:
         draw = self._draw
         generation = draw.pick(1, 1, 2)
         slices = draw.pick(1, 1, 1, 2)
-        has_counters = driver == GPU and draw.chance(0.25)
+        has_counters = self._has_counters and driver == GPU and draw.chance(0.8)
         devices = [self._device(driver, f"d{i}", has_counters) for i in range(count)]
         self._published += [(driver, pool, device["name"]) for device in devices]
         parts = [devices[i::slices] for i in range(slices)]
@@ -237,7 +245,7 @@ class Devices:
                 if draw.chance(0.5):
                     policy: Plain = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
                     device["capacity"]["memory"]["requestPolicy"] = policy
-        if draw.chance(0.12):
+        if not has_counters and draw.chance(0.12):
             taint = {"key": draw.pick("example.com/broken", "example.com/old")}
             taint["effect"] = draw.pick("NoSchedule", "NoExecute", "None")
             device["taints"] = [taint]
@@ -245,6 +253,11 @@ class Devices:
             used = {"memory": {"value": draw.pick("5Gi", "10Gi", "20Gi")}}
             device["consumesCounters"] = [{"counterSet": "card", "counters": used}]
         return device
+
+
+def _is_single(request: Plain) -> bool:
+    wishes = request.get("firstAvailable") or [request["exactly"]]
+    return all(wish.get("count") == 1 for wish in wishes)
 
 
 def _selector(draw: Draw) -> Plain:
