@@ -1,7 +1,7 @@
 """All plugins of the runtime.
 
-Owns which there are. Deciding needs nothing but the snapshot; what is promised and written needs the
-store of the running scheduler and the writers.
+Owns which there are. Deciding needs nothing but the snapshot; what is promised and written needs
+the store of the running scheduler and the writers.
 """
 
 from engine.binding.claim_plan import ClaimWriter
