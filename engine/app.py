@@ -427,7 +427,7 @@ class App:
                 self._ready.set()  # somebody's time may be up
 
     def _is_busy(self) -> bool:
-        return self.bindings.in_flight > 0 or self.queue.counts()["active"] > 0
+        return self.bindings.at_work > 0 or self.queue.counts()["active"] > 0
 
     # --- policies --------------------------------------------------------------------------
 
@@ -651,7 +651,7 @@ class App:
             "In flight: bindings, preemptions, and writes of events and conditions.",
             "operation",
             lambda: {
-                "binding": self.bindings.in_flight,
+                "binding": self.bindings.at_work,
                 "preemption": self.preemptor.in_flight,
                 "deferred": self.writer.in_flight,
             },

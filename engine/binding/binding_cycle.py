@@ -13,6 +13,7 @@ import structlog
 
 from engine.binding.binder import BindingError, PodIsGone
 from engine.binding.placement import Outcomes, Placement, PreBindError, Rejection
+from engine.binding.waiting import tell_of_waiting
 from engine.caching.cache import Cache
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -46,7 +47,8 @@ class BindingCycle:
         binder: Talks to the API server.
         outcomes: Told how it ended.
         metrics, clock: Measure.
-        limit: Most cycles in flight; `has_room` and `wait_for_room` keep the loop to it.
+        limit: Most cycles in flight that do not wait for somebody else's work; `has_room` and
+            `wait_for_room` keep the loop to it.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class BindingCycle:
         self._clock = clock
         self._limit = limit
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
         # By the pod's uid, while plugins prepare it; and those that were called off meanwhile.
         self._preparing: dict[str, asyncio.Future[None]] = {}
@@ -85,16 +88,20 @@ class BindingCycle:
         return len(self._tasks)
 
     @property
+    def at_work(self) -> int:
+        """Cycles in flight that do not wait for somebody else's work, such as a new volume."""
+        return len(self._tasks) - len(self._waiting)
+
+    @property
     def has_room(self) -> bool:
         """True if one more may start."""
-        return len(self._tasks) < self._limit
+        return self.at_work < self._limit
 
     def start(self, placement: Placement) -> None:
         """Start the cycle of an assumed pod; returns at once."""
         task = asyncio.ensure_future(self._run(placement))
         self._tasks.add(task)
-        if len(self._tasks) >= self._limit:
-            self._room.clear()
+        self._update_room()
         task.add_done_callback(self._ended)
 
     def call_off(self, uid: str) -> bool:
@@ -145,10 +152,27 @@ class BindingCycle:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if len(self._tasks) < self._limit:
+        self._waiting.discard(task)
+        self._update_room()
+
+    def _mark(self, cycle: asyncio.Task[None], is_waiting: bool) -> None:
+        """Take in whether *cycle* waits for somebody else's work."""
+        if is_waiting and cycle in self._tasks:
+            self._waiting.add(cycle)
+        else:
+            self._waiting.discard(cycle)
+        self._update_room()
+
+    def _update_room(self) -> None:
+        if self.has_room:
             self._room.set()
+        else:
+            self._room.clear()
 
     async def _run(self, placement: Placement) -> None:
+        this = asyncio.current_task()
+        assert this is not None
+        tell_of_waiting(lambda is_waiting: self._mark(this, is_waiting))
         try:
             rejection = await self._carry_out(placement)
         except Exception as error:
@@ -227,4 +251,7 @@ class BindingCycle:
 
 async def _pre_bind(placement: Placement) -> None:
     for plugin, state in placement.reserves:
-        await plugin.pre_bind(state, placement.pod, placement.node)
+        try:
+            await plugin.pre_bind(state, placement.pod, placement.node)
+        except PreBindError as error:
+            raise PreBindError(f'running PreBind plugin "{plugin.name}": {error}') from error

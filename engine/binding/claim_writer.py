@@ -18,6 +18,7 @@ import structlog
 from engine.binding.binder import Backoff
 from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.placement import PreBindError
+from engine.binding.waiting import waiting_for_others
 from engine.caching.objects import ObjectStore
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
@@ -225,7 +226,8 @@ class DeviceClaimWriter:
                 if left <= 0:
                     return False
                 try:
-                    await asyncio.wait_for(changed.wait(), min(left, POLL_SECONDS))
+                    with waiting_for_others():
+                        await asyncio.wait_for(changed.wait(), min(left, POLL_SECONDS))
                 except TimeoutError:
                     continue
         finally:

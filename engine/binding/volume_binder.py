@@ -17,6 +17,7 @@ import structlog
 from engine.binding.binder import Backoff
 from engine.binding.placement import PreBindError
 from engine.binding.volume_plan import VolumePlan
+from engine.binding.waiting import waiting_for_others
 from engine.caching.attachments import CLAIMS, CSI_NODES, VOLUMES
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
@@ -170,7 +171,7 @@ class VolumeBinder:
         keys += [object_key(claim) for _, claim in plan.bindings]
         keys += [object_key(claim) for claim in plan.provisions]
         deadline = self._clock.monotonic() + seconds
-        with self._listening(keys) as changed:
+        with self._listening(keys) as changed, waiting_for_others():
             while True:
                 changed.clear()
                 if self._is_bound(pod, node_name, plan):

@@ -15,6 +15,7 @@ from engine.binding.event_recorder import EventRecorder
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.placement import Placement, PreBindError, Reserver
 from engine.binding.pod_status import PodStatusUpdater
+from engine.binding.waiting import waiting_for_others
 from engine.caching.cache import Cache
 from engine.kube.client import ApiClient
 from engine.lib.clock import VirtualClock
@@ -234,7 +235,7 @@ async def test_reservations_are_let_go_in_reverse_if_one_cannot_be_made_so(bench
         "unreserve a 1 of web on node-1",
     ]
     assert bench.cache.get_pod(queued.uid) is None
-    assert bench.notes("FailedScheduling") == ["no volume came"]
+    assert bench.notes("FailedScheduling") == ['running PreBind plugin "Holder": no volume came']
     assert queued.error_count == 1
     assert bench.api.count("POST", "/binding") == 0
 
@@ -363,6 +364,53 @@ async def test_no_more_cycles_run_than_the_limit(make_bench: Callable[..., Bench
     await waiting
     await bench.settle()
     assert slow.waiting == 3
+
+
+class Patient(Holder):
+    """Waits for somebody else's work."""
+
+    def __init__(self) -> None:
+        super().__init__([], "patient")
+        self.go_on = asyncio.Event()
+
+    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        with waiting_for_others():
+            await self.go_on.wait()
+
+
+async def test_a_cycle_that_waits_for_others_keeps_no_other_from_starting(
+    make_bench: Callable[..., Bench],
+) -> None:
+    """Volumes can take minutes to be made: as many as bindings are in flight would stop it all."""
+    patient, slow = Patient(), Slow()
+    bench = make_bench(binder=slow, limit=2)
+    for i in range(5):
+        bench.place(f"waits-{i}", reserves=((patient, None),))
+        async with asyncio.timeout(5):
+            await bench.cycle.wait_for_room()
+            while bench.cycle.at_work:  # noqa: ASYNC110  # begins to wait
+                await asyncio.sleep(0.001)
+    assert bench.cycle.in_flight == 5
+    bench.place("one")
+    assert bench.cycle.has_room
+    bench.place("two")
+    assert not bench.cycle.has_room
+    patient.go_on.set()
+    await asyncio.sleep(0.01)
+    assert bench.cycle.at_work == 7
+    assert not bench.cycle.has_room
+    slow.go.set()
+    await bench.settle()
+    assert bench.cycle.has_room
+    assert bench.cycle.at_work == 0
+
+
+async def test_a_cycle_that_is_given_up_waits_no_longer(bench: Bench) -> None:
+    bench.place(reserves=((Patient(), None),))
+    await asyncio.sleep(0.01)
+    assert await bench.cycle.drain(0.01) == 1
+    await asyncio.sleep(0)
+    assert (bench.cycle.in_flight, bench.cycle.at_work) == (0, 0)
 
 
 async def test_draining_gives_up_after_its_time(make_bench: Callable[..., Bench]) -> None:

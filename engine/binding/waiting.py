@@ -1,0 +1,34 @@
+"""Waiting inside a binding cycle for somebody else's work.
+
+Owns the word for it. Bindings in flight are limited so that the API server is not asked too much at
+once; a cycle that waits for a controller, for minutes perhaps, asks nothing and keeps nobody else.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Final
+
+Mark = Callable[[bool], None]
+"""Told True when a cycle begins to wait, and False when it goes on."""
+
+_mark: Final[ContextVar[Mark | None]] = ContextVar("_mark", default=None)
+
+
+def tell_of_waiting(mark: Mark) -> None:
+    """From here on, tell *mark* of what this task, and the tasks it starts, wait for."""
+    _mark.set(mark)
+
+
+@contextlib.contextmanager
+def waiting_for_others() -> Iterator[None]:
+    """Inside, the API server is not asked: a controller, a driver or a user is waited for."""
+    mark = _mark.get()
+    if mark is None:
+        yield
+        return
+    mark(True)
+    try:
+        yield
+    finally:
+        mark(False)
