@@ -611,6 +611,7 @@ class App:
             },
             json_pages={
                 "/policies": self.rollout.describe,
+                "/facts": self.facts.describe,
                 "/configz": lambda: {"componentconfig": self.settings.configuration},
             },
         )
@@ -679,6 +680,18 @@ class App:
             "answered from memory is not among them.",
             ("plugin", "extension_point", "profile"),
             lambda: [(key, number) for key, number in self._evaluations.counts.items()],
+        )
+        metrics.pull_counter(
+            "starsched_fact_readings_total",
+            "How often a source of facts has told what it knows, by source.",
+            ("source",),
+            lambda: [((source,), number) for source, number in self.facts.told.items()],
+        )
+        metrics.pull_counter(
+            "starsched_fact_failures_total",
+            "How often a source of facts could not be asked or has broken, by source.",
+            ("source",),
+            lambda: [((source,), number) for source, number in self.facts.failures().items()],
         )
         metrics.pull_labelled_gauges(
             "scheduler_unschedulable_pods",

@@ -119,7 +119,7 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
     default="127.0.0.1:10259",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where /healthz, /livez, /readyz, /metrics, /policies and /configz are served over HTTP; "
+    help="Where /healthz, /livez, /readyz, /metrics, /policies, /facts and /configz are served; "
     "port 0 takes a free one, `none` serves nothing.",
 )
 @click.option(

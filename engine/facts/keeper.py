@@ -77,7 +77,7 @@ class FactKeeper:
         self._is_started = False
         self._is_telling = False
         self.told: dict[str, int] = {}  # by source: how often it said something
-        self.failures: dict[str, int] = {}
+        self._broken: dict[str, int] = {}  # by source: how often it had to be started again
 
     # --- configuration -----------------------------------------------------------------------
 
@@ -191,6 +191,7 @@ class FactKeeper:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start_sources(self) -> None:
+        assert self._is_started, "without a loop nothing follows the sources"
         for running in self._running:
             if running.task is None and not isinstance(running.config, AnnotationFacts):
                 running.source = self._make_source(running.config, self._config)
@@ -202,7 +203,7 @@ class FactKeeper:
                 await source.run(lambda readings: self._told(running, source, readings))
             except Exception as error:
                 # Facts are worth having, and never worth stopping for.
-                self.failures[source.name] = self.failures.get(source.name, 0) + 1
+                self._broken[source.name] = self._broken.get(source.name, 0) + 1
                 log.exception("A source of facts broke", source=source.name, reason=str(error))
             await asyncio.sleep(_RESTART_SECONDS)
 
@@ -244,14 +245,23 @@ class FactKeeper:
             shown = self._store.others(now)
             self._cache.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
 
+    def failures(self) -> dict[str, int]:
+        """By source, how often it could not be asked or has broken."""
+        total = dict(self._broken)
+        for running in self._running:
+            if running.source is not None:
+                name = running.source.name
+                total[name] = total.get(name, 0) + running.source.failures
+        return total
+
     def describe(self) -> dict[str, object]:
         """What is known, for people: by source how often it spoke, and how many subjects."""
-        subjects = list(self._store.subjects())
+        subjects, failures = list(self._store.subjects()), self.failures()
         return {
             "sources": {
                 r.source.name: {
                     "told": self.told.get(r.source.name, 0),
-                    "failures": self.failures.get(r.source.name, 0),
+                    "failures": failures.get(r.source.name, 0),
                     "subjects": len(r.readings),
                 }
                 for r in self._running

@@ -212,6 +212,7 @@ class LearnedSource(Generic[P]):
         self._is_restored = False
         self._is_new = False
         self._is_unsaved = False
+        self.failures = 0
 
     @property
     def name(self) -> str:
@@ -242,6 +243,7 @@ class LearnedSource(Generic[P]):
                 break
             except KeepError as error:
                 # Going on without it would in the end overwrite it.
+                self.failures += 1
                 log.warning("Cannot read what was learned", source=self.name, reason=str(error))
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
         if kept is not None:
@@ -296,6 +298,7 @@ class LearnedSource(Generic[P]):
                 await self._keeper.save(self._learner.name, text)
             except KeepError as error:
                 self._is_unsaved = True
+                self.failures += 1
                 log.warning("Cannot keep what was learned", source=self.name, reason=str(error))
             except asyncio.CancelledError:
                 self._is_unsaved = True

@@ -47,6 +47,11 @@ class Source(Protocol):
         """How logs and metrics call it."""
         ...
 
+    @property
+    def failures(self) -> int:
+        """How often it could not be asked or read."""
+        ...
+
     async def run(self, tell: Tell) -> None:
         """Call *tell* with all readings, now and after each change, until cancelled."""
         ...
@@ -63,6 +68,7 @@ class FileSource:
     def __init__(self, config: FileFacts, clock: Clock) -> None:
         self._path = Path(config.path)
         self._clock = clock
+        self.failures = 0
 
     @property
     def name(self) -> str:
@@ -101,11 +107,11 @@ class FileSource:
             tell({})
             return
         except (OSError, ValueError) as error:
+            self.failures += 1
             log.warning("Cannot read facts", source=self.name, reason=str(error))
             return
-        _tell_document(
-            read_document(text, measured_at=written_at, now=self._clock.now()), tell, self.name
-        )
+        document = read_document(text, measured_at=written_at, now=self._clock.now())
+        self.failures += _tell_document(document, tell, self.name)
 
 
 def _stamp(path: Path) -> object:
@@ -125,11 +131,13 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     return text, written_at
 
 
-def _tell_document(document: Document, tell: Tell, name: str) -> None:
+def _tell_document(document: Document, tell: Tell, name: str) -> int:
+    """Tell what *document* says; 1 if something in it was not understood."""
     if document.problems:
         log.warning("Malformed facts", source=name, reason="; ".join(document.problems))
     if document.readings or not document.problems:
         tell(document.readings)
+    return 1 if document.problems else 0
 
 
 class _FolderWatch(FileSystemEventHandler):
@@ -194,6 +202,7 @@ class ConfigMapSource:
         self._config = config
         self._client = client
         self._clock = clock
+        self.failures = 0
 
     @property
     def name(self) -> str:
@@ -213,7 +222,7 @@ class ConfigMapSource:
                     merged.problems += [f"{key}: {problem}" for problem in document.problems]
                     for subject, readings in document.readings.items():
                         merged.readings.setdefault(subject, {}).update(readings)
-            _tell_document(merged, tell, self.name)
+            self.failures += _tell_document(merged, tell, self.name)
 
         informer = Informer[ConfigMap](
             self._client,
