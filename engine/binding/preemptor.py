@@ -76,14 +76,19 @@ def _no(_: str) -> bool:
     return False
 
 
-def _always(_: str) -> bool:
-    """The default of `is_going`."""
-    return True
-
-
 def _yes() -> bool:
     """The default of `may_act`."""
     return True
+
+
+class _Eviction:
+    """One victim on its way out: `under way --> ended`, and then it goes or it does not."""
+
+    __slots__ = ("ended", "is_going")
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.is_going = False
 
 
 class Preemptor:
@@ -101,11 +106,11 @@ class Preemptor:
         recorder, status: Tell the users of the victims, of the preemptor, and of pods that lose
             their promised node.
         metrics, clock: Measure.
+        is_going: If the watch has shown that the pod of a uid is terminating or gone.
         reject_waiting: Sends the pod of a uid back that waits for leave to be bound; False if
             there is none.
         cancel_pre_bind: Sends the pod of a uid back that is being prepared for its binding; False
             if there is none, or it is too late.
-        is_going: If the watch has shown that the pod of a uid is terminating or gone.
         may_act: False when somebody else may be leading: nothing is evicted then.
         sleep, rng: Wait between tries, and for how long.
         parallelism: See `PARALLELISM`.
@@ -120,9 +125,9 @@ class Preemptor:
         status: PodStatusUpdater,
         metrics: Metrics,
         clock: Clock,
+        is_going: Callable[[str], bool],
         reject_waiting: Callable[[str], bool] = _no,
         cancel_pre_bind: Callable[[str], bool] = _no,
-        is_going: Callable[[str], bool] = _always,
         may_act: Callable[[], bool] = _yes,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
@@ -142,6 +147,9 @@ class Preemptor:
         self._rng = rng or random.Random()
         self._room = asyncio.Semaphore(parallelism)
         self._running: dict[str, asyncio.Task[None]] = {}
+        # By the victim's uid, until the watch shows it going: two preemptors on one node may both
+        # need the same pod to go, and one eviction is enough.
+        self._evictions: dict[str, _Eviction] = {}
         self._errors = metrics.loop_errors.labels("preemption")
 
     @property
@@ -192,8 +200,9 @@ class Preemptor:
     ) -> None:
         started_at = self._clock.monotonic()
         failure: Exception | None = None
+        evicted: list[str] = []
         try:
-            await self._carry_out(preemptor, node, victims, profile, revision)
+            await self._carry_out(preemptor, node, victims, profile, revision, evicted)
         except _NotWanted:
             log.info("Spared victims: the preemptor is gone", pod=preemptor.key, node=node)
         except (ApiError, _NotLeading) as error:
@@ -212,6 +221,8 @@ class Preemptor:
         finally:
             # Also when cancelled. The gate has to be open before the queue asks it again.
             del self._running[preemptor.uid]
+            for uid in evicted:
+                self._evictions.pop(uid, None)
         result = "success" if failure is None else "error"
         self._metrics.preemption_executions.labels(result).inc()
         seconds = self._clock.monotonic() - started_at
@@ -229,13 +240,19 @@ class Preemptor:
             self._queue.reconsider(preemptor.uid, PREEMPTION_DONE)
 
     async def _carry_out(
-        self, preemptor: Pod, node: str, victims: Sequence[Pod], profile: str, revision: str
+        self,
+        preemptor: Pod,
+        node: str,
+        victims: Sequence[Pod],
+        profile: str,
+        revision: str,
+        evicted: list[str],
     ) -> None:
-        """Evict *victims*, the last one last.
+        """Evict *victims*, the last one last; *evicted* takes the uids of those that go by this.
 
         Raises `ApiError`, `_NotLeading` or `_NotWanted` if not all of them were.
         """
-        evict = functools.partial(self._evict, preemptor, node, profile, revision)
+        evict = functools.partial(self._evict_once, preemptor, node, profile, revision, evicted)
         # 1. On record first: a scheduler that starts after a sudden death of this one finds the
         #    nomination, waits for the terminating victims, and does not choose others.
         await self._status.flush(preemptor.uid)
@@ -281,6 +298,32 @@ class Preemptor:
                 self._queue.reconsider(pod.uid, NOMINATION_CLEARED)
 
     # --- one victim ------------------------------------------------------------------------
+
+    async def _evict_once(
+        self,
+        preemptor: Pod,
+        node: str,
+        profile: str,
+        revision: str,
+        evicted: list[str],
+        victim: Pod,
+    ) -> None:
+        """Make *victim* go, unless it is going for the sake of another preemptor."""
+        while (known := self._evictions.get(victim.uid)) is not None:
+            await known.ended.wait()
+            if known.is_going:
+                return
+        if self._is_going(victim.uid):
+            return  # since it was chosen
+        eviction = self._evictions[victim.uid] = _Eviction()
+        try:
+            await self._evict(preemptor, node, profile, revision, victim)
+            eviction.is_going = True
+            evicted.append(victim.uid)
+        finally:
+            eviction.ended.set()
+            if not eviction.is_going:
+                del self._evictions[victim.uid]
 
     async def _evict(
         self, preemptor: Pod, node: str, profile: str, revision: str, victim: Pod

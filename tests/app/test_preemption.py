@@ -392,3 +392,29 @@ async def test_a_preemptor_that_is_deleted_frees_its_room(world: World) -> None:
         await world.bound("waits", "n1")
         with pytest.raises(NotFound):
             await cluster.pod("urgent")
+
+
+async def test_many_preemptors_at_once_evict_no_more_than_they_need() -> None:
+    """Each takes the room of two; promises keep them from the room of one another."""
+    async with DevCluster() as server, ApiClient(Endpoint(server=server.url)) as client:
+        cluster = LiveCluster(client)
+        await cluster.prepare()
+        for i in range(20):
+            name = f"n{i:02}"
+            await cluster.create(
+                node(name),
+                *(pod(f"{name}-{k}", on=name, cpu="1", priority="low") for k in range(4)),
+            )
+        server.start_kubelets(stop_delay=0.05)
+        urgent = [f"urgent-{i:02}" for i in range(30)]
+        async with harness.scheduler(server):
+            await asyncio.gather(
+                *(cluster.create(pod(name, cpu="2", priority="high")) for name in urgent)
+            )
+            await harness.eventually(
+                lambda: all(harness.node_of(server, name) for name in urgent), seconds=60
+            )
+        assert server.requests["delete", "pods"] == 60
+        left = [p for p in server.list("pods") if p["metadata"]["name"] not in urgent]
+        assert len(left) == 20 * 4 - 60
+        assert not any(p["metadata"].get("deletionTimestamp") for p in left)

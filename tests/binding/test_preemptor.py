@@ -41,6 +41,7 @@ class Bench:
         )
         self.waiting: set[str] = set()
         self.in_pre_bind: set[str] = set()
+        self.sent_back: set[str] = set()
         self.unseen: set[str] = set()
         self.may_act = True
         self.waits: list[float] = []
@@ -55,9 +56,9 @@ class Bench:
             queue=self.queue,
             recorder=recorder,
             status=self.status,
-            reject_waiting=self.waiting.__contains__,
-            cancel_pre_bind=self.in_pre_bind.__contains__,
-            is_going=lambda uid: uid not in self.unseen,
+            reject_waiting=lambda uid: self._send_back(self.waiting, uid),
+            cancel_pre_bind=lambda uid: self._send_back(self.in_pre_bind, uid),
+            is_going=self._is_going,
             may_act=lambda: self.may_act,
             sleep=self._sleep,
             rng=random.Random(1),
@@ -68,6 +69,21 @@ class Bench:
         self.waits.append(seconds)
         self.clock.advance(seconds)
         await asyncio.sleep(0)
+
+    def _send_back(self, where: set[str], uid: str) -> bool:
+        if uid not in where:
+            return False
+        where.remove(uid)
+        self.sent_back.add(uid)
+        return True
+
+    def _is_going(self, uid: str) -> bool:
+        """The watch shows what the server has, unless it is behind for this pod."""
+        if uid in self.unseen:
+            return False
+        metadata = self.api.pods.get(uid.removesuffix("-uid"), {}).get("metadata", {})
+        is_gone = metadata.get("uid") != uid
+        return is_gone or "deletionTimestamp" in metadata or uid in self.sent_back
 
     def victim(self, name: str, **words: Any) -> Pod:
         """A pod on node-1 that the server knows."""
@@ -332,16 +348,37 @@ async def test_a_victim_that_is_gone_needs_no_eviction(bench: Bench, kind: str) 
     assert bench.notes("Preempted") == []
 
 
-async def test_another_pod_of_the_victim_s_name_is_left_alone(bench: Bench) -> None:
-    victim = bench.victim("idle")
+@pytest.mark.parametrize("is_told", [False, True])
+async def test_another_pod_of_the_victim_s_name_is_left_alone(bench: Bench, is_told: bool) -> None:
+    """It came after the decision; the server knows, even if the watch is behind."""
+    message = "default-scheduler: preempting to accommodate a higher priority pod"
+    told = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": message,
+    }
+    victim = bench.victim("idle", status={"conditions": [told] if is_told else []})
+    bench.unseen.add(victim.uid)
     bench.api.add_pod("idle", "another-uid", nodeName="node-1")
     bench.attempt(victim)
     await bench.settle()
+    # One request, to delete or to tell, and a look at who is there.
+    assert len([r for r in bench.api.requests if "/pods/idle" in r.path]) == 2
     assert "status" not in bench.api.pods["idle"]
     assert "deletionTimestamp" not in bench.api.pods["idle"]["metadata"]
     assert bench.results("success") == 1
     assert bench.notes("Preempted") == []
-    assert bench.waits == []
+
+
+async def test_a_victim_that_went_since_it_was_chosen_is_left_alone(bench: Bench) -> None:
+    victim = bench.victim("idle")
+    bench.attempt(victim)
+    bench.api.pods["idle"]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
+    await bench.settle()
+    assert not [r for r in bench.api.requests if "/pods/idle" in r.path]
+    assert bench.notes("Preempted") == []
+    assert bench.results("success") == 1
 
 
 @pytest.mark.parametrize(
@@ -545,6 +582,54 @@ async def test_two_preemptors_do_not_wait_for_each_other(bench: Bench) -> None:
     assert bench.api.pods["b"]["metadata"]["deletionTimestamp"]
     held.until.set()
     await bench.settle()
+
+
+async def test_a_victim_of_two_preemptors_is_evicted_once(bench: Bench) -> None:
+    held = Hold()
+    bench.api.script["delete a"] = [held]
+    a, b = bench.victim("a"), bench.victim("b")
+    first = bench.attempt(a, name="first")
+    second = bench.attempt(b, a, name="second")
+    await bench.until(lambda: set(bench.deleted) == {"a", "b"})
+    await asyncio.sleep(0.01)
+    assert bench.preemptor.is_preempting(first.uid)
+    assert bench.preemptor.is_preempting(second.uid)
+    held.until.set()
+    await bench.settle()
+    assert sorted(bench.deleted) == ["a", "b"]
+    assert bench.results("success") == 2
+    assert len(bench.notes("Preempted")) == 2
+
+
+async def test_a_victim_that_was_evicted_a_moment_ago_is_not_evicted_again(bench: Bench) -> None:
+    """Not before the watch shows that it goes: only from then on does the next decision know."""
+    victim = bench.victim("a")
+    bench.unseen.add(victim.uid)
+    bench.attempt(victim, name="first")
+    await bench.until(lambda: bench.waits)
+    bench.attempt(victim, name="second")
+    await bench.until(lambda: len(bench.waits) > 20)
+    bench.unseen.clear()
+    await bench.settle()
+    assert bench.deleted == ["a"]
+    assert bench.results("success") == 2
+
+
+async def test_an_eviction_that_fails_for_one_preemptor_is_tried_for_the_other(
+    bench: Bench,
+) -> None:
+    held = Hold()
+    bench.api.script["status a"] = [held]
+    bench.api.script["delete a"] = [Refuse(403)]
+    victim = bench.victim("a")
+    bench.attempt(victim, name="first")
+    bench.attempt(victim, name="second")
+    await bench.until(lambda: bench.api.count("PATCH", "/pods/a/status"))
+    held.until.set()
+    await bench.settle()
+    assert bench.deleted == ["a", "a"]
+    assert bench.api.pods["a"]["metadata"]["deletionTimestamp"]
+    assert (bench.results("error"), bench.results("success")) == (1, 1)
 
 
 # --- the end of the process --------------------------------------------------------------------
