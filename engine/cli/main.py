@@ -30,6 +30,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "eject_command",
         "Print a built-in policy, to start one's own from.",
     ),
+    "explain": (
+        "engine.cli.explain_command",
+        "explain_command",
+        "Say why a pod goes where it goes, or nowhere.",
+    ),
     "snapshot": (
         "engine.cli.snapshot_command",
         "snapshot_command",

@@ -1,0 +1,186 @@
+"""`starsched explain`: why a pod goes where it goes, or nowhere."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from engine.cli.cluster_reading import cluster_options, read_given
+from engine.cli.explain_text import print_explanation
+from engine.cli.policy_option import policy_options, read_bundle
+from engine.offline.cluster_file import Cluster, ClusterFileError, read_documents
+from engine.offline.explanation import PodExplanation, explain
+from engine.offline.policy_files import PolicyFiles
+from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import InProcessEvaluator
+
+PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
+
+
+@click.command("explain", short_help="Say why a pod goes where it goes, or nowhere.")
+@click.argument("pod", required=False)
+@click.option(
+    "-f",
+    "--filename",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Manifest of a pod that need not exist, or of something with a pod template; with POD, "
+    "the one of that name in it.",
+)
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    metavar="PATH",
+    help="A snapshot, a list of kubectl, manifests or a directory of them, in place of a live "
+    "cluster. Can be given several times.",
+)
+@cluster_options
+@policy_options
+@click.option(
+    "--profile", metavar="NAME", help="Decide as this `schedulerName`. Default: what the pod says."
+)
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Tell all about this node.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="How many feasible nodes to show.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+def explain_command(pod: str | None, filename: Path | None, **options: Any) -> None:
+    """Explain what policies decide about POD (`namespace/name`, or `name` if there is only one).
+
+    Asks every policy about every node: who rejects which nodes, with the line of the policy that
+    says so, how the feasible ones score, and what made the difference. For a pod that fits nowhere:
+    whom it would evict, what would make it fit, and what the queue waits for. A pod that is placed
+    is explained as if it were not. Nothing is changed: it only lists.
+
+    \b
+    Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage.
+
+    \b
+    Examples:
+      starsched explain web/frontend-7d9c --node node-3
+      starsched explain frontend-7d9c --snapshot cluster.json.gz --policies ./policies
+      starsched explain -f pod.yaml --policies ./policies --config profile.yaml
+      starsched explain web/frontend-7d9c --output json | jq .remedies
+    """
+    if pod is None and filename is None:
+        raise click.UsageError("want POD, or a manifest with -f")
+    bundle, files = read_bundle(options["policies"], options["config"])
+    cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
+    try:
+        found = _find(cluster, pod, filename)
+        result = _explain(bundle, cluster, found, options)
+    except (ManifestError, ClusterFileError) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyError as error:
+        raise click.ClickException(str(error.args[0])) from error
+    result = _with_paths(result, files)
+    if options["output"] == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
+    else:
+        print_explanation(result, options["top"])
+        for resource, reason in cluster.missing.items():
+            click.echo(f"not read: {resource}: {reason}", err=True)
+    if result.failures and result.outcome == "failed":
+        raise SystemExit(FAILED)
+    raise SystemExit(PLACED if result.outcome == "placed" else UNSCHEDULABLE)
+
+
+def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str, Any]:
+    """The manifest that is asked about. Raises `KeyError` with a message."""
+    if filename is None:
+        assert name is not None
+        return cluster.find_pod(name)
+    given = Cluster()
+    for document in read_documents(filename):
+        given.add(pod_in(document))
+    if name is not None:
+        return given.find_pod(name)
+    if len(given.pods) != 1:
+        names = ", ".join(f"`{(p.get('metadata') or {}).get('name')}`" for p in given.pods)
+        wanted = f"want one pod, or its name as POD; got {names or 'none'}"
+        raise KeyError(f"{filename}: {wanted}")
+    return given.pods[0]
+
+
+def pod_in(document: dict[str, Any]) -> dict[str, Any]:
+    """The pod that *document* is, or that it would make: the template of a workload."""
+    spec = document.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("jobTemplate"), dict):
+        spec = spec["jobTemplate"].get("spec")
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(template, dict):
+        return document
+    metadata = document.get("metadata") or {}
+    kept = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
+    return {
+        "kind": "Pod",
+        "metadata": {**(template.get("metadata") or {}), **kept},
+        "spec": template.get("spec") or {},
+    }
+
+
+def _explain(
+    bundle: Bundle, cluster: Cluster, manifest: dict[str, Any], options: dict[str, Any]
+) -> PodExplanation:
+    if options["profile"]:
+        spec = {**(manifest.get("spec") or {}), "schedulerName": options["profile"]}
+        manifest = {**manifest, "spec": spec}
+    pod = cluster.pod_of(manifest)
+    profiles = [profile.scheduler_name for profile in bundle.profiles]
+    if pod.scheduler_name not in profiles:
+        known = ", ".join(f"`{name}`" for name in profiles)
+        raise KeyError(
+            f"pod `{pod.key}` names the scheduler `{pod.scheduler_name}`; the policies have {known}"
+            "\nhint: --profile NAME decides as that one"
+        )
+    world = cluster.world(without=pod)
+    world.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
+    for name in options["nodes"]:
+        if name not in world.snapshot.slot_of:
+            raise KeyError(f"no node `{name}` among {world.snapshot.node_count} nodes")
+    pending = [cluster.pod_of(one, unplaced=False) for one in cluster.pending_pods()]
+    evaluator = InProcessEvaluator(bundle.program)
+    try:
+        return explain(
+            bundle,
+            evaluator,
+            world,
+            pod,
+            placed_on=str((manifest.get("spec") or {}).get("nodeName") or ""),
+            names=options["nodes"],
+            pending=pending,
+        )
+    finally:
+        evaluator.close()
+
+
+def _with_paths(result: PodExplanation, files: PolicyFiles) -> PodExplanation:
+    """*result* with the user's files as paths that can be opened."""
+
+    def shown(source: str) -> str:
+        module, colon, line = source.rpartition(":")
+        return files.shown(module) + colon + line
+
+    replace = msgspec.structs.replace
+    return replace(
+        result,
+        verdicts=tuple(
+            replace(
+                verdicts,
+                reasons=tuple(replace(r, source=shown(r.source)) for r in verdicts.reasons),
+            )
+            for verdicts in result.verdicts
+        ),
+    )

@@ -1,0 +1,144 @@
+"""An explanation for people: sentences first, then tables."""
+
+import sys
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from engine.offline.explanation import NodeScores, NodeVerdicts, PodExplanation
+
+# Tables that go into a file or a pipe are not cut to a width that nobody has.
+_PIPE_WIDTH = 160
+
+
+def print_explanation(result: PodExplanation, top: int) -> None:
+    """Print *result* with at most *top* feasible nodes; in colours on a terminal alone."""
+    console = Console(
+        width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
+    )
+    _say(console, _headline(result))
+    for line in (*result.why, *result.failures):
+        _say(console, f"  {escape(line)}")
+    if result.message:
+        _say(console, f"  {escape(result.message)}")
+    _verdicts(console, result)
+    if result.ranking:
+        _ranking(console, result.ranking, top)
+    for asked in result.asked:
+        _node(console, asked)
+    _help(console, result)
+    for note in result.notes:
+        _say(console, f"[dim]note: {escape(note)}[/dim]")
+
+
+def _say(console: Console, text: str) -> None:
+    """A sentence, left whole for whoever searches the output."""
+    console.print(text, soft_wrap=True)
+
+
+def _headline(result: PodExplanation) -> str:
+    said = {
+        "placed": f"[bold green]fits[/bold green], goes to [bold]{escape(result.node)}[/bold]",
+        "unschedulable": "[bold red]fits nowhere[/bold red]",
+        "gated": "[bold yellow]is not let into the queue[/bold yellow]",
+        "failed": "[bold red]cannot be decided: a policy failed[/bold red]",
+    }[result.outcome]
+    now = f" (it is on {escape(result.placed_on)})" if result.placed_on else ""
+    return (
+        f"[bold]{escape(result.pod)}[/bold] {said}{now}; "
+        f"{result.feasible} of {result.nodes} nodes are feasible, "
+        f"profile {escape(result.profile)}, policies {result.revision}"
+    )
+
+
+def _verdicts(console: Console, result: PodExplanation) -> None:
+    """Who rejects what; policies that let everything pass are one line."""
+    table = Table("policy", "reason", title="What rejects nodes", title_justify="left")
+    table.add_column("nodes", justify="right")
+    table.add_column("such as")
+    table.add_column("said by")
+    rejecting = [verdicts for verdicts in result.verdicts if verdicts.rejects]
+    for verdicts in rejecting:
+        name = verdicts.policy
+        for reason in verdicts.reasons:
+            more = ", ..." if reason.nodes > len(reason.examples) else ""
+            table.add_row(
+                escape(name),
+                escape(reason.reason),
+                str(reason.nodes),
+                escape(", ".join(reason.examples)) + more,
+                escape(reason.source or "the runtime"),
+            )
+            name = ""
+        table.add_section()
+    if rejecting:
+        console.print(table)
+    silent = [verdicts.policy for verdicts in result.verdicts if not verdicts.rejects]
+    if silent:
+        _say(console, f"No objection on any node: {', '.join(silent)}")
+
+
+def _ranking(console: Console, ranking: tuple[NodeScores, ...], top: int) -> None:
+    title = f"How the {min(top, len(ranking))} best of {len(ranking)} feasible nodes score"
+    table = Table("", "node", title=title, title_justify="left")
+    table.add_column("total", justify="right")
+    # Policies that say the same of all nodes decide nothing.
+    policies = [
+        policy
+        for policy in ranking[0].scores
+        if len({row.scores[policy].weighted for row in ranking}) > 1
+    ]
+    for policy in policies:
+        weight = ranking[0].scores[policy].weight
+        table.add_column(f"{policy}\nx{weight}", justify="right")
+    for row in ranking[:top]:
+        cells = []
+        for policy in policies:
+            score = row.scores[policy]
+            raw = "-" if score.raw is None else str(score.raw)
+            of = "" if raw == str(score.normalized) else f" ({raw})"
+            cells.append(f"{score.weighted} = {score.normalized}{of}")
+        table.add_row(str(row.place), escape(row.node), str(row.total), *cells)
+    console.print(table)
+    same = [policy for policy in ranking[0].scores if policy not in policies]
+    if policies:
+        _say(console, "[dim]weighted = normalised (raw, where it differs)[/dim]")
+    if same:
+        _say(console, f"The same for all feasible nodes: {', '.join(same)}")
+
+
+def _node(console: Console, asked: NodeVerdicts) -> None:
+    if asked.scores is not None:
+        place = f"place {asked.scores.place} with {asked.scores.total}"
+        _say(console, f"[bold]{escape(asked.node)}[/bold] is feasible: {place}")
+        for policy, score in asked.scores.scores.items():
+            _say(
+                console,
+                f"  {policy}: raw {score.raw}, normalised {score.normalized}, "
+                f"times {score.weight} is {score.weighted}",
+            )
+        return
+    _say(console, f"[bold]{escape(asked.node)}[/bold] is not feasible:")
+    for policy, reasons in asked.rejections.items():
+        _say(console, f"  {policy}: {escape(', '.join(reasons))}")
+
+
+def _help(console: Console, result: PodExplanation) -> None:
+    if result.outcome == "placed":
+        return
+    for node, victims in result.eviction.items():
+        _say(
+            console,
+            f"[bold]Preemption[/bold] would evict {escape(', '.join(victims))} on {escape(node)}",
+        )
+    if result.remedies:
+        _say(console, "[bold]What would help[/bold]")
+    for remedy in result.remedies:
+        nodes = f"{remedy.nodes} node(s) would fit" if remedy.nodes else "not enough by itself"
+        _say(console, f"  {escape(remedy.policy)}: {escape(remedy.text)} ({nodes})")
+    waiting = [verdicts for verdicts in result.verdicts if verdicts.waits_for]
+    if waiting:
+        _say(console, "[bold]What the queue waits for[/bold]")
+    for verdicts in waiting:
+        _say(console, f"  {verdicts.policy}: {', '.join(verdicts.waits_for)}")

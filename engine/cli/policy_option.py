@@ -1,0 +1,56 @@
+"""The options `--policies` and `--config` of commands that decide without a cluster."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from engine.cli.policy_paths import build, load_problems
+from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
+from engine.policy.bundle import Bundle
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+BUILTIN = "builtin"
+
+
+def policy_options(function: Command) -> Command:
+    """Add `--policies` and `--config` to a command."""
+    function = click.option(
+        "--config",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="A KubeSchedulerConfiguration, for policies that hold none.",
+    )(function)
+    return click.option(
+        "--policies",
+        default=BUILTIN,
+        show_default=True,
+        metavar="DIR",
+        help="The directory of the policies that decide, or `builtin` for the built-in ones alone.",
+    )(function)
+
+
+def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
+    """The bundle that the options name, with the files that it is of.
+
+    Raises `click.UsageError` for what cannot be read, `click.ClickException` with every problem of
+    policies that cannot decide.
+    """
+    files = PolicyFiles(Path(), {}, frozenset())
+    if policies != BUILTIN:
+        path = Path(policies)
+        try:
+            found = [one for one in read_policy_files([path]) if one.directory == path]
+        except PolicyFilesError as error:
+            raise click.UsageError(str(error)) from error
+        if not found:
+            raise click.UsageError(f"{path}: want a directory with `*.star` files of its own")
+        files = found[0]
+    bundle, problems = build(files, config)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if bundle is not None:
+        errors += load_problems(bundle, files)
+    if bundle is None or errors:
+        raise click.ClickException("\n".join(str(problem) for problem in errors))
+    return bundle, files

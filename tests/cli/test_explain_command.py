@@ -1,0 +1,143 @@
+"""`starsched explain`, from files and from a real cluster."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from engine.cli.main import main
+from tests.controlplane import ControlPlane
+
+ROOM = {"cpu": "2", "memory": "4Gi", "pods": "10"}
+NODE = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": ROOM}}
+
+
+def pod(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "a"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    items = [NODE, pod("fits", "1"), pod("big", "9"), pod("there", "1500m", nodeName="n")]
+    path.write_text(yaml.safe_dump_all(items))
+    return f"--snapshot={path}"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["explain", *arguments])
+
+
+def test_a_pod_that_fits_nowhere_ends_with_3_and_says_why(cluster: str) -> None:
+    result = run("a/big", cluster)
+    assert result.exit_code == 3, result.output
+    assert "a/big fits nowhere" in result.output
+    assert "Insufficient cpu" in result.output
+    assert "@kubernetes/node_resources_fit.star:" in result.output
+    assert "n lacks 8500m cpu" in result.output
+    assert "What the queue waits for" in result.output
+    assert "\x1b[" not in result.output
+
+
+def test_a_placed_pod_is_explained_as_if_it_were_not(cluster: str) -> None:
+    """On the node there is room for it only if it does not count itself."""
+    result = run("there", cluster, "--node=n")
+    assert result.exit_code == 0, result.output
+    assert "goes to n (it is on n)" in result.output
+    assert "`n` is the only feasible node" in result.output
+    assert "n is feasible: place 1" in result.output
+
+
+def test_json_holds_everything(cluster: str) -> None:
+    result = run("fits", cluster, "--output=json")
+    assert result.exit_code == 3
+    got = json.loads(result.stdout)
+    assert (got["pod"], got["outcome"], got["nodes"]) == ("a/fits", "unschedulable", 1)
+    fit = next(v for v in got["verdicts"] if v["policy"] == "NodeResourcesFit")
+    assert fit["reasons"][0]["examples"] == ["n"]
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment", "CronJob"])
+def test_a_pod_that_does_not_exist_is_a_manifest(cluster: str, tmp_path: Path, kind: str) -> None:
+    manifest = pod("new", "100m")
+    if kind != "Pod":
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": manifest["spec"]}
+        spec: dict[str, Any] = {"template": template}
+        if kind == "CronJob":
+            spec = {"jobTemplate": {"spec": spec}}
+        manifest = {"kind": kind, "metadata": {"name": "new", "namespace": "a"}, "spec": spec}
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(manifest))
+    result = run("-f", str(path), cluster)
+    assert result.exit_code == 0, result.output
+    assert "a/new fits" in result.output
+
+
+def test_policies_of_a_directory_decide_and_are_shown_by_path(cluster: str, tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    text = 'def filter(pod, node):\n    return "node(s) were not to my taste"\n'
+    (policies / "taste.star").write_text(text)
+    result = run("there", cluster, f"--policies={policies}")
+    assert result.exit_code == 3
+    assert f"{policies}/taste.star:2" in result.output.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param([], 2, "want POD", id="no pod"),
+        pytest.param(["nobody"], 1, "no pod `nobody`", id="unknown pod"),
+        pytest.param(["fits", "--node=x"], 1, "no node `x`", id="unknown node"),
+        pytest.param(["fits", "--policies=/nowhere"], 2, "no such file", id="no policies"),
+        pytest.param(["fits", "--context=c"], 2, "either --snapshot", id="two clusters"),
+        pytest.param(["fits", "--profile=x"], 1, "have `default-scheduler`", id="profile"),
+    ],
+)
+def test_what_cannot_be_answered_is_told(
+    cluster: str, arguments: list[str], code: int, message: str
+) -> None:
+    result = run(*arguments, cluster)
+    assert result.exit_code == code
+    assert message in result.output
+
+
+def test_policies_with_an_error_are_not_asked(cluster: str, tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "x.star").write_text("def filter(pod, node):\n    return node.nam\n")
+    result = run("fits", cluster, f"--policies={policies}")
+    assert result.exit_code == 1
+    assert f"{policies}/x.star:2:" in result.output
+
+
+def test_a_live_cluster_is_asked_if_no_file_is_given(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    # The scheduler of a name of its own leaves the pod to nobody else.
+    manifest = pod("live", "100m", nodeSelector={"explain-test": namespace})
+    manifest["metadata"]["namespace"] = namespace
+    control_plane.create_if_missing(f"/api/v1/namespaces/{namespace}/pods", manifest)
+    name = f"node-{namespace}"
+    meta = {"name": name, "labels": {"explain-test": "other"}}
+    control_plane.create_if_missing(
+        "/api/v1/nodes",
+        {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": ROOM}},
+    )
+    config = control_plane.kubeconfig(tmp_path / "kubeconfig")
+    result = run(f"{namespace}/live", f"--kubeconfig={config}", f"--node={name}", "--output=json")
+    assert result.exit_code == 3, result.output
+    got = json.loads(result.stdout)
+    reasons = got["asked"][0]["rejections"]
+    assert "node(s) didn't match Pod's node affinity/selector" in reasons["NodeAffinity"]
+    texts = [r["text"] for r in got["remedies"] if r["policy"] == "NodeAffinity"]
+    assert any(f"explain-test={namespace}" in text for text in texts)

@@ -1,0 +1,255 @@
+"""An explanation says what the engine decides, and what it promises comes true."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.model.pod import Pod
+from engine.offline.cluster_file import Cluster
+from engine.offline.explanation import PodExplanation, explain
+from engine.offline.matrix import ask_each
+from engine.offline.remedies import amount_text, bytes_text, shortfall
+from engine.offline.world import World
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.scheduling.scheduling_cycle import Scheduler
+
+POLICY = '''"""Keeps pods off nodes of the wrong colour."""
+
+_WANT = "node(s) had the colour %s"
+
+def filter(pod, node):
+    colour = node.labels.get("colour", "none")
+    return None if colour == "red" else _WANT % colour
+
+def score(pod, node):
+    return len(node.name)
+'''
+BUNDLE = build_bundle({})
+EVALUATOR = InProcessEvaluator(BUNDLE.program)
+
+
+def node(name: str, cpu: int = 4, **more: Any) -> dict[str, Any]:
+    labels, spec = more.get("labels", {}), {"taints": more.get("taints", [])}
+    spec["unschedulable"] = more.get("cordoned", False)
+    room = {"cpu": f"{cpu}", "memory": "8Gi", "pods": "10"}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": room},
+    }
+
+
+def pod(name: str = "p", cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def explained(
+    nodes: list[dict[str, Any]],
+    wanted: dict[str, Any],
+    others: list[dict[str, Any]] | None = None,
+    bundle: Bundle = BUNDLE,
+    **words: Any,
+) -> PodExplanation:
+    cluster = Cluster(nodes=nodes, pods=others or [])
+    evaluator = EVALUATOR if bundle is BUNDLE else InProcessEvaluator(bundle.program)
+    return explain(bundle, evaluator, cluster.world(), cluster.pod_of(wanted), **words)
+
+
+# --- the matrix ------------------------------------------------------------------------------
+
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+_nodes = st.lists(
+    st.fixed_dictionaries(
+        {
+            "cpu": st.integers(1, 4),
+            "labels": st.sampled_from([{}, {"disk": "ssd"}, {"disk": "hdd"}]),
+            "taints": st.sampled_from([[], [TAINT]]),
+            "cordoned": st.booleans(),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+_pods = st.fixed_dictionaries(
+    {
+        "cpu": st.sampled_from(["500m", "1", "2500m", "9"]),
+        "nodeSelector": st.sampled_from([{}, {"disk": "ssd"}]),
+    }
+)
+
+
+def _world(shapes: list[dict[str, Any]], taken: int) -> tuple[list[dict[str, Any]], World]:
+    nodes = [node(f"n{i}", **shape) for i, shape in enumerate(shapes)]
+    others = [pod(f"o{i}", "500m", nodeName=f"n{i % len(nodes)}") for i in range(taken)]
+    return nodes, Cluster(nodes=nodes, pods=others).world()
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
+def test_asking_each_policy_alone_agrees_with_the_decision(
+    shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int
+) -> None:
+    _, world = _world(shapes, taken)
+    asked = Pod.from_plain(pod(**wanted))
+    matrix = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
+    decided = Scheduler(BUNDLE, EVALUATOR).explain(asked, world.snapshot)
+    assert not matrix.failures
+    assert set(decided.feasible) == {n for n in matrix.nodes if not matrix.rejectors_of(n)}
+    for name, status in decided.rejected.items():
+        assert matrix.rejectors_of(name)[0] == status.plugin
+        assert matrix.rejections[status.plugin][name] == status
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes=_nodes, wanted=_pods, taken=st.integers(0, 4))
+def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
+    shapes: list[dict[str, Any]], wanted: dict[str, Any], taken: int
+) -> None:
+    nodes, world = _world(shapes, taken)
+    asked = Pod.from_plain(pod(**wanted))
+    matrix = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
+    for i, shape in enumerate(nodes):
+        info = world.snapshot.info(f"n{i}")
+        assert info is not None
+        lacking = shortfall(asked, info)
+        assert bool(lacking) == (f"n{i}" in matrix.rejections["NodeResourcesFit"])
+        for more, is_enough in ((0, True), (-1, False)) if lacking else ():
+            room = shape["status"]["allocatable"]
+            millis = int(room["cpu"]) * 1000 + lacking["cpu"] + more
+            grown = {**shape, "status": {"allocatable": {**room, "cpu": f"{millis}m"}}}
+            others = [p.manifest for p in info.pods.values()]
+            again = Cluster(nodes=[grown]).world()
+            for one in others:
+                again.cache.add_pod(Pod.from_manifest(one))
+            result = ask_each(BUNDLE, EVALUATOR, asked, again.cache.snapshot(), Nominator())
+            assert (not result.rejections["NodeResourcesFit"]) == is_enough
+
+
+# --- what is said ----------------------------------------------------------------------------
+
+
+def test_a_pod_that_fits_nowhere_is_told_every_way_out() -> None:
+    nodes = [
+        node("small", cpu=2, labels={"disk": "ssd"}),
+        node("hdd", cpu=8, labels={"disk": "hdd"}),
+        node("tainted", cpu=8, labels={"disk": "ssd"}, taints=[TAINT]),
+        node("cordoned", cpu=8, labels={"disk": "ssd"}, cordoned=True),
+        node("hopeless", cpu=2, taints=[TAINT]),
+    ]
+    got = explained(nodes, pod(cpu="2500m", nodeSelector={"disk": "ssd"}), names=["hopeless"])
+    assert (got.outcome, got.feasible, got.nodes) == ("unschedulable", 0, 5)
+    said = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert said["NodeResourcesFit", "small lacks 500m cpu"] == 1
+    assert said["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert said["NodeAffinity", "nodes do not meet `disk=ssd`"] == 1
+    assert said["NodeUnschedulable", "uncordon cordoned"] == 1
+    assert said["NodeResourcesFit", "leave this policy out"] == 1
+    assert got.asked[0].rejections == {
+        "TaintToleration": ("node(s) had untolerated taint(s)",),
+        "NodeAffinity": ("node(s) didn't match Pod's node affinity/selector",),
+        "NodeResourcesFit": ("Insufficient cpu",),
+    }
+    taints = next(v for v in got.verdicts if v.policy == "TaintToleration")
+    assert (taints.rejects, taints.decides, taints.fits) == (2, 1, 3)
+    assert "Node UpdateNodeTaint" in taints.waits_for
+    source = taints.reasons[0].source
+    file, _, line = source.rpartition(":")
+    assert "untolerated taint" in BUNDLE.files[file].splitlines()[int(line) - 1]
+
+
+def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
+    required = {
+        "nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+        ]
+    }
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    got = explained([node("n"), node("m")], pod(affinity=affinity))
+    said = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert said["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
+
+
+def test_a_pod_that_fits_is_told_what_made_the_difference() -> None:
+    got = explained([node("empty"), node("used")], pod(), [pod("o", "2", nodeName="used")])
+    assert (got.outcome, got.node) == ("placed", "empty")
+    first, second = got.ranking
+    assert (first.node, first.place, second.place) == ("empty", 1, 2)
+    assert f"{first.total - second.total} more than `used`" in got.why[0]
+    gaps = {p: s.weighted - second.scores[p].weighted for p, s in first.scores.items()}
+    assert sum(gaps.values()) == first.total - second.total
+    widest = max(gaps, key=lambda policy: abs(gaps[policy]))
+    assert got.why[1] == f"{widest} speaks for it: {gaps[widest]:+d}"
+    assert not got.remedies
+
+
+def test_a_tie_is_told_as_one() -> None:
+    got = explained([node("a"), node("b")], pod())
+    assert [row.place for row in got.ranking] == [1, 1]
+    assert got.ranking[0].node == got.node
+    assert "2 nodes have the highest total" in got.why[0]
+
+
+def test_a_pod_that_could_preempt_is_told_whom() -> None:
+    got = explained([node("n")], pod(cpu="3", priority=10), [pod("weak", "2", nodeName="n")])
+    assert (got.outcome, got.eviction) == ("unschedulable", {"n": ("default/weak",)})
+
+
+def test_a_gated_pod_is_told_by_whom() -> None:
+    got = explained([node("n")], pod(schedulingGates=[{"name": "later"}]))
+    assert got.outcome == "gated"
+    assert "SchedulingGates" in got.message
+
+
+def test_room_that_is_promised_to_another_pod_is_taken() -> None:
+    promised = Pod.from_plain(
+        {**pod("first", "3", priority=5), "status": {"nominatedNodeName": "n"}}
+    )
+    assert explained([node("n")], pod(cpu="2")).outcome == "placed"
+    assert explained([node("n")], pod(cpu="2"), pending=[promised]).outcome == "unschedulable"
+
+
+def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() -> None:
+    bundle = build_bundle({"colour.star": POLICY})
+    nodes = [node("a", labels={"colour": "blue"}), node("b")]
+    got = explained(nodes, pod(), bundle=bundle)
+    colour = next(v for v in got.verdicts if v.policy == "colour")
+    assert {r.reason: r.source for r in colour.reasons} == {
+        "node(s) had the colour blue": "colour.star:3",
+        "node(s) had the colour none": "colour.star:3",
+    }
+    assert "Node changed" in colour.waits_for
+    assert "AssignedPod deleted" not in colour.waits_for
+    assert {r.text: r.nodes for r in got.remedies if r.policy == "colour"} == {
+        "leave this policy out": 2
+    }
+
+
+def test_a_policy_that_fails_is_named() -> None:
+    bundle = build_bundle({"broken.star": "def filter(pod, node):\n    return 1 // 0\n"})
+    got = explained([node("a")], pod(), bundle=bundle)
+    assert got.outcome == "failed"
+    assert any("broken.star:2" in text for text in got.failures)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "want"),
+    [
+        ("cpu", 500, "500m cpu"),
+        ("cpu", 2000, "2 cpu"),
+        ("memory", 3 << 29, "1.5Gi memory"),
+        ("nvidia.com/gpu", 2, "2 nvidia.com/gpu"),
+        ("pods", 1, "1 pods"),
+    ],
+)
+def test_amounts_are_written_as_people_write_them(resource: str, amount: int, want: str) -> None:
+    assert amount_text(resource, amount) == want
+
+
+def test_bytes_keep_their_size() -> None:
+    assert [bytes_text(n) for n in (0, 1023, 1024, 1 << 40)] == ["0", "1023", "1Ki", "1Ti"]
