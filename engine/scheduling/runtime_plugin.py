@@ -35,6 +35,10 @@ class PostFilterResult:
 class PluginFailure(PolicyFailure):
     """A plugin of the runtime that could not answer; the attempt is lost."""
 
+    def about(self, subject: str) -> "PluginFailure":
+        """The same failure: it is in kube-scheduler's words, which name what they need to."""
+        return self
+
     def __str__(self) -> str:
         return self.message
 

@@ -160,6 +160,9 @@ def kind_of(difference: str) -> str:
 def _is_on_purpose(differences: tuple[str, ...], answer: Plain) -> bool:
     if answer.get("error"):
         return str(answer["error"]).startswith(ANSWERED_ON_PURPOSE)
+    # A plugin that fails while victims are looked for is no more than text to kube-scheduler.
+    if '" filter plugin: ' in str(answer.get("postFilter", "")):
+        return True
     # Where a pre-filter gave up early, the post-filter of DynamicResources finds no state of its
     # own, and its words take the place of what preemption would say.
     lost = f"post-filter: want `{LOST_STATE}`"

@@ -161,6 +161,37 @@ def test_a_port_that_two_placed_pods_hold_is_free_when_both_are_gone(oracle: Ora
     assert _ours(scenario).preemption == {}
 
 
+def test_a_plugin_that_fails_over_victims_costs_the_attempt(oracle: Oracle) -> None:
+    """kube-scheduler takes the failure for a reason, and the pod waits for an event."""
+    selector = {"cel": {"expression": 'device.attributes["d"].gone == 1'}}
+    request = {
+        "deviceClassName": "any",
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [selector],
+    }
+    objects = [
+        _device_object("DeviceClass", "any", {}),
+        _device_object("ResourceSlice", "s0", _pool(0, 1, devices=[{"name": "d0"}])),
+        _device_object("ResourceClaim", "c", _asking(request)),
+    ]
+    node = _node("n0")
+    node["status"]["allocatable"]["pods"] = "1"
+    incoming = _claiming("c")
+    incoming["spec"]["priority"] = 10
+    scenario = {
+        "runs": 1,
+        "nodes": [node],
+        "pods": [_pod("low", nodeName="n0", priority=0)],
+        "objects": objects,
+        "incoming": [incoming],
+    }
+    said = 'running "DynamicResources" filter plugin: claim default/c: selector #0: '
+    assert _theirs(oracle, scenario)["postFilter"].startswith(f"preemption: {said}")
+    (failure,) = _ours(scenario).failures
+    assert failure.startswith(said)
+
+
 def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
     """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
     consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
