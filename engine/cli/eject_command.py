@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from engine.policy.builtin import builtin_files
+from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 
 _PREFIX = "@kubernetes/"
 
@@ -22,7 +22,8 @@ _PREFIX = "@kubernetes/"
 def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
     """Print the built-in policy NAME, as plugin (NodeResourcesFit) or file (node_resources_fit).
 
-    A file of that name among your policies replaces the built-in, its tests included.
+    A file of that name among your policies replaces the built-in, its tests included. A policy of
+    a pack (FGDScore) becomes one of yours: a profile names it by its file (fgd_score).
 
     \b
     Examples:
@@ -34,7 +35,11 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
         for path, text in builtin_files().items()
         if path.startswith(_PREFIX)
     }
-    stem = _stem(name)
+    packs = pack_modules()
+    for module in packs.values():
+        for path in (module, module.replace(".star", "_test.star")):
+            shipped[path.rpartition("/")[2]] = builtin_files()[path]
+    stem = pack_stem(name) if name in packs else _stem(name)
     if f"{stem}.star" not in shipped or stem.endswith("_test"):
         known = sorted(
             path.removesuffix(".star") for path in shipped if not path.endswith("_test.star")

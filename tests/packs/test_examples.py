@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from engine.cli.eject_command import eject_command
 from engine.model.pod import Pod
-from engine.policy.builtin import PACKS
+from engine.offline.policy_tests import describe, discover, run_tests
+from engine.policy.builtin import PACKS, pack_modules
 from engine.policy.bundle import build_bundle
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
@@ -37,3 +40,15 @@ def test_the_workloads_of_the_example_ask_for_its_scheduler(pack: str) -> None:
 
 
 _OTHERS = ("profile", "kustomization")
+
+
+@pytest.mark.parametrize("name", pack_modules())
+def test_an_ejected_policy_of_a_pack_passes_its_tests_as_ones_own(
+    name: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(eject_command, [name, "--with-test", "--to", str(tmp_path)])
+    assert result.exit_code == 0
+    bundle = build_bundle({path.name: path.read_text() for path in tmp_path.iterdir()})
+    results = list(run_tests(bundle, discover(bundle)))
+    assert results
+    assert [describe(r) for r in results if not r.passed] == []

@@ -1,0 +1,179 @@
+"""The `facts` of a PolicyRuntime: what is understood, and what is refused with its place."""
+
+from datetime import timedelta
+
+import pytest
+
+from engine.policy.config import decode_documents
+from engine.policy.fact_config import (
+    AnnotationFacts,
+    ConfigMapFacts,
+    FactQuery,
+    FactsConfig,
+    FileFacts,
+    PodDemand,
+    PodOutcomes,
+    PrometheusFacts,
+)
+from tests.policies.doc_tables import DOCUMENT
+
+HEAD = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfacts:\n"
+SECOND = timedelta(seconds=1)
+
+
+def _read(text: str) -> tuple[FactsConfig, list[str]]:
+    lines = "".join(f"  {line}\n" for line in text.strip("\n").split("\n"))
+    documents = decode_documents({"x.yaml": HEAD + lines})
+    return documents.runtime.facts, [p.message for p in documents.problems]
+
+
+def test_without_facts_there_are_none() -> None:
+    assert decode_documents({}).runtime.facts == FactsConfig()
+
+
+def test_every_source_is_read_in_order() -> None:
+    facts, problems = _read(
+        """
+ageStep: 10s
+maxAge: 1m
+podTypeLabels: [kind]
+sources:
+  - annotations: {of: pods, keys: {load: cpu-load}, prefix: x/}
+  - file: {path: /a.json}
+  - configMap: {namespace: n, name: m, key: k.json}
+  - prometheus:
+      url: http://p:9090/
+      interval: 15s
+      timeout: 5s
+      queries:
+        - {fact: load, query: up, about: pair, nodeLabel: i, typeLabel: t, stripPort: true,
+           scale: 2}
+  - podOutcomes: {fact: r, weight: 0.5, start: 0, grace: 1m, forgiven: 0.25, namespaces: [a]}
+  - podDemand: {fact: d, resources: [cpu], window: 10}
+"""
+    )
+    assert problems == []
+    query = FactQuery(
+        "load", "up", "pair", node_label="i", type_label="t", strip_port=True, scale=2.0
+    )
+    assert facts == FactsConfig(
+        sources=(
+            AnnotationFacts("pods", {"load": "cpu-load"}, "x/"),
+            FileFacts("/a.json"),
+            ConfigMapFacts("n", "m", "k.json"),
+            PrometheusFacts("http://p:9090", 15 * SECOND, 5 * SECOND, (query,)),
+            PodOutcomes("r", 0.5, 0.0, 60 * SECOND, 0.25, ("a",)),
+            PodDemand("d", ("cpu",), 10),
+        ),
+        age_step=10 * SECOND,
+        pod_type_labels=("kind",),
+        max_age=60 * SECOND,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param(
+            "ageStep: 500ms", "facts.ageStep: want a duration of whole seconds", id="step"
+        ),
+        pytest.param(
+            "maxAge: 1s", "facts.maxAge: want a duration of at least `ageStep`", id="max age"
+        ),
+        pytest.param(
+            "sources: [{redis: {}}]",
+            "facts.sources[0]: want an object with one of `annotations`",
+            id="unknown source",
+        ),
+        pytest.param(
+            "sources: [{file: {path: /a}, podDemand: {}}]",
+            "facts.sources[0]: want an object with one of",
+            id="two in one",
+        ),
+        pytest.param(
+            "sources: [{annotations: {}}]",
+            "facts.sources[0].annotations: want `keys` or `prefix`",
+            id="no annotation",
+        ),
+        pytest.param(
+            'sources: [{annotations: {keys: {"a b": x}}}]',
+            "facts.sources[0].annotations.keys.a b: want a name of letters",
+            id="a fact's name",
+        ),
+        pytest.param(
+            "sources: [{file: {path: a.json}}]",
+            'facts.sources[0].file.path: want an absolute path, got "a.json"',
+            id="relative path",
+        ),
+        pytest.param(
+            "sources: [{configMap: {name: m}}]",
+            "facts.sources[0].configMap: namespace: required value",
+            id="no namespace",
+        ),
+        pytest.param(
+            "sources: [{podOutcomes: {}}, {podOutcomes: {fact: x}}]",
+            "facts.sources: want at most one `podOutcomes`",
+            id="two reducers",
+        ),
+        pytest.param(
+            "sources: [{podOutcomes: {weight: 2}}]",
+            "facts.sources[0].podOutcomes.weight: want a number above 0 and at most 1",
+            id="weight",
+        ),
+        pytest.param(
+            "sources: [{file: {path: /a, token: x}}]",
+            "facts.sources[0].file.token: unknown field",
+            id="unknown field",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, problem: str) -> None:
+    _, problems = _read(text)
+    assert any(found.startswith(problem) for found in problems), problems
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "p:9090",
+        "ftp://p",
+        "http://",
+        "http://u:secret@p",
+        "http://p:x",
+        "http://p/?a=1",
+        "file:///a",
+    ],
+)
+def test_an_address_is_plain_http_without_secrets(url: str) -> None:
+    queries = "queries: [{fact: x, query: up}]"
+    _, problems = _read(f"sources: [{{prometheus: {{url: '{url}', {queries}}}}}]")
+    assert [p for p in problems if p.startswith("facts.sources[0].prometheus.url: want")]
+
+
+def test_the_document_on_facts_shows_a_configuration_that_works() -> None:
+    text = (DOCUMENT.parent / "facts.md").read_text()
+    (block,) = [b.split("```")[0] for b in text.split("```yaml\n")[1:] if "ageStep" in b]
+    documents = decode_documents({"x.yaml": block})
+    assert documents.problems == ()
+    assert len(documents.runtime.facts.sources) == 6
+
+
+def test_the_policy_of_the_document_on_facts_works() -> None:
+    from engine.offline.policy_tests import describe, discover, run_tests
+    from engine.policy.bundle import build_bundle
+
+    text = (DOCUMENT.parent / "facts.md").read_text()
+    policy = text.split("```python\n")[1].split("```")[0]
+    test = '''"""Tests for load.star."""
+
+load("@std/testing.star", "asserts", "cluster", "make_fact", "make_node", "make_pod")
+
+def _node(name, value, age):
+    return make_node(name, facts = {"cpu_load": make_fact(value, age_seconds = age)})
+
+def test_the_loads():
+    nodes = cluster(_node("a", 30, 10), _node("b", 30, 121), make_node("c"), _node("d", "x", 1))
+    asserts.scores(nodes, make_pod(), {"a": 70, "b": 50, "c": 50, "d": 50})
+'''
+    bundle = build_bundle({"load.star": policy, "load_test.star": test})
+    assert [describe(r) for r in run_tests(bundle, discover(bundle)) if not r.passed] == []
