@@ -1,0 +1,228 @@
+"""Pods with claims, from the queue to the node: a whole scheduler on both API servers.
+
+The volume controller and the provisioner are played by the tests.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from engine.app import App
+from engine.devcluster import DevCluster
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from tests.app import harness
+from tests.controlplane import ControlPlane
+from tests.live import Json, LiveCluster, condition, node, pod
+from tests.storage_builders import (
+    BOUND,
+    DRIVER,
+    SELECTED_NODE,
+    claim,
+    csi_node,
+    storage_class,
+    uses,
+    volume,
+)
+
+CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
+VOLUMES = "/api/v1/persistentvolumes"
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A real control plane for this module: its scheduler takes every pod."""
+    with ControlPlane() as plane:
+        yield plane
+
+
+class World:
+    """A cluster, a scheduler in it, and the controllers that finish what it begins."""
+
+    def __init__(self, cluster: LiveCluster, app: App) -> None:
+        self.cluster = cluster
+        self.app = app
+
+    async def create(self, *manifests: Json) -> None:
+        for manifest in manifests:
+            for name in ("uid", "resourceVersion"):
+                manifest["metadata"].pop(name, None)
+            await self.cluster.create(manifest)
+
+    async def until(self, is_so: Callable[[], Awaitable[Any]], what: str) -> Any:
+        """The first true answer of *is_so*."""
+        for _ in range(1500):
+            if found := await is_so():
+                return found
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"never so: {what}")
+
+    async def bound(self, name: str) -> str:
+        async def node_of() -> Any:
+            return (await self.cluster.pod(name))["spec"].get("nodeName")
+
+        return str(await self.until(node_of, f"{name} to be bound"))
+
+    async def told(self, name: str) -> str:
+        async def message() -> Any:
+            said = condition(await self.cluster.pod(name), "PodScheduled")
+            return said and said.get("message")
+
+        return str(await self.until(message, f"{name} to be told why"))
+
+    async def claimed(self, name: str) -> Json:
+        async def reference() -> Any:
+            return (await self.cluster.request("GET", f"{VOLUMES}/{name}"))["spec"].get("claimRef")
+
+        found: Json = await self.until(reference, f"{name} to be claimed")
+        return found
+
+    async def selected(self, name: str) -> str:
+        async def chosen() -> Any:
+            found = await self.cluster.request("GET", f"{CLAIMS}/{name}")
+            return found["metadata"].get("annotations", {}).get(SELECTED_NODE)
+
+        return str(await self.until(chosen, f"a node for {name}"))
+
+    async def bind_claim(self, name: str, volume_name: str) -> None:
+        """What the volume controller does for a volume that names its claim."""
+        change = {"spec": {"volumeName": volume_name}, "metadata": {"annotations": BOUND}}
+        await self.cluster.request("PATCH", f"{CLAIMS}/{name}", change)
+        await self.cluster.request(
+            "PATCH", f"{CLAIMS}/{name}/status", {"status": {"phase": "Bound"}}
+        )
+
+    async def provision(self, name: str, volume_name: str) -> None:
+        """What a provisioner does for a claim with a node."""
+        await self.create(volume(volume_name, storage_class="made", node=await self.selected(name)))
+        await self.bind_claim(name, volume_name)
+
+
+@pytest.fixture(params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)])
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "real":
+            endpoint = request.getfixturevalue("plane").endpoint()
+        else:
+            server = await stack.enter_async_context(DevCluster())
+            endpoint = Endpoint(server=server.url)
+        cluster = LiveCluster(await stack.enter_async_context(ApiClient(endpoint)))
+        await cluster.prepare()
+        app = await stack.enter_async_context(harness.scheduler_at(endpoint))
+        yield World(cluster, app)
+        await cluster.clear()
+
+
+async def test_a_pod_follows_its_volume(world: World) -> None:
+    await world.create(storage_class("local"), node("n1"), node("n2"))
+    await world.create(volume(node="n2"), claim(), pod("web", volumes=uses("data")))
+    reference = await world.claimed("disk")
+    assert reference["name"] == "data"
+    assert "nodeName" not in (await world.cluster.pod("web"))["spec"], "the volume comes first"
+    await world.bind_claim("data", "disk")
+    assert await world.bound("web") == "n2"
+
+
+async def test_a_pod_comes_with_the_volume_that_is_made_for_it(world: World) -> None:
+    await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
+    await world.create(claim(storage_class="made"), pod("web", volumes=uses("data")))
+    await world.provision("data", "new")
+    assert await world.bound("web") == "n1"
+
+
+async def test_others_are_placed_while_a_volume_is_made(world: World) -> None:
+    await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
+    names = [f"p{i:03}" for i in range(100)]  # more than bindings are in flight at once
+    for name in names:
+        await world.create(claim(name, storage_class="made"))
+        await world.create(pod(name, volumes=uses(name)))
+    for name in names:
+        await world.selected(name)
+    await world.create(pod("plain"))
+    assert await world.bound("plain") == "n1"
+    await world.provision("p007", "new")
+    assert await world.bound("p007") == "n1"
+
+
+async def test_a_pod_is_tried_again_when_its_volume_could_not_be_made(world: World) -> None:
+    await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
+    await world.create(claim(storage_class="made"), pod("web", volumes=uses("data")))
+    await world.selected("data")
+    failed = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+    await world.until(
+        lambda: _has(world.app, "data"), "the scheduler to see that the claim has a node"
+    )
+    await world.cluster.request("PATCH", f"{CLAIMS}/data", failed)
+    assert await world.told("web") == (
+        'running PreBind plugin "VolumeBinding": binding volumes: '
+        'selectedNode annotation reset for PVC "data"'
+    )
+    await world.provision("data", "new")
+    assert await world.bound("web") == "n1"
+
+
+async def _has(app: App, name: str) -> bool:
+    found = app.cache.objects.get("persistentvolumeclaims", f"default/{name}")
+    return found is not None and SELECTED_NODE in found.metadata.annotations
+
+
+async def test_a_pod_waits_for_its_claim_and_for_a_volume(world: World) -> None:
+    await world.create(storage_class("local"), node("n1"))
+    await world.create(pod("web", volumes=uses("data")))
+    want = '0/1 nodes are available: persistentvolumeclaim "data" not found.'
+    assert (await world.told("web")).startswith(want)
+    await world.create(claim())
+    told = "node(s) didn't find available persistent volumes to bind"
+
+    async def is_told() -> bool:
+        return told in await world.told("web")
+
+    await world.until(is_told, "the pod to be told of the missing volume")
+    await world.create(volume())
+    await world.claimed("disk")
+    await world.bind_claim("data", "disk")
+    assert await world.bound("web") == "n1"
+
+
+async def test_two_pods_do_not_get_one_volume(world: World) -> None:
+    await world.create(storage_class("local"), node("n1"), volume("v1"), volume("v2"))
+    for name in ("a", "b"):
+        await world.create(claim(name))
+    for name in ("a", "b"):
+        await world.create(pod(name, volumes=uses(name)))
+    owners = {}
+    for name in ("v1", "v2"):
+        owners[(await world.claimed(name))["name"]] = name
+    assert sorted(owners) == ["a", "b"]
+    for name, disk in owners.items():
+        await world.bind_claim(name, disk)
+        assert await world.bound(name) == "n1"
+
+
+async def test_a_node_takes_no_more_volumes_than_its_driver_says(world: World) -> None:
+    await world.create(storage_class("made", provisioner=DRIVER), node("n1"))
+    await world.create(csi_node("n1", limits={DRIVER: 1}))
+    for name in ("a", "b"):
+        await world.create(volume(f"v-{name}", storage_class="made", phase="Bound"))
+        await world.create(claim(name, storage_class="made", volume=f"v-{name}"))
+    await world.create(pod("a", volumes=uses("a")))
+    assert await world.bound("a") == "n1"
+    await world.create(pod("b", volumes=uses("b")))
+    assert "1 node(s) exceed max volume count" in await world.told("b")
+    await world.cluster.end_pod("a")
+    assert await world.bound("b") == "n1"
+
+
+async def test_a_claim_of_one_pod_passes_to_the_next_when_it_ends(world: World) -> None:
+    await world.create(storage_class("local"), node("n1"), node("n2"))
+    await world.create(volume(modes=["ReadWriteOncePod"], phase="Bound"))
+    await world.create(claim(volume="disk", modes=["ReadWriteOncePod"]))
+    await world.create(pod("a", volumes=uses("data")))
+    await world.bound("a")
+    await world.create(pod("b", volumes=uses("data")))
+    assert "ReadWriteOncePod access mode already in-use" in await world.told("b")
+    await world.cluster.end_pod("a")
+    await world.bound("b")
