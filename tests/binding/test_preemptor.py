@@ -423,7 +423,7 @@ async def test_an_exception_that_nobody_expected_costs_one_attempt(bench: Bench)
     def burst(_: str) -> bool:
         raise RuntimeError("a bug")
 
-    bench.preemptor._reject_waiting = burst
+    bench.preemptor._evictor._send_back = burst
     queued = bench.attempt(bench.victim("idle"))
     await bench.settle()
     assert bench.metric("starsched_loop_errors_total", step="preemption") == 1

@@ -1,0 +1,267 @@
+"""Makes one victim of a preemption go: told why, once, whoever else needs it to go.
+
+Owns what the victim is told and how the API server is asked. A victim that is not bound yet is sent
+back to the queue in memory; others get a condition and are deleted with their own grace period.
+"""
+
+import asyncio
+import functools
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from engine.binding.binder import Backoff
+from engine.binding.event_recorder import NORMAL, EventRecorder, pod_reference
+from engine.kube.client import ApiClient
+from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
+from engine.kube.resources import PODS
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+
+log = structlog.get_logger(component="eviction")
+
+PREEMPTED_REASON: Final = "Preempted"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+
+REQUEST_TIMEOUT: Final = 10.0
+#: A request that may succeed a little later is sent this often.
+MOST_TRIES: Final = 5
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a pod has to go.
+
+    Attributes:
+        preemptor: Who needs the room.
+        node: Where.
+        profile, revision: Of the decision.
+        check: Raises if the preemption must not go on; asked before every request.
+    """
+
+    preemptor: Pod
+    node: str
+    profile: str
+    revision: str
+    check: Callable[[], None]
+
+
+class _Eviction:
+    """One victim on its way out: `under way --> ended`, and then it goes or it does not."""
+
+    __slots__ = ("ended", "is_going")
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.is_going = False
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _PodState(msgspec.Struct, frozen=True):
+    metadata: _Metadata = _Metadata()
+
+
+_decode_state = msgspec.json.Decoder(_PodState).decode
+
+
+class Evictor:
+    """Evicts pods, each once.
+
+    A victim, by uid: `stays --evict--> under way --> going`; `under way --failure--> stays`;
+    `going --forget--> stays`, which is for whoever has seen it go.
+
+    Args:
+        client: The API server.
+        recorder: Tells the users of the victims.
+        clock: Dates conditions.
+        is_going: If the watch has shown that the pod of a uid is terminating or gone.
+        send_back: Sends the pod of a uid back to the queue that is not bound yet; False if there
+            is none, or it is too late.
+        sleep, rng: Wait between tries, and for how long.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        *,
+        recorder: EventRecorder,
+        clock: Clock,
+        is_going: Callable[[str], bool],
+        send_back: Callable[[str], bool],
+        sleep: Sleep,
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._clock = clock
+        self._is_going = is_going
+        self._send_back = send_back
+        self._sleep = sleep
+        self._rng = rng
+        # Two preemptors on one node may both need the same pod to go: one eviction is enough.
+        self._evictions: dict[str, _Eviction] = {}
+
+    async def evict(self, victim: Pod, cause: Cause) -> bool:
+        """Make *victim* go. On return it goes or is gone; True if it was this call's doing.
+
+        `forget` it when the watch has shown it. Raises what `cause.check` raises, and `ApiError`
+        if the API server refuses, or does not answer for too long.
+        """
+        while (known := self._evictions.get(victim.uid)) is not None:
+            await known.ended.wait()
+            if known.is_going:
+                return False
+        if self._is_going(victim.uid):
+            return False  # since it was chosen
+        eviction = self._evictions[victim.uid] = _Eviction()
+        try:
+            await self._evict(victim, cause)
+            eviction.is_going = True
+        finally:
+            eviction.ended.set()
+            if not eviction.is_going:
+                del self._evictions[victim.uid]
+        return True
+
+    def forget(self, uid: str) -> None:
+        """The victim was seen going, so that nobody chooses it again; or is not waited for."""
+        self._evictions.pop(uid, None)
+
+    async def _evict(self, victim: Pod, cause: Cause) -> None:
+        cause.check()
+        note = f"Preempted by pod {cause.preemptor.uid} on node {cause.node}"
+        is_in_memory = self._send_back(victim.uid)
+        if is_in_memory:
+            note += " (in kube-scheduler memory)."
+        elif not await self._delete(victim, cause):
+            return
+        log.info(
+            "Preempted pod",
+            pod=victim.key,
+            node=cause.node,
+            preemptor=cause.preemptor.key,
+            in_memory=is_in_memory,
+            profile=cause.profile,
+            revision=cause.revision,
+        )
+        self._recorder.record(
+            pod_reference(victim),
+            kind=NORMAL,
+            reason=PREEMPTED_REASON,
+            action="Preempting",
+            note=note,
+            controller=cause.profile,
+            revision=cause.revision,
+            repeats=is_in_memory,
+            related=pod_reference(cause.preemptor),
+        )
+
+    async def _delete(self, victim: Pod, cause: Cause) -> bool:
+        """Say on *victim* why, and delete it. False if it went without us."""
+        condition = self._condition(victim, cause.profile)
+        if condition is not None:
+            patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+            say = functools.partial(
+                self._client.patch,
+                PODS,
+                victim.name,
+                msgspec.json.encode(patch),
+                victim.namespace,
+                subresource="status",
+                timeout=REQUEST_TIMEOUT,
+            )
+            if not await self._send(say, victim, cause):
+                return False
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": victim.uid},
+        }
+        delete = functools.partial(
+            self._client.delete,
+            PODS,
+            victim.name,
+            victim.namespace,
+            body=msgspec.json.encode(options),
+            timeout=REQUEST_TIMEOUT,
+        )
+        return await self._send(delete, victim, cause)
+
+    def _condition(self, victim: Pod, profile: str) -> dict[str, Any] | None:
+        """The condition that tells users and controllers why the pod goes; None if it is there."""
+        message = f"{profile}: preempting to accommodate a higher priority pod"
+        condition: dict[str, Any] = {
+            "type": DISRUPTION_TARGET,
+            "status": "True",
+            "reason": PREEMPTION_BY_SCHEDULER,
+            "message": message,
+        }
+        known = next(
+            (c for c in victim.manifest.status.conditions if c.type == DISRUPTION_TARGET), None
+        )
+        if known is not None and known.status == "True":
+            if (known.reason, known.message) == (PREEMPTION_BY_SCHEDULER, message):
+                return None
+        else:
+            now = datetime.fromtimestamp(self._clock.now(), UTC)
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition["lastProbeTime"] = None
+        generation = victim.manifest.metadata.generation
+        if generation:
+            condition["observedGeneration"] = generation
+        return condition
+
+    async def _send(
+        self, request: Callable[[], Awaitable[bytes]], victim: Pod, cause: Cause
+    ) -> bool:
+        """Send *request* about *victim*, again while that may help. False if the victim is gone.
+
+        Both requests may be carried out twice: a lost answer is no reason to look first.
+        """
+        backoff: Backoff | None = None
+        for tries in range(1, MOST_TRIES + 1):
+            try:
+                await request()
+                return True
+            except NotFound:
+                return False
+            except ApiError as error:
+                failure = error
+            # Another pod's uid is a conflict for a deletion, and invalid for a patch.
+            if isinstance(failure, Conflict | Invalid) and await self._is_gone(victim):
+                return False
+            if tries == MOST_TRIES or not may_pass(failure):
+                raise failure
+            backoff = backoff or Backoff(self._rng)
+            await self._sleep(backoff.next(failure.retry_after))
+            cause.check()
+        raise AssertionError("unreachable")
+
+    async def _is_gone(self, victim: Pod) -> bool:
+        """True if *victim* is no more, or another pod has its name; False if that is not known."""
+        try:
+            raw = await self._client.get(
+                PODS, victim.name, victim.namespace, timeout=REQUEST_TIMEOUT
+            )
+            return _decode_state(raw).metadata.uid != victim.uid
+        except NotFound:
+            return True
+        except (ApiError, msgspec.DecodeError):
+            return False
+
+
+def may_pass(error: ApiError) -> bool:
+    """True if the same request may succeed a little later."""
+    # Status 0: no answer arrived.
+    return isinstance(error, TooManyRequests | Conflict) or error.status == 0 or error.status >= 500
