@@ -31,8 +31,8 @@ from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import VirtualClock
+from engine.model import devices, storage
 from engine.model import objects as api
-from engine.model import storage
 from engine.model.node import Node
 from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
@@ -43,6 +43,7 @@ from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.decision import Decision
+from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import ZONE, make_node, make_pod, taint, toleration
@@ -151,6 +152,7 @@ PLAIN_POD: dict[str, Any] = {
     "gates": [],
     "priority": 0,
     "volumes": [],
+    "spec": {},
 }
 
 
@@ -192,7 +194,9 @@ def uses(name: str) -> dict[str, Any]:
 
 
 def claim(name: str, **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "red"}, "spec": spec}
+    # One with a volume is bound to it.
+    bound = {"pv.kubernetes.io/bind-completed": "yes"} if "volumeName" in spec else {}
+    return {"metadata": {"name": name, "namespace": "red", "annotations": bound}, "spec": spec}
 
 
 def volume(name: str, of: str, zone: str) -> dict[str, Any]:
@@ -213,6 +217,73 @@ def attachment(of: str, node: str) -> dict[str, Any]:
     return {"metadata": {"name": f"{of}-{node}"}, "spec": spec}
 
 
+GIB: dict[str, Any] = {"requests": {"storage": "1Gi"}}
+
+
+def local(name: str, zone: str, claimed: bool = False) -> dict[str, Any]:
+    """A volume of one zone that a claim of class `slow` may get."""
+    term = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}
+    spec: dict[str, Any] = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    if claimed:
+        spec["claimRef"] = {"namespace": "red", "name": "another", "uid": "u"}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}}
+
+
+def slow(provisioner: str, *zones: str) -> dict[str, Any]:
+    words: dict[str, Any] = {"metadata": {"name": "slow"}, "provisioner": provisioner}
+    words["volumeBindingMode"] = "WaitForFirstConsumer"
+    if zones:
+        expression = {"key": ZONE, "values": list(zones)}
+        words["allowedTopologies"] = [{"matchLabelExpressions": [expression]}]
+    return words
+
+
+def capacity(zone: str, size: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": zone, "namespace": "red"},
+        "storageClassName": "slow",
+        "nodeTopology": {"matchLabels": {ZONE: zone}},
+        "capacity": size,
+    }
+
+
+# --- devices
+
+
+def asks_for(name: str) -> dict[str, Any]:
+    return {"resourceClaims": [{"name": "r", "resourceClaimName": name}]}
+
+
+def device_claim(name: str, node: str = "") -> dict[str, Any]:
+    """A claim to one device; with a node, it has that of the node."""
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    status: dict[str, Any] = {}
+    if node:
+        result = {"request": "r", "driver": "drv", "pool": node, "device": "d"}
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        status["allocation"] = {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }
+    return {
+        "metadata": {"name": name, "namespace": "red", "uid": name},
+        "spec": {"devices": {"requests": [request]}},
+        "status": status,
+    }
+
+
+def device_slice(node: str, *devices: str) -> dict[str, Any]:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    given = [{"name": one} for one in devices]
+    spec = {"driver": "drv", "nodeName": node, "pool": pool, "devices": given}
+    return {"metadata": {"name": node}, "spec": spec}
+
+
 RECORDS: dict[str, tuple[str, type[Any]]] = {
     "services": ("Service", api.Service),
     "persistentvolumeclaims": ("PersistentVolumeClaim", storage.PersistentVolumeClaim),
@@ -220,6 +291,11 @@ RECORDS: dict[str, tuple[str, type[Any]]] = {
     "storageclasses": ("StorageClass", storage.StorageClass),
     "csinodes": ("CSINode", storage.CSINode),
     "volumeattachments": ("VolumeAttachment", storage.VolumeAttachment),
+    "csidrivers": ("CSIDriver", storage.CSIDriver),
+    "csistoragecapacities": ("CSIStorageCapacity", storage.CSIStorageCapacity),
+    "resourceclaims": ("ResourceClaim", devices.ResourceClaim),
+    "resourceslices": ("ResourceSlice", devices.ResourceSlice),
+    "deviceclasses": ("DeviceClass", devices.DeviceClass),
 }
 
 ANYWHERE: dict[str, Any] = {"namespaceSelector": {}}
@@ -365,18 +441,56 @@ THEMES = {
         {},
         objects={
             "persistentvolumeclaims": [
-                claim("c", storageClassName="slow"),
                 claim("c", volumeName="v", accessModes=["ReadWriteOncePod"]),
                 claim("d", volumeName="w"),
+                claim("d", storageClassName="slow"),
             ],
-            "persistentvolumes": [volume("v", "c", zone) for zone in ("a", "b", "")]
-            + [volume("w", "d", "")],
+            "persistentvolumes": [volume("v", "c", zone) for zone in ("a", "b")]
+            + [volume("w", "d", zone) for zone in ("a", "")],
             "storageclasses": [
                 {"metadata": {"name": "slow"}, "provisioner": "drv", "volumeBindingMode": mode}
                 for mode in ("WaitForFirstConsumer", "Immediate")
             ],
             "csinodes": [csi_node(name, count) for name in NODES for count in (0, 1, 2, None)],
             "volumeattachments": [attachment("v", "n0"), attachment("w", "n1")],
+        },
+    ),
+    "volumes to be found": Theme(
+        {"zone": ["a", "b", None]},
+        {"volumes": [[], [uses("c")], [uses("c")]]},
+        {},
+        objects={
+            "persistentvolumeclaims": [
+                claim("c", storageClassName="slow", accessModes=["ReadWriteOnce"], resources=GIB)
+            ],
+            "persistentvolumes": [local("u", "a", True), local("u", "a"), local("u", "b")],
+            "storageclasses": [
+                slow("drv", "a", "b"),
+                slow("drv", "a"),
+                slow("kubernetes.io/no-provisioner"),
+            ],
+            "csidrivers": [
+                {"metadata": {"name": "drv"}, "spec": {"storageCapacity": is_tracked}}
+                for is_tracked in (False, True)
+            ],
+            "csistoragecapacities": [
+                capacity(zone, size) for zone in ("a", "b") for size in ("2Gi", "1Mi")
+            ],
+        },
+    ),
+    "devices": Theme(
+        {},
+        {"spec": [{}, asks_for("x"), asks_for("x"), asks_for("y")]},
+        {},
+        objects={
+            "deviceclasses": [{"metadata": {"name": "gpu"}, "spec": {}}],
+            "resourceclaims": [
+                *(device_claim(name) for name in "xy"),
+                *(device_claim(name, node) for name in "xyz" for node in NODES[:2]),
+            ],
+            "resourceslices": [
+                device_slice(node, *given) for node in NODES[:2] for given in ((), ("d",))
+            ],
         },
     ),
     "gates": Theme({"pods": [1, 2]}, {"gates": [["g"], []]}, {"gates": [[]]}),
@@ -389,7 +503,7 @@ def scheduler_of(theme: Theme) -> Scheduler:
     if theme.policies not in BUNDLES:
         bundle = make_bundle(*theme.policies)
         BUNDLES[theme.policies] = (bundle, InProcessEvaluator(bundle.program))
-    return Scheduler(*BUNDLES[theme.policies])
+    return Scheduler(*BUNDLES[theme.policies], plugins=make_plugins())
 
 
 def some(words: Words, plain: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -429,6 +543,13 @@ def events_of(theme: Theme) -> st.SearchStrategy[Event]:
         kinds.append(st.tuples(st.just("put_object"), st.just(kind), one))
         kinds.append(st.tuples(st.just("remove_object"), st.just(kind), one))
     return st.one_of(kinds)
+
+
+def is_fixed(old: Any, new: Any) -> bool:
+    """If the API server refuses to make *new* of *old*: a class is what it is."""
+    return isinstance(old, storage.StorageClass) and (
+        old.provisioner != new.provisioner or old.volume_binding_mode != new.volume_binding_mode
+    )
 
 
 @dataclass
@@ -553,7 +674,7 @@ class SmallCluster(RuleBasedStateMachine):
         old = self.cache.objects.get(plural, object_key(new))
         if old is None:
             self.object_handlers[plural].on_add(new)
-        elif not self.is_protected(plural):
+        elif not self.is_protected(plural) and not is_fixed(old, new):
             self.object_handlers[plural].on_update(old, new)
 
     def remove_object(self, plural: str, words: dict[str, Any]) -> None:
