@@ -364,8 +364,9 @@ def _spread_constraints(field: Field) -> Read:
     return _same(field.plain())
 
 
-def _utilization_shape(field: Field) -> Read:
-    return _same(_shape(field, field, 10))
+def _scoring_by_capacity(field: Field) -> Read:
+    field.wrong("unexpected field `shape`: there is no StorageCapacityScoring", "remove it")
+    return _same(None)
 
 
 KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
@@ -388,7 +389,7 @@ KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
         "defaultConstraints": _spread_constraints,
         "defaultingType": lambda field: _same(field.choice(("System", "List"))),
     },
-    "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _utilization_shape},
+    "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _scoring_by_capacity},
     "DynamicResources": {"filterTimeout": _duration, "bindingTimeout": _duration},
 }
 

@@ -384,6 +384,7 @@ def test_a_declared_default_may_be_a_constant_of_the_file() -> None:
         ),
         ("InterPodAffinity", {"hardPodAffinityWeight": -1}, "want an int in 0..100, got -1"),
         ("VolumeBinding", {"bindTimeoutSeconds": "x"}, 'want an int of at least 0, got "x"'),
+        ("VolumeBinding", {"shape": []}, "there is no StorageCapacityScoring"),
         (
             "PodTopologySpread",
             {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "No"}]},
