@@ -31,7 +31,7 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/starsched check policies
+	$(BIN)/starsched check --strict policies
 	$(BIN)/starsched test policies
 
 check: lint ## format, lint, types, imports, policies and the quick tests (a minute or two)

@@ -14,6 +14,9 @@ from engine.cli.policy_paths import build, command_paths, load_problems, read_pa
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.policy.lint.cost import HookCost, hook_cost
+from engine.policy.lint.fixes import without_unused_loads
+from engine.policy.lint.linter import lint_files
 from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
 
 
@@ -31,13 +34,25 @@ from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
     is_flag=True,
     help="Print what each hook reads and what that makes reusable; warn of what defeats reuse.",
 )
-def check_command(paths: tuple[Path, ...], config: Path | None, output: str, reads: bool) -> None:
+@click.option("--cost", is_flag=True, help="Print what each call of a hook loops over.")
+@click.option("--strict", is_flag=True, help="Warnings are problems too: they give exit code 1.")
+@click.option("--fix", is_flag=True, help="First take out loads that nothing uses.")
+def check_command(
+    paths: tuple[Path, ...],
+    config: Path | None,
+    output: str,
+    reads: bool,
+    cost: bool,
+    strict: bool,
+    fix: bool,
+) -> None:
     """Check policy files and their configuration; no hook is run.
 
     PATHS are policy files or directories; a directory is one set of files, like one ConfigMap,
     and so is each directory inside it. Looks at syntax, hooks and their parameters, field names,
-    argument types, what is loaded, and the profiles. All problems are printed, one a line, as
-    `file:line:column: message`; warnings are no errors.
+    argument types, what is loaded, and the profiles, then for what is probably a mistake. All
+    problems are printed, one a line, as `file:line:column: message`; warnings are no errors. A
+    comment `# lint: ignore=NAME` silences the lint NAME on its line.
 
     \b
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
@@ -48,11 +63,14 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str, rea
       starsched check my_policy.star --config profile.yaml
       starsched check policies/ --output json
       starsched check my_policy.star --reads
+      starsched check policies/ --strict --cost
     """
     problems: list[Problem] = []
+    lints: dict[Problem, str] = {}
+    costs: list[HookCost] = []
     hooks: list[HookReuse] = []
     policies = 0
-    for files in read_paths(paths):
+    for files in _fixed(read_paths(paths)) if fix else read_paths(paths):
         bundle, found = build(files, config)
         if bundle is not None:
             found += load_problems(bundle, files)
@@ -62,24 +80,37 @@ def check_command(paths: tuple[Path, ...], config: Path | None, output: str, rea
                 modules = {name: policy.module for name, policy in bundle.policies.items()}
                 for warning in reuse_problems(read, modules, bundle.files):
                     found.append(replace(warning, file=files.shown(warning.file)))
+            if cost:
+                costs += _costs(bundle, files)
+        broken = {problem.file for problem in found if problem.severity == "error"}
+        for finding in lint_files(files.texts):
+            problem = replace(finding.problem, file=files.shown(finding.problem.file))
+            if problem.file not in broken:
+                lints[problem] = finding.lint
+                found.append(problem)
         # Files beside the ones asked about are there to be loaded; they are not what is checked.
         beside = {files.shown(name) for name in files.texts if name not in files.selected}
         problems += [problem for problem in found if problem.file not in beside]
         policies += sum(name.endswith(".star") for name in files.selected)
-    errors = sum(problem.severity == "error" for problem in problems)
+    problems = list(dict.fromkeys(problems))
+    errors = sum(strict or problem.severity == "error" for problem in problems)
     if output == "json":
         answer: dict[str, Any] = {
-            "problems": [_plain(problem) for problem in problems],
+            "problems": [_plain(problem, lints.get(problem)) for problem in problems],
             "files": policies,
         }
         if reads:
             answer["hooks"] = [msgspec.to_builtins(hook) for hook in hooks]
+        if cost:
+            answer["costs"] = [msgspec.to_builtins(hook) for hook in costs]
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     else:
         if reads:
             _print_reads(hooks)
+        if cost:
+            _print_costs(costs)
         for problem in problems:
-            click.echo(_line(problem))
+            click.echo(_line(problem, lints.get(problem)))
         what = f"{errors} problem(s)" if errors else "no problems"
         if count := len(problems) - errors:
             what += f", {count} warning(s)"
@@ -110,12 +141,44 @@ def _print_reads(hooks: list[HookReuse]) -> None:
     Console().print(table)
 
 
-def _line(problem: Problem) -> str:
-    if problem.severity == "error":
-        return str(problem)
-    return str(replace(problem, message=f"{problem.severity}: {problem.message}"))
+def _print_costs(costs: list[HookCost]) -> None:
+    for one in costs:
+        click.echo(f"{one.policy}.{one.hook}, {one.called}: {one}")
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def _costs(bundle: Bundle, files: PolicyFiles) -> list[HookCost]:
+    """What the hooks of the files asked about loop over, in the order of their policies."""
+    return [
+        hook_cost(policy.name, bundle.files, policy.module, hook)
+        for policy in bundle.policies.values()
+        if policy.module in files.selected
+        for hook in policy.hooks
+    ]
+
+
+def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
+    """The sets of files with safe corrections made, on disk too; only what was asked about."""
+    corrected = []
+    for files in sets:
+        texts = dict(files.texts)
+        for file in sorted(files.selected):
+            found = [f for f in lint_files(files.texts) if f.problem.file == file]
+            text = without_unused_loads(texts[file], found)
+            if text != texts[file]:
+                path = files.directory / file
+                path.write_text(text, encoding="utf-8")
+                click.echo(f"corrected {path}", err=True)
+                texts[file] = text
+        corrected.append(replace(files, texts=texts))
+    return corrected
+
+
+def _line(problem: Problem, lint: str | None) -> str:
+    kind = "" if problem.severity == "error" else f"{problem.severity}: "
+    name = f" [{lint}]" if lint else ""
+    return str(replace(problem, message=f"{kind}{problem.message}{name}"))
+
+
+def _plain(problem: Problem, lint: str | None) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(problem)
-    return plain
+    return plain | ({"lint": lint} if lint else {})

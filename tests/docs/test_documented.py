@@ -13,6 +13,7 @@ import pytest
 from engine.cli.main import COMMANDS
 from engine.framework.extension_points import HOOKS
 from engine.policy.config import PolicyRuntime, decode_documents
+from engine.policy.lint.finding import LINTS
 from engine.policy.views import RECORDS, VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,7 @@ OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 POLICIES = (ROOT / "docs" / "policies.md").read_text()
 README = (ROOT / "README.md").read_text()
 EXTENDER = (ROOT / "docs" / "extender.md").read_text()
+AUTHORING = (ROOT / "docs" / "authoring.md").read_text()
 COMMANDS_DOC = (ROOT / "docs" / "commands.md").read_text()
 DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -98,9 +100,14 @@ def test_the_search_finds_what_is_there() -> None:
 
 @pytest.mark.parametrize(("command", "flag"), [pytest.param(*f, id=" ".join(f)) for f in flags()])
 def test_every_flag_is_documented(command: str, flag: str) -> None:
-    others = README + OPERATIONS + POLICIES + EXTENDER + COMMANDS_DOC
+    others = README + OPERATIONS + POLICIES + EXTENDER + COMMANDS_DOC + AUTHORING
     document = OPERATIONS if command == "run" else others
     assert re.search(rf"{flag}(?![\w-])", document), f"`starsched {command} {flag}`"
+
+
+@pytest.mark.parametrize("lint", LINTS)
+def test_every_lint_is_documented(lint: str) -> None:
+    assert f"| `{lint}` |" in AUTHORING
 
 
 def test_no_flag_is_documented_that_does_not_exist() -> None:

@@ -1,0 +1,1 @@
+"""What is probably wrong with policies, beyond what keeps them from running."""

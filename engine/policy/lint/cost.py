@@ -1,0 +1,192 @@
+"""What a hook costs: the loops that it makes for one call, and what they go through.
+
+Owns an estimate, not a proof: loops are found in the text, those of called functions included, and
+named after what they go through. What the interpreter itself loops over (`sorted`, `in` a list) is
+not counted.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.framework.extension_points import NODE_HOOKS
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.sandbox.protocol import Files
+from engine.policy.syntax import AMONG_PREFIX, children, loads_of, parse, walk
+
+# What `score_all` is given, told from a variable of that name.
+_ALL_NODES: Final = "all nodes"
+
+# Loops inside each other, by what they go through.
+Product = tuple[str, ...]
+
+_MAX_DEPTH: Final = 12
+_MAX_PRODUCTS: Final = 64
+# Calls that give what they are given, for the name of what is looped over.
+_SAME: Final = frozenset({"sorted", "list", "reversed", "enumerate", "tuple", "zip"})
+
+
+@dataclass(frozen=True, slots=True)
+class HookCost:
+    """What one call of a hook goes through: nested loops as products, the deepest first."""
+
+    policy: str
+    hook: str
+    called: str
+    loops: tuple[Product, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(" x ".join(product) for product in self.loops) or "no loop"
+
+
+def hook_cost(policy: str, files: Files, module: str, hook: str) -> HookCost:
+    """The cost of one hook of *module*. A hook that cannot be read has no loops."""
+    walker = _Walker(files)
+    found = walker.function(module, hook, {"nodes": _ALL_NODES} if hook == "score_all" else {}, 0)
+    maximal = [p for p in found if not any(p != q and _within(p, q) for q in found)]
+    order = sorted(maximal, key=lambda p: (-len(p), p))
+    return HookCost(policy, hook, _called(hook), tuple(order))
+
+
+def lint_cost(source: PolicySource) -> Iterator[Finding]:
+    """Loops over nodes where a hook is called for each node, or inside each other."""
+    for hook, function in source.hooks.items():
+        is_per_node = hook in NODE_HOOKS or hook.startswith(AMONG_PREFIX)
+        for product in hook_cost("", source.files, source.file, hook).loops:
+            over = [name for name in product if _is_nodes(name)]
+            if (is_per_node and over) or len(over) > 1:
+                text = f"{hook}() loops over nodes (`{over[0]}`) for each node"
+                hint = "ask for counters, or work it out once in `pre_filter` or `pre_score`"
+                yield source.finding("node-loop", function, text, hint)
+                break
+
+
+def _is_nodes(name: str) -> bool:
+    return name == _ALL_NODES or "cluster.node_count" in name
+
+
+def _called(hook: str) -> str:
+    if hook in NODE_HOOKS or hook.startswith(AMONG_PREFIX):
+        return "once, for the node chosen" if hook == "annotate" else "for each node"
+    if hook == "normalize":
+        return "for each distinct score"
+    if hook in ("victim_key", "candidate_key"):
+        return "for each pod" if hook == "victim_key" else "for each node that preemption can free"
+    return "for each pod"
+
+
+def _within(small: Product, large: Product) -> bool:
+    rest = iter(large)
+    return all(any(name == other for other in rest) for name in small)
+
+
+class _Walker:
+    """Follows a hook through the functions that it calls."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._homes: dict[str, tuple[Mapping[str, ast.FunctionDef], Mapping[str, tuple[str, str]]]]
+        self._homes = {}
+
+    def function(
+        self, module: str, name: str, given: Mapping[str, str], depth: int
+    ) -> set[Product]:
+        functions, loads = self._home(module)
+        if name in loads:
+            return self.function(*loads[name], given, depth + 1) if depth < _MAX_DEPTH else set()
+        node = functions.get(name)
+        if node is None or depth > _MAX_DEPTH:
+            return set()
+        names = dict(given)
+        for part in walk(node):
+            if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
+                names.setdefault(part.targets[0].id, _name(part.value, names))
+        found: set[Product] = set()
+        for statement in node.body:
+            found |= self._visit(module, statement, names, depth)
+        return found
+
+    def _home(
+        self, module: str
+    ) -> tuple[Mapping[str, ast.FunctionDef], Mapping[str, tuple[str, str]]]:
+        if module not in self._homes:
+            tree = parse(self._files.get(module, "")) or ast.Module([], [])
+            functions = {s.name: s for s in tree.body if isinstance(s, ast.FunctionDef)}
+            loads = {load.local: (load.module, load.name) for load in loads_of(tree)}
+            self._homes[module] = functions, loads
+        return self._homes[module]
+
+    def _visit(
+        self, module: str, node: ast.AST, names: Mapping[str, str], depth: int
+    ) -> set[Product]:
+        if isinstance(node, ast.For):
+            inner: set[Product] = {()}
+            for statement in [*node.body, *node.orelse]:
+                inner |= self._visit(module, statement, names, depth)
+            found = self._visit(module, node.iter, names, depth)
+            return found | self._times(node.iter, inner, names)
+        if isinstance(node, ast.ListComp | ast.DictComp):
+            parts = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
+            inner = {()}
+            for part in [*parts, *(test for g in node.generators for test in g.ifs)]:
+                inner |= self._visit(module, part, names, depth)
+            found = set()
+            for generator in reversed(node.generators):
+                inner = self._times(generator.iter, inner, names)
+                found |= self._visit(module, generator.iter, names, depth)
+            return found | inner
+        found = set()
+        for child in children(node):
+            found |= self._visit(module, child, names, depth)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found |= self._call(module, node, node.func.id, names, depth)
+        return set(list(found)[:_MAX_PRODUCTS])
+
+    def _call(
+        self, module: str, node: ast.Call, name: str, names: Mapping[str, str], depth: int
+    ) -> set[Product]:
+        home, called = module, name
+        functions, loads = self._home(module)
+        if name in loads:
+            home, called = loads[name]
+            functions, _ = self._home(home)
+        function = functions.get(called)
+        if function is None:
+            return set()
+        parameters = [a.arg for a in function.args.args]
+        given = {p: _name(a, names) for p, a in zip(parameters, node.args, strict=False)}
+        given |= {k.arg: _name(k.value, names) for k in node.keywords if k.arg is not None}
+        return self.function(home, called, given, depth + 1)
+
+    def _times(self, over: ast.expr, inner: set[Product], names: Mapping[str, str]) -> set[Product]:
+        if isinstance(over, ast.List | ast.Tuple):
+            return inner - {()}  # a fixed number of times
+        name = _name(over, names)
+        return {(name, *product) for product in inner}
+
+
+def _name(node: ast.expr, names: Mapping[str, str]) -> str:
+    """What to call the values that *node* gives, in the words of the hook's parameters."""
+    if isinstance(node, ast.Name):
+        return names.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f"{_name(node.value, names)}.{node.attr}"
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("items", "keys", "values"):
+            return _name(node.func.value, names)
+        if isinstance(node.func, ast.Name) and node.func.id in _SAME and node.args:
+            return _name(node.args[0], names)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        return _name(node.value, names)
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        return _name(node.values[0], names)
+    if isinstance(node, ast.IfExp):
+        is_none = isinstance(node.body, ast.Constant) or not ast.unparse(node.body).strip("[]()")
+        return _name(node.orelse if is_none else node.body, names)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return f"{_name(node.left, names)} + {_name(node.right, names)}"
+    if isinstance(node, ast.ListComp):
+        return _name(node.generators[0].iter, names)
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,99 @@
+"""The lints by name, one finding of one, and the file that is looked at.
+
+Owns the names: they are what a comment silences and what the documents list.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from engine.policy.builtin import TEST_SUFFIX
+from engine.policy.errors import Problem
+from engine.policy.sandbox.protocol import Files
+from engine.policy.syntax import is_hook
+
+#: What each lint looks for; the order is that of the documents.
+LINTS: Final[dict[str, str]] = {
+    "unused-load": "a loaded name that nothing uses",
+    "unused-function": "a function that nothing calls and that is no hook",
+    "unused-variable": "a constant or a local variable that is set and never read",
+    "unused-argument": "an argument of `plugin_args` that is never read",
+    "unused-parameter": "an optional parameter of a hook that it does not use: it costs reuse",
+    "unreachable": "a statement after a `return`, `continue`, `break` or `fail()`",
+    "shadowed-name": "a name that hides a built-in, or a hook of the same file",
+    "node-loop": "a loop over nodes for each node: the cost grows with their square",
+    "score-range": "a score that can leave 0..100 while there is no `normalize`",
+    "map-order": "a result that depends on the order of labels or another map of the API",
+    "varying-reason": "a reason that is put together: reasons are counted, so want constants",
+    "wrong-shift": "a left shift whose result the interpreter gets wrong (`1 << 31`)",
+    "enum-text": "a text that the field never has (`NoScheduel`)",
+    "wrong-type": "a field used as what it is not (`pod.requests > 3`)",
+    "unknown-lint": "a `# lint: ignore=` that names no lint, or silences nothing",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """What one lint has to say of one place."""
+
+    problem: Problem
+    lint: str
+
+
+@dataclass(frozen=True)
+class PolicySource:
+    """One file that parses, with the others that may load it."""
+
+    files: Files
+    file: str
+    tree: ast.Module
+
+    @property
+    def text(self) -> str:
+        """Its text."""
+        return self.files[self.file]
+
+    @property
+    def is_test(self) -> bool:
+        """True for a file of tests."""
+        return self.file.endswith(TEST_SUFFIX)
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Its functions at top level, by name."""
+        return {s.name: s for s in self.tree.body if isinstance(s, ast.FunctionDef)}
+
+    @cached_property
+    def hooks(self) -> dict[str, ast.FunctionDef]:
+        """Those of them that the runtime asks; none in a file of tests."""
+        if self.is_test:
+            return {}
+        return {name: function for name, function in self.functions.items() if is_hook(name)}
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    def finding(
+        self, lint: str, node: ast.AST, message: str, hint: str = "", *, is_error: bool = False
+    ) -> Finding:
+        """A finding at the place of *node*."""
+        line = getattr(node, "lineno", 0)
+        offset = getattr(node, "col_offset", 0)
+        column = 0
+        if 1 <= line <= len(self._lines):
+            before = self._lines[line - 1].encode()[:offset]
+            column = len(before.decode(errors="replace")) + 1
+        severity = "error" if is_error else "warning"
+        return Finding(Problem(self.file, line, column, message, hint, severity), lint)
+
+
+def blocks(root: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Every list of statements under *root*."""
+    for node in ast.walk(root):
+        for name in ("body", "orelse"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block:
+                yield block

@@ -1,0 +1,137 @@
+"""Lints about the run of a policy: what is never reached, the order of maps, varying reasons."""
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from engine.policy.lint.finding import Finding, PolicySource, blocks
+from engine.policy.lint.types import Scope, Types
+from engine.policy.syntax import stored_names, text_of, walk
+
+# The hook whose reasons are counted over nodes.
+_COUNTED = "filter"
+
+
+def lint_flow(source: PolicySource, types: Types) -> Iterator[Finding]:
+    """Unreachable statements, results that follow the order of a map, varying reasons."""
+    for block in blocks(source.tree):
+        for before, statement in itertools.pairwise(block):
+            if _ends(before):
+                yield source.finding("unreachable", statement, "never reached")
+                break
+    for name, function in source.functions.items():
+        yield from _orders(source, types, types.scope(name), function)
+    if _COUNTED in source.hooks:
+        yield from _reasons(source, _COUNTED, source.hooks[_COUNTED])
+
+
+def _ends(statement: ast.stmt) -> bool:
+    """True if nothing after *statement* in its block is reached."""
+    if isinstance(statement, ast.Return | ast.Break | ast.Continue):
+        return True
+    if isinstance(statement, ast.If):
+        return bool(statement.orelse) and _ends(statement.body[-1]) and _ends(statement.orelse[-1])
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fail"
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def _orders(
+    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    hint = "sort it: `sorted(...)`; the API promises no order"
+    for node in walk(function):
+        if isinstance(node, ast.For):
+            shown = _map(types, scope, node.iter)
+            if shown and _decides(node):
+                text = f"the first of `{shown}` decides, and its order means nothing"
+                yield source.finding("map-order", node, text, hint)
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            value = node.value
+            if isinstance(value, ast.Call) and ast.unparse(value.func) == "list" and value.args:
+                value = value.args[0]
+            elif isinstance(value, ast.Attribute):
+                continue  # a key of a map
+            shown = _map(types, scope, value)
+            if shown and type(node.slice.value) is int:
+                text = f"takes one of `{shown}` by its place, and its order means nothing"
+                yield source.finding("map-order", node, text, hint)
+
+
+def _map(types: Types, scope: Scope, node: ast.expr) -> str:
+    """The map of a view that *node* goes through, as it is written, else ""."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("items", "keys", "values")
+        and not node.args
+    ):
+        node = node.func.value
+    if not isinstance(node, ast.Attribute | ast.Name):
+        return ""
+    return ast.unparse(node) if (types.of(node, scope) or "").startswith("dict[") else ""
+
+
+def _decides(loop: ast.For) -> bool:
+    """True if what the loop gives first is returned, or kept when it breaks off."""
+    names = set(stored_names(loop.target))
+    for node in _own(loop):
+        if isinstance(node, ast.Return) and node.value is not None and _uses(node.value, names):
+            return True
+    for block in blocks(loop):
+        if isinstance(block[-1], ast.Break):
+            kept = [statement for statement in block if isinstance(statement, ast.Assign)]
+            if any(_uses(statement.value, names) for statement in kept):
+                return True
+    return False
+
+
+def _own(loop: ast.For) -> Iterator[ast.AST]:
+    for statement in loop.body:
+        yield from walk(statement)
+
+
+def _uses(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in walk(node))
+
+
+# --- reasons -------------------------------------------------------------------------------------
+
+
+def _reasons(source: PolicySource, hook: str, function: ast.FunctionDef) -> Iterator[Finding]:
+    for node in walk(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            yield from _reason(source, hook, node.value)
+
+
+def _reason(source: PolicySource, hook: str, node: ast.expr) -> Iterator[Finding]:
+    if isinstance(node, ast.IfExp):
+        yield from _reason(source, hook, node.body)
+        yield from _reason(source, hook, node.orelse)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id in ("unresolvable", "reject"):
+            for argument in [*node.args, *(k.value for k in node.keywords)]:
+                yield from _reason(source, hook, argument)
+    elif isinstance(node, ast.List | ast.Tuple):
+        for element in node.elts:
+            yield from _reason(source, hook, element)
+    elif _is_built(node):
+        text = f"{hook}() puts a reason together: reasons are counted over nodes"
+        hint = "return a constant; details belong into an annotation or a log"
+        yield source.finding("varying-reason", node, text, hint)
+
+
+def _is_built(node: ast.expr) -> bool:
+    if isinstance(node, ast.JoinedStr):
+        return any(isinstance(value, ast.FormattedValue) for value in node.values)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr == "format" and text_of(node.func.value) is not None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
+        sides = (text_of(node.left), text_of(node.right))
+        is_mod = isinstance(node.op, ast.Mod)
+        if is_mod:
+            return sides[0] is not None
+        return (sides[0] is None) != (sides[1] is None)
+    return False

@@ -1,0 +1,91 @@
+"""All lints of a set of files, without what a comment silences.
+
+Owns `# lint: ignore=name, name`: it silences these lints on its line, or on the next one if it
+stands alone. Text after a blank is the reason.
+"""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from engine.policy.builtin import builtin_files
+from engine.policy.documents import did_you_mean
+from engine.policy.errors import Problem
+from engine.policy.lint.cost import lint_cost
+from engine.policy.lint.finding import LINTS, Finding, PolicySource
+from engine.policy.lint.flow import lint_flow
+from engine.policy.lint.names import lint_names
+from engine.policy.lint.scores import lint_scores
+from engine.policy.lint.types import Types
+from engine.policy.lint.values import lint_values
+from engine.policy.syntax import parse
+
+_IGNORE: Final = re.compile(r"#\s*lint:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """One name in a comment: where it is written, and the line that it is about."""
+
+    name: str
+    line: int
+    column: int
+    about: int
+
+
+def lint_files(files: Mapping[str, str]) -> list[Finding]:
+    """What the lints say of *files* (`*.star`), in order; what does not parse is left out."""
+    everything = {**builtin_files(), **files}
+    found: list[Finding] = []
+    for file in sorted(files):
+        tree = parse(files[file]) if file.endswith(".star") else None
+        if tree is None:
+            continue
+        source = PolicySource(everything, file, tree)
+        silences = list(_silences(files[file]))
+        used: set[_Silence] = set()
+        for finding in dict.fromkeys(_all(source)):
+            by = [s for s in silences if (s.name, s.about) == (finding.lint, finding.problem.line)]
+            used.update(by)
+            if not by:
+                found.append(finding)
+        found += [_idle(file, silence) for silence in silences if silence not in used]
+    return sorted(found)
+
+
+def _all(source: PolicySource) -> Iterator[Finding]:
+    types = Types(source)
+    yield from lint_names(source)
+    yield from lint_flow(source, types)
+    yield from lint_values(source, types)
+    yield from lint_scores(source, types)
+    yield from lint_cost(source)
+
+
+def _silences(text: str) -> Iterator[_Silence]:
+    if "lint:" not in text:
+        return
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return
+    for token in tokens:
+        match = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
+        if match is None:
+            continue
+        line, column = token.start
+        about = line + 1 if not token.line[:column].strip() else line
+        for name in match[1].split(","):
+            yield _Silence(name.strip(), line, column + 1, about)
+
+
+def _idle(file: str, silence: _Silence) -> Finding:
+    if silence.name in LINTS:
+        message, hint = f"`{silence.name}` says nothing here: the comment can go", ""
+    else:
+        message, hint = f"no lint `{silence.name}`", did_you_mean(silence.name, LINTS)
+    problem = Problem(file, silence.line, silence.column, message, hint, "warning")
+    return Finding(problem, "unknown-lint")

@@ -1,0 +1,230 @@
+"""Lints about values: fields used as what they are not, texts that never come, wrong shifts."""
+
+import ast
+import difflib
+from collections.abc import Iterator
+from typing import Final
+
+from engine.policy.abstract import element_type
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import NONE, Scope, Types
+from engine.policy.syntax import text_of, walk
+from engine.policy.views import RECORDS
+
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_POLICIES: Final = ("Honor", "Ignore")
+
+# The texts that a field can have, by the type that it belongs to. For a dict: its values.
+ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
+    ("Taint", "effect"): _EFFECTS,
+    ("Toleration", "effect"): ("", *_EFFECTS),
+    ("Toleration", "operator"): ("", "Equal", "Exists", "Lt", "Gt"),
+    ("Requirement", "operator"): ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"),
+    ("SpreadConstraint", "when_unsatisfiable"): ("DoNotSchedule", "ScheduleAnyway"),
+    ("SpreadConstraint", "node_affinity_policy"): _POLICIES,
+    ("SpreadConstraint", "node_taints_policy"): _POLICIES,
+    ("HostPort", "protocol"): ("TCP", "UDP", "SCTP"),
+    ("Claim", "phase"): ("", "Pending", "Bound", "Lost"),
+    ("StorageClass", "binding_mode"): ("Immediate", "WaitForFirstConsumer"),
+    ("@pod", "preemption_policy"): ("PreemptLowerPriority", "Never"),
+    ("@pod", "qos_class"): ("Guaranteed", "Burstable", "BestEffort"),
+    ("@node", "conditions"): ("True", "False", "Unknown"),
+}
+
+_ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+_DICT_METHODS: Final = frozenset(
+    {"get", "items", "keys", "values", "pop", "popitem", "setdefault", "update", "clear"}
+)
+_LIST_METHODS: Final = frozenset({"append", "clear", "extend", "index", "insert", "pop", "remove"})
+_INT32: Final = 1 << 31
+
+
+def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
+    """Wrong types, texts that a field never has, and shifts that go wrong."""
+    for node in walk(source.tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift):
+            yield from _shift(source, node)
+    for name, function in source.functions.items():
+        scope = types.scope(name)
+        for node in walk(function):
+            if isinstance(node, ast.Compare):
+                yield from _compare(source, types, scope, node)
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+                yield from _arithmetic(source, types, scope, node)
+            elif isinstance(node, ast.Attribute):
+                yield from _attribute(source, types, scope, node)
+            elif isinstance(node, ast.For | ast.comprehension):
+                kind = _kind(types.of(node.iter, scope))
+                if kind in ("number", "bool", "text", "struct"):
+                    text = f"`{_text(node.iter)}` is {_a(kind)}: there is nothing to loop over"
+                    yield source.finding("wrong-type", node.iter, text, is_error=True)
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+def _kind(type_text: str | None) -> str:
+    base = (type_text or "").rstrip("?")
+    if base in ("int", "float"):
+        return "number"
+    if base in RECORDS or base.startswith("@"):
+        return "struct"
+    if base.startswith(("list[", "dict[")):
+        return base[:4]
+    return {"str": "text", "bool": "bool", NONE: NONE}.get(base, "")
+
+
+def _a(kind: str) -> str:
+    return {"number": "a number", "text": "a text", "bool": "True or False"}.get(kind, f"a {kind}")
+
+
+def _text(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _compare(
+    source: PolicySource, types: Types, scope: Scope, node: ast.Compare
+) -> Iterator[Finding]:
+    left = node.left
+    for operator, right in zip(node.ops, node.comparators, strict=True):
+        a, b = _kind(types.of(left, scope)), _kind(types.of(right, scope))
+        differs = a and b and a != b and NONE not in (a, b)
+        if isinstance(operator, _ORDERED) and (differs or (a == b and a in ("dict", "struct"))):
+            text = f"`{_text(left)}` is {_a(a)}, `{_text(right)}` is {_a(b)}: they have no order"
+            if a == "dict" and b == "number":
+                hint = f'a key of it is meant: `{_text(left)}.get("cpu", 0)`'
+            else:
+                hint = ""
+            yield source.finding("wrong-type", node, text, hint, is_error=True)
+        elif isinstance(operator, ast.Eq | ast.NotEq):
+            if differs:
+                text = f"`{_text(left)}` is {_a(a)}, `{_text(right)}` is {_a(b)}: never equal"
+                yield source.finding("wrong-type", node, text)
+            yield from _enum(source, types, scope, left, [right])
+            yield from _enum(source, types, scope, right, [left])
+        elif isinstance(operator, ast.In | ast.NotIn):
+            if b in ("number", "bool", "struct"):
+                text = f"`{_text(right)}` is {_a(b)}: nothing is in it"
+                yield source.finding("wrong-type", node, text, is_error=True)
+            element = _kind(element_type((types.of(right, scope) or "").rstrip("?") or "-"))
+            if b == "list" and a and element and element not in (a, "dict") and a != NONE:
+                text = f"`{_text(left)}` is {_a(a)}, but `{_text(right)}` holds {element}s"
+                yield source.finding("wrong-type", node, text)
+            if isinstance(right, ast.List | ast.Tuple):
+                yield from _enum(source, types, scope, left, right.elts)
+        left = right
+
+
+def _arithmetic(
+    source: PolicySource, types: Types, scope: Scope, node: ast.BinOp
+) -> Iterator[Finding]:
+    a, b = _kind(types.of(node.left, scope)), _kind(types.of(node.right, scope))
+    if not a or not b:
+        return
+    if a == "text" and isinstance(node.op, ast.Mod):
+        return
+    if isinstance(node.op, ast.Add):
+        is_sound = a == b and a in ("number", "text", "list")
+    elif isinstance(node.op, ast.Mult):
+        is_sound = {a, b} <= {"number", "text", "list"} and "number" in (a, b)
+    else:
+        is_sound = a == b == "number"
+    if not is_sound:
+        text = f"`{_text(node)}`: one is {_a(a)}, the other {_a(b)}"
+        yield source.finding("wrong-type", node, text.replace("one is None", ""), is_error=True)
+
+
+def _attribute(
+    source: PolicySource, types: Types, scope: Scope, node: ast.Attribute
+) -> Iterator[Finding]:
+    kind = _kind(types.of(node.value, scope))
+    owner = _text(node.value)
+    if kind == "dict" and node.attr not in _DICT_METHODS:
+        hint = f'a key of it is read with `{owner}.get("{node.attr}")`'
+    elif kind == "list" and node.attr not in _LIST_METHODS:
+        hint = f"an element of it is read with `{owner}[0]`"
+    elif kind in ("number", "bool"):
+        hint = ""
+    else:
+        return
+    text = f"`{owner}` is {_a(kind)} and has no `{node.attr}`"
+    yield source.finding("wrong-type", node, text, hint, is_error=True)
+
+
+# --- texts ---------------------------------------------------------------------------------------
+
+
+def _enum(
+    source: PolicySource, types: Types, scope: Scope, field: ast.expr, others: list[ast.expr]
+) -> Iterator[Finding]:
+    allowed, name = _allowed(types, scope, field)
+    if not allowed:
+        return
+    for other in others:
+        text = text_of(other)
+        if text is None or text in allowed:
+            continue
+        close = difflib.get_close_matches(text, allowed, 1)
+        # Letters of another case are as near as can be, and get_close_matches does not see that.
+        close = close or [known for known in allowed if known.lower() == text.lower()]
+        hint = f"did you mean `{close[0]}`?" if close else ""
+        shown = ", ".join(f'"{value}"' for value in allowed)
+        message = f'{name} is never "{text}", only {shown}'
+        yield source.finding("enum-text", other, message, hint, is_error=bool(close))
+
+
+def _allowed(types: Types, scope: Scope, node: ast.expr) -> tuple[tuple[str, ...], str]:
+    """The texts that *node* can have, if it is such a field, and what to call it."""
+    field = node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr != "get":
+            return (), ""
+        field = node.func.value
+    elif isinstance(node, ast.Subscript):
+        field = node.value
+    if not isinstance(field, ast.Attribute):
+        return (), ""
+    owner = (types.of(field.value, scope) or "").rstrip("?")
+    allowed = ENUMS.get((owner, field.attr), ())
+    if field is not node:
+        is_map = _kind(types.of(field, scope)) == "dict"
+        allowed = allowed if is_map else ()
+        if allowed and isinstance(node, ast.Call) and len(node.args) > 1:
+            default = text_of(node.args[1])
+            allowed = (*allowed, default) if default is not None else ()
+    return allowed, f"`{_text(node)}`"
+
+
+# --- shifts --------------------------------------------------------------------------------------
+
+
+def _shift(source: PolicySource, node: ast.BinOp) -> Iterator[Finding]:
+    amount, value = _number(node.right), _number(node.left)
+    if amount is not None and not 0 <= amount < 32:
+        return  # what is shifted further is computed with all its digits
+    if value is not None and not -_INT32 <= value < _INT32:
+        return
+    if amount is None or value is None:
+        if amount == 0 or value == 0:
+            return
+        text = f"`{_text(node)}` is wrong where the result does not fit 32 bits"
+        hint = f"multiply: `{_text(node.left)} * {2**amount}`" if amount is not None else ""
+        yield source.finding("wrong-shift", node, text, hint or "multiply by a power of two")
+        return
+    want = value << amount
+    if -_INT32 <= want < _INT32:
+        return
+    got = (want + _INT32) % (2 * _INT32) - _INT32
+    text = f"`{_text(node)}` gives {got} here, want {want}: the result does not fit 32 bits"
+    yield source.finding("wrong-shift", node, text, f"write `{want}`", is_error=True)
+
+
+def _number(node: ast.expr) -> int | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None

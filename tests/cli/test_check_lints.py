@@ -1,0 +1,92 @@
+"""`starsched check`: lints, what a hook costs, and safe corrections."""
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from engine.cli.main import main
+from engine.policy.lint.linter import lint_files
+
+ROOT = Path(__file__).resolve().parents[2]
+UNUSED = (
+    'load("@std/numbers.star", "go_div")\n\n'
+    "def filter(pod, node):\n"
+    '    return "no" if [t for t in node.taints if [p for p in pod.tolerations]] else None\n'
+)
+SHIFT = "def filter(pod, node):\n    return 'no' if 1 << 31 else None\n"
+
+
+def check(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["check", *map(str, arguments)])
+    return result.exit_code, result.output
+
+
+def test_a_warning_names_its_lint_and_is_no_error_unless_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.star").write_text(UNUSED)
+    code, output = check(tmp_path)
+    assert code == 0
+    want = f"{tmp_path}/a.star:1:27: warning: `go_div` is loaded and never used [unused-load]"
+    assert output.splitlines() == [want, "1 policy file(s) checked: no problems, 1 warning(s)"]
+    assert check(tmp_path, "--strict")[0] == 1
+
+
+def test_what_is_surely_a_mistake_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.star").write_text(SHIFT)
+    code, output = check(tmp_path)
+    assert code == 1
+    assert "a.star:2:20: `1 << 31` gives -2147483648 here, want 2147483648" in output
+    assert "hint: write `2147483648`" in output
+
+
+def test_json_has_the_lint_and_the_cost(tmp_path: Path) -> None:
+    (tmp_path / "a.star").write_text(UNUSED)
+    code, output = check(tmp_path, "--output", "json", "--cost")
+    answer = json.loads(output)
+    assert code == 0
+    assert [p["lint"] for p in answer["problems"]] == ["unused-load"]
+    assert answer["costs"] == [
+        {
+            "policy": "a",
+            "hook": "filter",
+            "called": "for each node",
+            "loops": [["node.taints", "pod.tolerations"]],
+        }
+    ]
+    assert "a.filter, for each node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
+
+
+def test_costs_go_through_loaded_functions(tmp_path: Path) -> None:
+    text = 'load("@std/taints.star", "tolerates_all")\n\ndef filter(pod, node):\n'
+    text += (
+        "    ok = tolerates_all(pod.tolerations, node.taints)\n    return None if ok else 'no'\n"
+    )
+    (tmp_path / "a.star").write_text(text)
+    assert "a.filter, for each node: node.taints x pod.tolerations" in check(tmp_path, "--cost")[1]
+
+
+def test_fix_takes_out_unused_loads_and_touches_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "a.star").write_text(UNUSED)
+    (tmp_path / "b.star").write_text(SHIFT)
+    code, output = check(tmp_path / "a.star", "--fix")
+    assert code == 0
+    assert "no problems" in output
+    assert (tmp_path / "a.star").read_text() == UNUSED.partition("\n")[2]
+    assert (tmp_path / "b.star").read_text() == SHIFT
+
+
+def test_a_file_with_errors_is_not_linted_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "a.star").write_text(UNUSED + "X = missing\n")
+    code, output = check(tmp_path)
+    assert code == 1
+    assert "unused-load" not in output
+
+
+def test_the_shipped_policies_have_no_warning() -> None:
+    code, output = check(ROOT / "policies", ROOT / "deploy", "--strict")
+    assert code == 0, output
+
+
+def test_the_shared_functions_have_no_warning() -> None:
+    files = {p.name: p.read_text() for p in (ROOT / "policies" / "std").glob("*.star")}
+    assert lint_files(files) == []
