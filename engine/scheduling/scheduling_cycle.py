@@ -243,7 +243,9 @@ class Scheduler:
         profile = self._profiles[pod.scheduler_name]
         # 1. What no policy can judge: no nodes, or a pod whose amounts cannot be read.
         if snapshot.node_count == 0:
-            return self._unschedulable(Diagnosis(0))
+            # What was promised before cannot be kept: the node is gone.
+            decision = Decision(None, Diagnosis(0), self.bundle.revision, nominated_node="")
+            return Explanation(decision)
         if pod.problems:
             status = Status(Code.UNRESOLVABLE, tuple(pod.problems), POD_SPEC)
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))

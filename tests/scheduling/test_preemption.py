@@ -188,6 +188,12 @@ def test_a_promise_that_nothing_can_keep_is_taken_back() -> None:
     assert decision.nominated_node == ""
 
 
+def test_without_nodes_there_is_no_promise() -> None:
+    decision = make_scheduler().schedule(urgent(nominated="a"), Cache().snapshot())
+    assert decision.message() == "no nodes available to schedule pods"
+    assert decision.nominated_node == ""
+
+
 def test_nodes_that_no_eviction_can_help_are_not_tried() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a")
     decision = scheduler.schedule(urgent(cpu="3"), cache.snapshot())
