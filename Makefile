@@ -31,6 +31,7 @@ lint: setup
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/starsched fmt --check policies
 	$(BIN)/starsched check --strict policies
 	$(BIN)/starsched test policies
 

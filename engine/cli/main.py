@@ -25,6 +25,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Find everything that is wrong with policy files.",
     ),
     "test": ("engine.cli.test_command", "test_command", "Run the unit tests of policies."),
+    "fmt": (
+        "engine.cli.fmt_command",
+        "fmt_command",
+        "Write policies in the one usual way.",
+    ),
     "eject": (
         "engine.cli.eject_command",
         "eject_command",
@@ -34,6 +39,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "engine.cli.explain_command",
         "explain_command",
         "Say why a pod goes where it goes, or nowhere.",
+    ),
+    "simulate": (
+        "engine.cli.simulate_command",
+        "simulate_command",
+        "Schedule a workload in virtual time.",
     ),
     "snapshot": (
         "engine.cli.snapshot_command",

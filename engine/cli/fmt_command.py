@@ -1,0 +1,93 @@
+"""`starsched fmt`: one way of writing policies."""
+
+import difflib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from engine.policy.formatting import FormatError, formatted
+
+_SUFFIX = ".star"
+
+
+@click.command("fmt", short_help="Write policies in the one usual way.")
+@click.argument(
+    "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATHS..."
+)
+@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a file would change.")
+@click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
+def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool) -> None:
+    """Format Starlark files: spaces, quotes, indentation and blank lines.
+
+    PATHS are files or directories, searched to the bottom; `-` formats from stdin to stdout. Line
+    breaks and comments stay where they are, and a file means the same before and after.
+
+    \b
+    Exit codes: 0 done, 1 a file would change (with --check or --diff), 2 a file cannot be read or
+    does not parse; such a file is left as it is.
+
+    \b
+    Examples:
+      starsched fmt policies/
+      starsched fmt --check --diff policies/
+    """
+    changed = total = 0
+    is_broken = False
+    for shown, path, text in _texts(paths):
+        total += 1
+        try:
+            result = formatted(text)
+        except FormatError as error:
+            click.echo(f"{shown}:{error}", err=True)
+            is_broken = True
+            continue
+        if path is None and not (check or diff):
+            click.echo(result, nl=False)
+            continue
+        if result == text:
+            continue
+        changed += 1
+        if diff:
+            _print_diff(shown, text, result)
+        if path is not None and not (check or diff):
+            path.write_text(result, encoding="utf-8")
+        elif not diff:
+            click.echo(f"would change {shown}")
+    if paths != (Path("-"),):
+        verb = "would change" if check or diff else "changed"
+        click.echo(f"{total} file(s): {verb} {changed}", err=diff)
+    raise SystemExit(2 if is_broken else 1 if changed and (check or diff) else 0)
+
+
+def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
+    """(name to show, file or None for stdin, text) of every file that *paths* mean."""
+    for path in paths:
+        if str(path) == "-":
+            yield "<stdin>", None, sys.stdin.read()
+            continue
+        if not path.exists():
+            raise click.UsageError(f"{path}: no such file or directory")
+        for file in _files(path):
+            try:
+                # As bytes: another way of ending lines is a difference.
+                yield str(file), file, file.read_bytes().decode()
+            except (OSError, UnicodeDecodeError) as error:
+                raise click.UsageError(f"{file}: {error}") from error
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for child in sorted(path.iterdir()):
+        if not child.name.startswith(".") and (child.is_dir() or child.suffix == _SUFFIX):
+            yield from _files(child)
+
+
+def _print_diff(name: str, before: str, after: str) -> None:
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), name, f"{name} (formatted)", lineterm=""
+    )
+    click.echo("\n".join(lines))

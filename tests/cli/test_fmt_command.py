@@ -1,0 +1,54 @@
+"""`starsched fmt`: what it writes, and when it only looks."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from engine.cli.main import main
+
+
+def fmt(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["fmt", *map(str, arguments)], input=stdin)
+    return result.exit_code, result.output
+
+
+def test_files_are_written_only_where_they_change(tmp_path: Path) -> None:
+    ugly, fine = tmp_path / "sub" / "a.star", tmp_path / "b.star"
+    ugly.parent.mkdir()
+    ugly.write_text("x=1\n")
+    fine.write_text("x = 1\n")
+    before = fine.stat().st_mtime_ns
+    assert fmt(tmp_path) == (0, "2 file(s): changed 1\n")
+    assert ugly.read_text() == "x = 1\n"
+    assert fine.stat().st_mtime_ns == before
+
+
+def test_check_and_diff_only_look(tmp_path: Path) -> None:
+    path = tmp_path / "a.star"
+    path.write_text("x=1\n")
+    code, output = fmt("--check", path)
+    assert (code, f"would change {path}" in output) == (1, True)
+    code, output = fmt("--diff", path)
+    assert code == 1
+    assert "-x=1\n+x = 1" in output
+    assert path.read_text() == "x=1\n"
+    path.write_text("x = 1\n")
+    assert fmt("--check", path)[0] == 0
+
+
+def test_a_file_that_does_not_parse_is_named_and_left(tmp_path: Path) -> None:
+    broken, other = tmp_path / "a.star", tmp_path / "b.star"
+    broken.write_text("x=(\n")
+    other.write_text("x=1\n")
+    code, output = fmt(tmp_path)
+    assert code == 2
+    assert f"{broken}:1: '(' was never closed" in output
+    assert (broken.read_text(), other.read_text()) == ("x=(\n", "x = 1\n")
+
+
+def test_stdin_goes_to_stdout() -> None:
+    assert fmt("-", stdin="x=1\n") == (0, "x = 1\n")
+
+
+def test_a_path_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    assert fmt(tmp_path / "no.star")[0] == 2
