@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.caching.counters import CounterColumn, PodChanges
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
-from engine.framework.status import Code
+from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
@@ -171,9 +171,17 @@ class Feasibility:
         snapshot: Snapshot,
     ) -> dict[int, PolicyFailure]:
         failures: dict[int, PolicyFailure] = {}
+        known: dict[int, tuple[Status, int | PolicyFailure]] = {}  # by identity: no hashing
+        ask, state = use.plugin.filter, use.state
         for slot in slots.tolist():
             info = snapshot.infos[slot]
-            verdict = FITS if info is None else self._verdict(use, info)
+            status = None if info is None else ask(state, info)
+            if status is None:
+                continue
+            found = known.get(id(status))
+            if found is None:
+                found = known[id(status)] = status, self._verdict_of(use, status)
+            verdict = found[1]
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
             elif verdict != FITS:
@@ -182,9 +190,11 @@ class Feasibility:
 
     def _verdict(self, use: RuntimeUse, info: NodeInfo) -> int | PolicyFailure:
         status = use.plugin.filter(use.state, info)
-        if status is None:
-            return FITS
-        status = replace(status, plugin=use.plugin.name)
+        return FITS if status is None else self._verdict_of(use, status)
+
+    def _verdict_of(self, use: RuntimeUse, status: Status) -> int | PolicyFailure:
+        if status.plugin != use.plugin.name:
+            status = replace(status, plugin=use.plugin.name)
         if status.code is Code.ERROR:
             return filter_failure(status)
         return self._memo.reasons.intern(status)

@@ -321,6 +321,31 @@ def test_a_claim_whose_node_is_chosen_goes_nowhere_else() -> None:
     assert Case(chosen, MADE).verdicts(using("data")) == {"a": (NO_VOLUME,), "b": ()}
 
 
+def test_nodes_that_are_alike_hear_the_same_and_others_what_is_theirs() -> None:
+    """Nodes are told apart by the labels that the pod's claims look at, and by nothing else."""
+    zonal = storage_class("made", provisioner=DRIVER, topologies=[{ZONE: ["x"]}])
+    left = capacity(
+        "a", "10Gi", topology={"matchExpressions": [{"key": "rack", "operator": "Exists"}]}
+    )
+    nodes = [
+        node_manifest("a", zone="x", labels={"rack": "1"}),
+        node_manifest("b", zone="x"),
+        node_manifest("c", zone="y", labels={"rack": "1"}),
+        node_manifest("d", zone="x", labels={"rack": "2", "other": "label"}),
+    ]
+    objects = [claim(storage_class="made"), zonal, csi_driver(), left]
+    world = World.from_manifests(nodes, [], objects)
+    plugin = VolumeBinding()
+    state = plugin.pre_filter(using("data"), world.snapshot, {})
+    got = {i.name: plugin.filter(state, i) for i in world.snapshot.infos if i is not None}
+    assert {name: status and status.reasons for name, status in got.items()} == {
+        "a": None,
+        "b": (NO_STORAGE,),
+        "c": (NO_VOLUME,),
+        "d": None,
+    }
+
+
 # --- the promise --------------------------------------------------------------------------------
 
 

@@ -61,6 +61,8 @@ class _PodClaims:
     """A pod's claims as one cycle sees them.
 
     `promised` is what is to be written; `assumed` what this pod, and no other, has assumed of it.
+    `labels` are all that the verdict on a node depends on, so nodes that have them alike are looked
+    at once (`verdicts`); None if it depends on more.
     """
 
     objects: ObjectStore
@@ -72,6 +74,8 @@ class _PodClaims:
     waiting: list[ClaimCandidates] = field(default_factory=list)  # smallest request first
     selected: list[PersistentVolumeClaim] = field(default_factory=list)
     provisioning: dict[str, Provisioning] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None
+    verdicts: dict[tuple[str | None, ...], Status | None] = field(default_factory=dict)
     promised: VolumePlan | None = None
     assumed: list[tuple[AssumedObjects, Any]] = field(default_factory=list)
 
@@ -167,6 +171,7 @@ class VolumeBinding(RuntimePlugin):
         state.waiting += [candidates[key] for key in keys if key in candidates]
         state.waiting.sort(key=lambda candidates: candidates.requested)
         self._reaches.trim(2 * state.objects.count(VOLUMES) + 1024)
+        state.labels = _labels_looked_at(state)
         return state
 
     def _state(self, snapshot: Snapshot, arguments: Arguments) -> _PodClaims:
@@ -190,6 +195,15 @@ class VolumeBinding(RuntimePlugin):
 
     def filter(self, state: Any, info: NodeInfo) -> Status | None:
         """Every bound volume is reached from the node; for every other claim there is one."""
+        if state.labels is None or info.node is None:
+            return self._verdict(state, info)
+        key = tuple(map(info.node.labels.get, state.labels))
+        if key not in state.verdicts:
+            state.verdicts[key] = self._verdict(state, info)
+        verdict: Status | None = state.verdicts[key]
+        return verdict
+
+    def _verdict(self, state: _PodClaims, info: NodeInfo) -> Status | None:
         try:
             plan = self._plan(state, info)
         except MigrationError as error:
@@ -283,6 +297,18 @@ class VolumeBinding(RuntimePlugin):
         if self._writer is None:
             raise PreBindError("nothing here writes volumes")
         await self._writer.bind(pod, node_name, state.promised, state.timeout)
+
+
+def _labels_looked_at(state: _PodClaims) -> tuple[str, ...] | None:
+    """The labels of a node on which everything depends; None if its name or driver matter too."""
+    if state.selected or any(bound.is_migrated for bound in state.bound):
+        return None
+    parts: list[Reach | ClaimCandidates | Provisioning] = [
+        *(bound.reach for bound in state.bound if bound.reach is not None),
+        *state.waiting,
+        *state.provisioning.values(),
+    ]
+    return tuple(sorted(frozenset().union(*(part.labels for part in parts))))
 
 
 def _once_each(

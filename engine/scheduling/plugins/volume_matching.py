@@ -59,6 +59,20 @@ class Reach:
             for wanted, rest in self._terms
         )
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of a node that it looks at."""
+        if self._terms is None:
+            return frozenset()
+        return frozenset(
+            key
+            for wanted, rest in self._terms
+            for key in (
+                *(key for key, _ in wanted),
+                *(r.key for r in (rest.match_expressions if rest is not None else ())),
+            )
+        )
+
     def pins(self) -> list[tuple[str, str]] | None:
         """Labels of which every node that is meant has one; None if there are none such."""
         if self._terms is None or not all(wanted for wanted, _ in self._terms):
@@ -143,6 +157,12 @@ class ClaimCandidates:
         self._pinned: dict[str, dict[str, list[int]]] = {}  # label -> value -> ranks
         for rank, volume in enumerate(self._ranked):
             self._file(rank, reaches.of(volume))
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of a node that the choice looks at."""
+        volumes = (*self._own, *self._ranked)
+        return frozenset().union(*(self._reaches.of(volume).labels for volume in volumes))
 
     def _file(self, rank: int, reach: Reach) -> None:
         pins = reach.pins()

@@ -4,11 +4,16 @@ Owns the check of a class's topologies and of the storage that its driver says i
 made here: a provisioner does that once it sees the chosen node on the claim.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from engine.caching.objects import ObjectStore
-from engine.model.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from engine.model.objects import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+)
 from engine.model.quantity import QuantityError, nano_value
 from engine.model.selectors import SelectorError, check_label_selector, matches_label_selector
 from engine.model.storage import (
@@ -33,7 +38,18 @@ class Provisioning:
         found: StorageClass | None = objects.get("storageclasses", claim.class_name)
         self._is_possible = found is not None and found.provisioner not in ("", _NO_PROVISIONER)
         self._topologies = Reach(_topologies(found) if found is not None else None)
-        self._has_room = _has_room_of(claim, found, objects) if found is not None else None
+        rooms = _rooms(claim, found, objects) if found is not None else None
+        self._rooms = rooms
+        self._room_labels = frozenset(
+            key
+            for room in rooms or ()
+            for key in (*room.match_labels, *(r.key for r in room.match_expressions))
+        )
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of a node that the answers look at."""
+        return self._topologies.labels | self._room_labels
 
     def may_be_made_for(self, labels: Labels) -> bool:
         """True if there is a provisioner that makes volumes where nodes with *labels* are."""
@@ -41,7 +57,8 @@ class Provisioning:
 
     def has_room_for(self, labels: Labels) -> bool:
         """True if enough storage is left there, or if nobody counts it."""
-        return self._has_room is None or self._has_room(labels)
+        rooms = self._rooms
+        return rooms is None or any(matches_label_selector(room, labels) for room in rooms)
 
 
 def _topologies(storage_class: StorageClass) -> NodeSelector | None:
@@ -60,26 +77,22 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
     )
 
 
-def _has_room_of(
+def _rooms(
     claim: PersistentVolumeClaim, storage_class: StorageClass, objects: ObjectStore
-) -> Callable[[Labels], bool] | None:
+) -> list[LabelSelector] | None:
+    """Where enough storage is left for *claim*; None if nobody counts it."""
     if STORAGE not in claim.spec.resources.requests:
         return None
     driver: CSIDriver | None = objects.get("csidrivers", storage_class.provisioner)
     if driver is None or not driver.spec.storage_capacity:
         return None
     requested = requested_nanos(claim)
-    topologies = [
+    return [
         capacity.node_topology
         for capacity in objects.list("csistoragecapacities")
         if capacity.storage_class_name == storage_class.metadata.name
         and _is_enough(capacity, requested)
     ]
-
-    def has_room(labels: Labels) -> bool:
-        return any(matches_label_selector(topology, labels) for topology in topologies)
-
-    return has_room
 
 
 def _is_enough(capacity: CSIStorageCapacity, requested: int) -> bool:
