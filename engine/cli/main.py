@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "fmt_command",
         "Write policies in the one usual way.",
     ),
+    "new": ("engine.cli.new_command", "new_command", "Write a new policy and its test."),
     "eject": (
         "engine.cli.eject_command",
         "eject_command",

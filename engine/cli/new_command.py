@@ -1,0 +1,75 @@
+"""`starsched new`: a policy to start from, with its test."""
+
+import re
+from pathlib import Path
+
+import click
+
+from engine.offline.scaffold import HOOKS, new_policy
+from engine.policy.builtin import KUBERNETES, builtin_files
+from engine.policy.documents import did_you_mean
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+_LONGEST = 63
+
+
+@click.command("new", short_help="Write a new policy and its test.")
+@click.argument("name")
+@click.option(
+    "--hooks",
+    default="filter,score",
+    show_default=True,
+    metavar="HOOK,...",
+    help=f"The hooks that it starts with: of {', '.join(HOOKS)}.",
+)
+@click.option(
+    "--to",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Write the files there instead of here.",
+)
+def new_command(name: str, hooks: str, directory: Path) -> None:
+    """Write the policy NAME.star and its test NAME_test.star, which pass check and test.
+
+    NAME is in snake_case; it is what a profile calls the policy. Existing files are left alone.
+
+    \b
+    Exit codes: 0 written, 2 wrong usage, or a file exists.
+
+    \b
+    Examples:
+      starsched new avoid_old_kernels
+      starsched new cheaper_first --hooks score,normalize --to policies/
+    """
+    stem = name.removesuffix(".star")
+    if not _NAME.fullmatch(stem) or len(stem) > _LONGEST:
+        message = f"name `{name}`: want at most {_LONGEST} small letters, digits and `_`"
+        raise click.UsageError(f"{message}, such as `avoid_old_kernels`")
+    if stem.endswith("_test"):
+        raise click.UsageError(f"name `{name}`: names that end in `_test` are those of tests")
+    if f"{KUBERNETES}{stem}.star" in builtin_files():
+        message = f"name `{name}`: a file of this name replaces the built-in policy"
+        raise click.UsageError(f"{message}\nhint: start from it with `starsched eject {stem}`")
+    wanted = [hook.strip() for hook in hooks.split(",") if hook.strip()]
+    for hook in wanted:
+        if hook not in HOOKS:
+            hint = did_you_mean(hook, HOOKS) or "docs/policies.md has all hooks"
+            message = f"no text for a hook `{hook}`, want some of {', '.join(HOOKS)}"
+            raise click.UsageError(f"{message}\nhint: {hint}")
+    if not wanted:
+        raise click.UsageError("--hooks: want at least one hook")
+    texts = dict(zip((f"{stem}.star", f"{stem}_test.star"), new_policy(stem, wanted), strict=True))
+    for file in texts:
+        if (directory / file).exists():
+            raise click.UsageError(f"{directory / file}: exists already")
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, text in texts.items():
+        with (directory / file).open("x", encoding="utf-8") as stream:
+            stream.write(text)
+        click.echo(f"wrote {directory / file}")
+    click.echo(
+        f"next:  starsched check {directory / stem}.star    # what is wrong\n"
+        f"       starsched test {directory / stem}.star     # its tests\n"
+        "then put both files into the ConfigMap or directory that the scheduler reads"
+    )

@@ -1,0 +1,66 @@
+"""`starsched new`: what it writes works at once, and it overwrites nothing."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from engine.cli.main import main
+from engine.offline.scaffold import HOOKS
+from engine.policy.formatting import formatted
+
+
+def starsched(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    "hooks", [*HOOKS, *map(",".join, itertools.combinations(HOOKS, 2)), ",".join(HOOKS)]
+)
+def test_a_new_policy_passes_its_check_and_its_tests(tmp_path: Path, hooks: str) -> None:
+    code, output = starsched("new", "my_policy", "--hooks", hooks, "--to", tmp_path / "p")
+    assert code == 0, output
+    assert "starsched test" in output
+    code, output = starsched("check", tmp_path, "--strict")
+    assert code == 0, output
+    code, output = starsched("test", tmp_path)
+    assert code == 0, output
+    text = (tmp_path / "p" / "my_policy.star").read_text()
+    for hook in hooks.split(","):
+        assert f"def {hook}(" in text
+    for path in (tmp_path / "p").iterdir():
+        assert formatted(path.read_text()) == path.read_text()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mine_test.star").write_text("# mine\n")
+    code, output = starsched("new", "mine", "--to", tmp_path)
+    assert code == 2
+    assert "exists already" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["mine_test.star"]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("MyPolicy", "small letters"),
+        ("../x", "small letters"),
+        ("a" * 64, "at most 63"),
+        ("x_test", "those of tests"),
+        ("node_name", "starsched eject node_name"),
+    ],
+)
+def test_names_are_checked(tmp_path: Path, name: str, want: str) -> None:
+    code, output = starsched("new", name, "--to", tmp_path)
+    assert code == 2
+    assert want in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hook_that_there_is_no_text_for_is_named(tmp_path: Path) -> None:
+    code, output = starsched("new", "x", "--hooks", "filter,scoer", "--to", tmp_path)
+    assert code == 2
+    assert "`scoer`" in output
+    assert "did you mean `score`?" in output
