@@ -31,6 +31,7 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
         placed(draw, pod(draw, f"e{i:02}", names, traits), draw.pick(*names), traits)
         for i in draw.several(draw.pick(0, 6, 15, 30))
     ]
+    _part_ports(pods)
     incoming = [pod(draw, f"p{i:02}", names, traits) for i in range(INCOMING)]
     objects = namespaces() + add_groups(draw, pods + incoming, traits)
     objects += _storage(draw, names, pods, incoming, traits)
@@ -43,10 +44,11 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
             name = draw.pick(*names)
             if name is not None and name != PROFILE_NAMES[0]:
                 each["spec"]["schedulerName"] = name
-    if traits["preemption"] and draw.chance(traits["preemption"]):
+    if draw.chance(traits["preemption"]):
         made["runs"] = _RUNS
-        _part_ports(pods)
         objects += budgets(draw, pods)
+    elif "preemption" not in without:
+        made["runs"] = 1  # to hear what is said of pods that fit nowhere
     return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
 
 
