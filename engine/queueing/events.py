@@ -78,10 +78,10 @@ def _meaningful(meta: ObjectMeta) -> ObjectMeta:
 
 
 def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """What changed between two versions of a node; empty for a heartbeat.
+    """What changed between two versions of a node; empty if it is the same.
 
     A change of something that only a user's policy may read (images, capacity, being cordoned)
-    is the general `NodeUpdate`.
+    is the general `NodeUpdate`; so is one that only the whole text shows, such as a heartbeat.
     """
     before, after = old.manifest, new.manifest
     actions = []
@@ -103,6 +103,7 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
         before.status != after.status
         or before.spec != after.spec
         or _meaningful(before.metadata) != _meaningful(after.metadata)
+        or (old.raw is not None and new.raw is not None and old.raw != new.raw)
     ):
         actions.append(UPDATE)
     return [ClusterEvent(NODE, action) for action in actions]

@@ -1,9 +1,11 @@
 """Events derived from two versions of an object."""
 
+import json
 from typing import Any
 
 import pytest
 
+from engine.model.node import Node
 from engine.queueing.events import (
     FORCE_ACTIVATE,
     ClusterEvent,
@@ -11,7 +13,7 @@ from engine.queueing.events import (
     node_update_events,
     pod_update_events,
 )
-from tests.builders import make_node, make_pod, taint, toleration
+from tests.builders import make_node, make_pod, node_manifest, taint, toleration
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,18 @@ def test_a_node_update_is_told_by_what_changed(
     old = make_node("n", **{"resource_version": "1", **before})
     new = make_node("n", **{"resource_version": "2", **after})
     assert node_update_events(old, new) == [ClusterEvent("Node", action) for action in want]
+
+
+def test_what_only_the_whole_text_of_a_node_shows_is_a_change() -> None:
+    """A policy may read the manifest."""
+
+    def node(kernel: str) -> Node:
+        manifest = node_manifest("n")
+        manifest["status"]["nodeInfo"] = {"kernelVersion": kernel}
+        return Node.from_raw(json.dumps(manifest).encode())
+
+    assert node_update_events(node("5"), node("6")) == [ClusterEvent("Node", "Update")]
+    assert node_update_events(node("5"), node("5")) == []
 
 
 @pytest.mark.parametrize(
