@@ -121,6 +121,7 @@ class PodClass:
     normalize_failure: PolicyFailure | None = None
     snapshot: Snapshot | None = None
     generation: int = -1
+    image_generation: int = -1
 
     @property
     def nbytes(self) -> int:
@@ -149,7 +150,12 @@ class PodClass:
         """Bring the vectors up to *snapshot*."""
         size = len(snapshot.infos)
         changed: Sequence[int] | None = None
-        if snapshot is self.snapshot and self.generation >= 0 and len(self.codes) == size:
+        if (
+            snapshot is self.snapshot
+            and self.generation >= 0
+            and len(self.codes) == size
+            and (snapshot.image_generation == self.image_generation or not self._is_shared)
+        ):
             changed = snapshot.changed_since(self.generation)
         if changed is None:
             self._restart(size)
@@ -165,6 +171,13 @@ class PodClass:
             self._many(slots, memo, normalizer)
         self.snapshot = snapshot
         self.generation = snapshot.generation
+        self.image_generation = snapshot.image_generation
+
+    @property
+    def _is_shared(self) -> bool:
+        """True if a change of one node can change what a hook is given of another one."""
+        uses = (*self.filters, *self.scores)
+        return any(use.column.projector.is_shared for use in uses)
 
     def forget(self) -> None:
         """Look at every node again next time: a failure that was reported may not recur."""

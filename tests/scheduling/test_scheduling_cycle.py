@@ -244,6 +244,21 @@ def test_a_placement_asks_about_the_one_node_that_changed() -> None:
     assert scheduler.memo.round_trips - before[1] <= 1
 
 
+def test_a_score_that_another_node_has_changed_is_not_kept() -> None:
+    """On how many nodes an image is counts in the score of each of them."""
+    cache = Cache()
+    for i in range(4):
+        cache.add_node(make_node(f"n{i}", images={"web:1": 500_000_000} if i == 0 else None))
+    files = {"p.yaml": only("ImageLocality")}
+    pod = make_pod(image="web:1")
+    remembering = make_scheduler(files)
+    before = remembering.explain(pod, cache.snapshot()).totals
+    cache.update_node(make_node("n1", images={"web:1": 500_000_000}))
+    after = remembering.explain(pod, cache.snapshot()).totals
+    assert after == make_scheduler(files).explain(pod, cache.snapshot()).totals
+    assert after[0] == after[1] > before[0]
+
+
 def _churn(cache: Cache, scheduler: Scheduler, pods: int) -> Iterator[int]:
     for i in range(pods):
         # Every pod asks for another amount, so no projection of a node ever returns.
