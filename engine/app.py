@@ -50,6 +50,7 @@ from engine.queueing.events import FACTS_UPDATE
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
@@ -137,6 +138,7 @@ class App:
         keeper: Where facts are kept that were learned.
         settings: See there.
         clock: Time.
+        recorder: Keeps a log of decisions and of what they read; started by whoever made it.
     """
 
     def __init__(
@@ -149,6 +151,7 @@ class App:
         keeper: Keeper | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -171,7 +174,8 @@ class App:
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
         # 2. The cluster as we know it.
-        self.cache = Cache()
+        self.journal = recorder
+        self.cache = Cache() if recorder is None else recorder.cache
         self.queue = SchedulingQueue(
             self._clock,
             key_of=self._key_of,
@@ -443,7 +447,10 @@ class App:
                 metrics=self.metrics,
                 clock=self._clock,
                 preemptions=self.preemptor,
+                journal=self.journal,
             )
+        if self.journal is not None:
+            self.journal.policies(new.bundle.revision, new.files)
         new.scheduler.use_plugins(self.plugins)
         self.loop.use(new.scheduler, self.rollout.counts)
         self.extenders.use(new.bundle.extenders)
@@ -699,6 +706,26 @@ class App:
             ("plugin", "profile"),
             lambda: [(key, number) for key, number in queue.rejections().items()],
         )
+        if self.journal is not None:
+            recorded = self.journal.writer.counts
+            metrics.pull_counter(
+                "starsched_recorded_entries_total",
+                "Entries of the decision log, by what became of them: written, dropped.",
+                ("outcome",),
+                lambda: [(("written",), recorded.written), (("dropped",), recorded.dropped)],
+            )
+            metrics.pull_counter(
+                "starsched_record_checkpoints_total",
+                "Checkpoints that were written to the decision log; each begins a file.",
+                (),
+                lambda: [((), recorded.checkpoints)],
+            )
+            metrics.pull_counter(
+                "starsched_record_failures_total",
+                "How often the decision log could not be written.",
+                (),
+                lambda: [((), recorded.failures)],
+            )
         metrics.pull_counter(
             "starsched_watch_total",
             "What the watches of a resource have done, by resource and kind of occurrence.",

@@ -51,6 +51,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "snapshot_command",
         "Write what decisions read of a cluster to a file.",
     ),
+    "replay": (
+        "engine.cli.replay_command",
+        "replay_command",
+        "Decide a recorded log again.",
+    ),
     "conformance": (
         "engine.cli.conformance_command",
         "conformance_command",

@@ -18,14 +18,16 @@ import structlog
 import uvloop
 import yaml
 
-from engine.app import App, Settings
+from engine.app import OTHER_OBJECTS, App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.durations import DURATION, duration_text
+from engine.cli.main import version
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
+from engine.lib.clock import SystemClock
 from engine.policy.config import (
     API_VERSION,
     KIND,
@@ -33,6 +35,8 @@ from engine.policy.config import (
     decode_configuration,
 )
 from engine.policy.errors import PolicyErrors
+from engine.recording.log_writer import LogSettings, LogWriter
+from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import (
     SUFFIX,
@@ -136,6 +140,34 @@ _GC_THRESHOLDS: Final = (50_000, 20, 100)
     help="How many bindings may wait for the API server at once. Default: 96.",
 )
 @click.option(
+    "--record",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Keep a log of every decision and of what it was decided on in this directory, for "
+    "`starsched replay`.",
+)
+@click.option(
+    "--record-file-size",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    metavar="MIB",
+    help="Begin a new file of the decision log after so many MiB.",
+)
+@click.option(
+    "--record-files",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="How many files of the decision log to keep; the oldest are deleted.",
+)
+@click.option(
+    "--record-compress/--no-record-compress",
+    default=True,
+    show_default=True,
+    help="Compress the decision log.",
+)
+@click.option(
     "--logging-format",
     "--log-format",
     type=click.Choice(["json", "text"]),
@@ -184,6 +216,11 @@ async def _serve(
         raise click.UsageError(str(error)) from error
     except PolicyErrors as errors:
         raise click.UsageError(str(errors)) from errors
+    try:
+        recorder = make_recorder(options, config_text)
+    except OSError as error:
+        await parts.client.close()
+        raise click.UsageError(f"--record {options['record']}: {error.strerror}") from error
     app = App(
         parts.client,
         source=parts.source,
@@ -191,6 +228,7 @@ async def _serve(
         store=parts.store,
         keeper=parts.keeper,
         settings=parts.settings,
+        recorder=recorder,
     )
     handle_signals(app.request_stop)
     freezing = asyncio.ensure_future(_freeze_when_synced(app.synced))
@@ -205,6 +243,8 @@ async def _serve(
     finally:
         freezing.cancel()
         await parts.client.close()
+        if recorder is not None:
+            recorder.close()
     log.info("Requested to terminate, exiting")
     return 0
 
@@ -247,6 +287,22 @@ async def _choose_parts(
     )
     keeper = choose_keeper(options["policies"], client, options["state_dir"])
     return _Parts(client, source, make_examiner(config_text), store, keeper, settings)
+
+
+def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:
+    """The started recorder that the flags ask for. Raises `OSError` for a bad directory."""
+    if options["record"] is None:
+        return None
+    settings = LogSettings(
+        directory=options["record"],
+        file_bytes=options["record_file_size"] << 20,
+        files=options["record_files"],
+        compress=options["record_compress"],
+    )
+    kinds = [resource.plural for resource, _ in OTHER_OBJECTS]
+    recorder = Recorder(LogWriter(settings, version()), SystemClock(), kinds, config_text)
+    recorder.start()
+    return recorder
 
 
 async def connect(kubeconfig: Path | str | None, context: str | None) -> ApiClient:

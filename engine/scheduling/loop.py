@@ -19,6 +19,7 @@ from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import Answer, ExtenderFailure, Question
+from engine.scheduling.journal import Journal
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -57,6 +58,7 @@ class SchedulingLoop:
         preemptions: Takes evictions; None to evict nobody.
         outcomes: Takes failures.
         metrics, clock: Measure.
+        journal: Told of every decision; None if nobody keeps a record.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class SchedulingLoop:
         metrics: Metrics,
         clock: Clock,
         preemptions: Preemptions | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._preemptions = preemptions
+        self._journal = journal
         self._cache = cache
         self._queue = queue
         self.scheduler = scheduler
@@ -102,9 +106,13 @@ class SchedulingLoop:
         try:
             if self._is_to_be_tried(queued, scheduler):
                 # 2. Decide, on the cluster as it is now.
+                if self._journal is not None:
+                    self._journal.deciding(self._queue.nominator)
                 decision = scheduler.schedule(
                     queued.pod, self._cache.snapshot(), self._queue.nominator
                 )
+                if self._journal is not None:
+                    self._journal.decided(queued.pod, decision)
                 self._conclude(queued, scheduler, decision, started_at)
         except Exception as error:
             self._lost(queued, error, scheduler, started_at)
@@ -135,6 +143,9 @@ class SchedulingLoop:
     ) -> Generator[Question, Answer, tuple[Decision, float]]:
         """The decision, and how many seconds of it were waiting for extenders."""
         waited = 0.0
+        answers: list[Answer] = []
+        if self._journal is not None:
+            self._journal.deciding(self._queue.nominator)
         with self._cache.frozen() as snapshot:
             steps = scheduler.steps(queued.pod, snapshot, self._queue.nominator)
             try:
@@ -143,9 +154,12 @@ class SchedulingLoop:
                     asked_at = self._clock.monotonic()
                     answer = yield question
                     waited += self._clock.monotonic() - asked_at
+                    answers.append(answer)
                     question = steps.send(answer)
             except StopIteration as end:
                 explanation: Explanation = end.value
+                if self._journal is not None:
+                    self._journal.decided(queued.pod, explanation.decision, answers)
                 return explanation.decision, waited
 
     def _lost(
@@ -154,6 +168,8 @@ class SchedulingLoop:
         """A fault of ours or of a library. It costs this pod one attempt; the loop goes on."""
         log.error("Unexpected exception in a scheduling cycle", pod=queued.pod.key, exc_info=error)
         self._policy_errors.inc()
+        if self._journal is not None:
+            self._journal.lost(queued.pod, error)
         self._not_placed(
             queued,
             Rejection(f"{type(error).__name__}: {error}", is_error=True),

@@ -11,6 +11,7 @@ from engine.devcluster import DevCluster
 from engine.facts.learned import Keeper
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
@@ -69,6 +70,7 @@ async def scheduler_at(
     store: Callable[[ApiClient], Store] | None = None,
     keeper: Callable[[ApiClient], Keeper] | None = None,
     examiner: Examiner | None = None,
+    recorder: Recorder | None = None,
     wait: bool = True,
     **settings: Any,
 ) -> AsyncIterator[App]:
@@ -84,6 +86,7 @@ async def scheduler_at(
             store=store(client) if store is not None else NoStore(),
             keeper=keeper(client) if keeper is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
+            recorder=recorder,
         )
         running = asyncio.ensure_future(app.run())
         try:

@@ -22,6 +22,7 @@ POLICIES = (ROOT / "docs" / "policies.md").read_text()
 README = (ROOT / "README.md").read_text()
 EXTENDER = (ROOT / "docs" / "extender.md").read_text()
 AUTHORING = (ROOT / "docs" / "authoring.md").read_text()
+REPLAY = (ROOT / "docs" / "replay.md").read_text()
 COMMANDS_DOC = (ROOT / "docs" / "commands.md").read_text()
 DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -100,7 +101,7 @@ def test_the_search_finds_what_is_there() -> None:
 
 @pytest.mark.parametrize(("command", "flag"), [pytest.param(*f, id=" ".join(f)) for f in flags()])
 def test_every_flag_is_documented(command: str, flag: str) -> None:
-    others = README + OPERATIONS + POLICIES + EXTENDER + COMMANDS_DOC + AUTHORING
+    others = README + OPERATIONS + POLICIES + EXTENDER + COMMANDS_DOC + AUTHORING + REPLAY
     document = OPERATIONS if command == "run" else others
     assert re.search(rf"{flag}(?![\w-])", document), f"`starsched {command} {flag}`"
 

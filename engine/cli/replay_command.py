@@ -1,0 +1,145 @@
+"""`starsched replay`: decide a recorded log again."""
+
+import datetime
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+from engine.cli.policy_option import read_bundle
+from engine.policy.errors import PolicyErrors
+from engine.recording.entries import Entry
+from engine.recording.log_reader import LogError, read_log
+from engine.recording.replay import Outcome, Replayer, ReplayError
+
+SAME, DIFFERENT, UNREADABLE = 0, 1, 3
+_SHOWN = 10
+
+
+@click.command("replay", short_help="Decide a recorded log again.")
+@click.argument("log", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--policies",
+    metavar="DIR",
+    help="Decide with the policies of this directory, or `builtin`, instead of the recorded ones: "
+    "then differences are the result.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A KubeSchedulerConfiguration for `--policies` that hold none.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+def replay_command(log: Path, policies: str | None, config: Path | None, output: str) -> None:
+    """Decide again what the decision log LOG records: a file, or a directory of `run --record`.
+
+    Each decision is made on the state in which it was recorded, by the recorded policies, and
+    compared byte for byte. Where they part, the first difference is told: the entry, the pod, what
+    was decided and what is decided now, and whether the inputs are the recorded ones.
+
+    \b
+    Exit codes: 0 all the same, 1 a difference, 2 wrong usage, 3 the log cannot be read.
+
+    \b
+    Examples:
+      starsched replay /var/log/starsched
+      starsched replay decisions-000007.jsonl.gz --policies ./policies
+      starsched replay /var/log/starsched --output json | jq '.differences[].pod'
+    """
+    if config is not None and policies is None:
+        raise click.UsageError("want --policies with --config")
+    bundle = read_bundle(policies, config)[0] if policies is not None else None
+    replayer = Replayer(bundle)
+    same, differences, revisions = 0, list[Outcome](), dict[str, None]()
+    try:
+        for outcome in watched(replayer, log):
+            revisions[outcome.revision] = None
+            if outcome.is_same:
+                same += 1
+            else:
+                differences.append(outcome)
+    except (LogError, ReplayError, PolicyErrors) as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(UNREADABLE) from error
+    finally:
+        replayer.close()
+    if output == "json":
+        result = {
+            "decisions": replayer.decisions,
+            "same": same,
+            "gaps": replayer.gaps,
+            "revisions": list(revisions),
+            "replayedBy": bundle.revision if bundle is not None else None,
+            "differences": differences,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        _print(replayer, same, differences, list(revisions), bundle.revision if bundle else None)
+    raise SystemExit(DIFFERENT if differences else SAME)
+
+
+def watched(replayer: Replayer, log: Path) -> Iterator[Outcome]:
+    """The outcomes of *log*, with a count of them while somebody watches."""
+    progress = Progress(
+        TextColumn("replaying"),
+        TextColumn("{task.completed} decisions"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with progress:
+        bar = progress.add_task("replaying", total=None)
+        for outcome in replayer.outcomes(read_log(log)):
+            progress.advance(bar)
+            yield outcome
+
+
+def _print(
+    replayer: Replayer,
+    same: int,
+    differences: list[Outcome],
+    revisions: list[str],
+    other: str | None,
+) -> None:
+    recorded = ", ".join(revisions) or "no policies"
+    by = f"recorded by {recorded}" + (f", replayed by {other}" if other else "")
+    click.echo(f"{replayer.decisions} decisions {by}: {same} the same, {len(differences)} not")
+    if replayer.gaps:
+        click.echo(f"the log has {replayer.gaps} gaps, where entries were lost; each ends anew")
+    if not differences:
+        return
+    first = differences[0]
+    at = datetime.datetime.fromtimestamp(first.at, datetime.UTC).isoformat(timespec="milliseconds")
+    click.echo(f"\nfirst difference: entry {first.number} at {at}, pod {first.pod} ({first.uid})")
+    for member in first.changed:
+        click.echo(f"  {member}:")
+        click.echo(f"    recorded  {_text(first.recorded, member)}")
+        click.echo(f"    replayed  {_text(first.replayed, member)}")
+    for note in first.notes or ("the inputs are the recorded ones",):
+        click.echo(f"  {note}")
+    if len(differences) > 1:
+        click.echo("\nnext differences:")
+    for outcome in differences[1 : 1 + _SHOWN]:
+        was, now = (_text(said, "node") for said in (outcome.recorded, outcome.replayed))
+        click.echo(f"  entry {outcome.number}  {outcome.pod}  {was} -> {now}")
+    if len(differences) > 1 + _SHOWN:
+        click.echo(f"  and {len(differences) - 1 - _SHOWN} more: --output json tells all")
+
+
+def _text(said: Entry, member: str) -> str:
+    value: Any = said.get(member)
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,1 @@
+"""A record of what was decided, and on what: enough to decide it again."""

@@ -1,0 +1,95 @@
+"""Reading a decision log.
+
+Owns the lines of its files and the order of files; what they mean to a cache is `replay`'s.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from engine.recording.entries import FORMAT
+from engine.recording.log_writer import log_files
+
+NO_TEXT = msgspec.Raw(b"null")
+
+
+class LogError(ValueError):
+    """A log that cannot be read; the message starts with its path."""
+
+
+class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_hash": "podHash"}):
+    """An entry as read; see `entries` for which kind has what."""
+
+    number: int
+    at: float
+    event: str
+    format: int = 0
+    version: str = ""
+    reason: str = ""
+    lost: int = 0
+    object: msgspec.Raw = NO_TEXT
+    kind: str = ""
+    of: str = ""
+    key: str = ""
+    keys: list[str] = []
+    uid: str = ""
+    node: str = ""
+    annotations: dict[str, str] = {}
+    undone: bool = False
+    facts: msgspec.Raw = NO_TEXT
+    labels: list[str] = []
+    pods: list[tuple[str, str]] = []
+    revision: str = ""
+    files: dict[str, str] = {}
+    config: str | None = None
+    state: str = ""
+    held: list[str] = []
+    pod: str = ""
+    pod_hash: str = ""
+    verdict: msgspec.Raw = NO_TEXT
+    answers: list[dict[str, Any]] = []
+    error: str = ""
+
+
+def read_log(path: Path) -> Iterator[Line]:
+    """The entries of a file, or of all files of a directory in order.
+
+    A file that ends in the middle of a line, as after a crash, ends before it. Raises `LogError`.
+    """
+    files = [path]
+    if path.is_dir():
+        files = log_files(path)
+        if not files:
+            raise LogError(f"{path}: want files `decisions-*.jsonl`, found none")
+    decoder = msgspec.json.Decoder(Line)
+    for file in files:
+        for number, text in enumerate(_lines(file), 1):
+            try:
+                line = decoder.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise LogError(f"{file}:{number}: {error}") from error
+            if number == 1 and (line.event != "log" or line.format != FORMAT):
+                raise LogError(f"{file}: want a decision log of format {FORMAT}")
+            yield line
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as raw:
+            is_compressed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            stream: Any = gzip.GzipFile(fileobj=raw) if is_compressed else raw
+            try:
+                for text in stream:
+                    if not text.endswith(b"\n"):
+                        return  # the process died while it was written
+                    yield text
+            except EOFError:
+                return  # the same, compressed
+    except (OSError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise LogError(f"{file}: {reason}") from error

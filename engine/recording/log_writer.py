@@ -1,0 +1,295 @@
+"""The thread that writes a decision log: lines, files, and the oldest of them removed.
+
+Owns the files of a directory called `decisions-NNNNNN.jsonl`, compressed or not. What it is given
+it encodes and writes beside the decisions; nothing it meets reaches whoever gives it.
+"""
+
+import gzip
+import os
+import queue
+import re
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+import structlog
+
+from engine.caching.objects import object_key
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.recording.entries import (
+    FORMAT,
+    Entry,
+    StateHash,
+    assumed_text,
+    digest,
+    object_text,
+    promises_text,
+)
+
+log = structlog.get_logger(component="record")
+
+#: Entries that may wait to be written; more are dropped, up to the next checkpoint.
+MOST_WAITING: Final = 50_000
+#: Seconds without anything to write after which what was written is on disk.
+IDLE_SECONDS: Final = 0.5
+#: Seconds between two tries on a disk that takes nothing.
+RETRY_SECONDS: Final = 30.0
+_NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """Where a log goes and how long it may get: *files* of about *file_bytes* each."""
+
+    directory: Path
+    file_bytes: int = 64 << 20
+    files: int = 8
+    compress: bool = True
+
+
+@dataclass
+class LogCounts:
+    """What has become of entries; read by whoever watches."""
+
+    written: int = 0
+    dropped: int = 0
+    checkpoints: int = 0
+    failures: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A whole state: its entries, as kind and contents."""
+
+    reason: str
+    entries: list[tuple[str, Entry]]
+
+
+def log_files(directory: Path) -> list[Path]:
+    """The files of the log in *directory*, oldest first."""
+    found = [(int(m[1]), path) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+class LogWriter:
+    """Writes entries in the order in which they are put, in a thread of its own.
+
+    `put` and `checkpoint` only queue. A file begins with a checkpoint; `wants_checkpoint` asks
+    for one: at first, when the file is full, and when entries were lost to a disk that failed.
+    """
+
+    def __init__(self, settings: LogSettings, version: str) -> None:
+        self.settings = settings
+        self.counts = LogCounts()
+        self.wants_checkpoint = "start"
+        self._version = version
+        self._queue: queue.SimpleQueue[tuple[float, str, Any] | None] = queue.SimpleQueue()
+        self._file: IO[bytes] | None = None
+        self._raw: IO[bytes] | None = None
+        self._number = 0
+        self._state = StateHash()
+        self._pending: dict[str, str] = {}  # uid -> hash of the pod as last written
+        self._retry_at = 0.0
+        self._is_synced = True
+        self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
+
+    # --- the loop's side ---------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Make the directory and begin. Raises `OSError` if the directory cannot be written."""
+        directory = self.settings.directory
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = directory / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+        self._thread.start()
+
+    @property
+    def is_full(self) -> bool:
+        """True if it cannot keep up."""
+        return self._queue.qsize() >= MOST_WAITING
+
+    @property
+    def waiting(self) -> int:
+        """How many entries wait to be written."""
+        return self._queue.qsize()
+
+    def put(self, at: float, kind: str, contents: Any) -> None:
+        """Have an entry written."""
+        self._queue.put((at, kind, contents))
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what is left and end; gives up after *timeout* seconds."""
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join(timeout)
+
+    # --- the thread's side -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            try:
+                item = self._queue.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self._guarded(self._sync)
+                continue
+            if item is None:
+                break
+            self._guarded(self._take, *item)
+            # Decisions go first: whoever waits for the interpreter gets it.
+            time.sleep(0)
+        self._guarded(self._close_file)
+
+    def _guarded(self, work: Any, *args: Any) -> None:
+        try:
+            work(*args)
+        except OSError as error:
+            self._broken(error.strerror or str(error))
+        except Exception as error:
+            log.error("Unexpected exception in the decision log", exc_info=error)
+            self._broken(str(error))
+
+    def _broken(self, reason: str) -> None:
+        """Give the file up: what comes is dropped until a new one can be begun."""
+        self.counts.failures += 1
+        log.warning(
+            "Decision log cannot be written",
+            directory=str(self.settings.directory),
+            reason=reason,
+            retry_seconds=RETRY_SECONDS,
+        )
+        for file in (self._file, self._raw):
+            if file is not None:
+                try:
+                    file.close()
+                except OSError:
+                    continue  # said above
+        self._file = self._raw = None
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+
+    def _take(self, at: float, kind: str, contents: Any) -> None:
+        if isinstance(contents, Checkpoint):
+            self._begin(at, contents)
+        elif self._file is None:
+            self.counts.dropped += 1
+            if time.monotonic() >= self._retry_at:
+                self.wants_checkpoint = "failure"
+        else:
+            self._write(at, kind, contents)
+            assert self._raw is not None
+            if self._raw.tell() >= self.settings.file_bytes and not self.wants_checkpoint:
+                self.wants_checkpoint = "size"
+
+    def _begin(self, at: float, checkpoint: Checkpoint) -> None:
+        """Begin a new file with *checkpoint*."""
+        self._close_file()
+        directory = self.settings.directory
+        present = log_files(directory)
+        last = int(_NAME.fullmatch(present[-1].name)[1]) if present else 0  # type: ignore[index]  # it matched
+        name = f"decisions-{last + 1:06d}.jsonl" + (".gz" if self.settings.compress else "")
+        descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._raw = os.fdopen(descriptor, "wb")
+        self._file = self._raw
+        if self.settings.compress:
+            self._file = gzip.GzipFile("", "wb", 1, self._raw, mtime=0)  # type: ignore[assignment]  # an IO in all but name
+        for old in present[: max(0, len(present) + 1 - self.settings.files)]:
+            old.unlink(missing_ok=True)
+        self._state = StateHash()
+        self._pending.clear()
+        head = {
+            "format": FORMAT,
+            "version": self._version,
+            "reason": checkpoint.reason,
+            "lost": self.counts.dropped,
+        }
+        self._line(at, "log", head)
+        for kind, contents in checkpoint.entries:
+            self._write(at, kind, contents)
+            time.sleep(0)
+        self.counts.checkpoints += 1
+
+    def _write(self, at: float, kind: str, contents: Any) -> None:
+        """Write one entry, and keep the state's hash up with it."""
+        match kind:
+            case "node" | "pod" | "object":
+                obj = contents["object"]
+                text = object_text(obj)
+                where = contents["kind"] if kind == "object" else kind
+                self._state.put(where, key_of(obj), text)
+                if kind == "pod":
+                    self._pending.pop(obj.uid, None)
+                contents = {**contents, "object": msgspec.Raw(text)}
+            case "pending":
+                self._pend(at, contents["object"])
+                return
+            case "gone":
+                self._state.drop(contents["of"], contents["key"])
+                if contents["of"] == "pod":
+                    self._pending.pop(contents["key"], None)
+            case "assume":
+                pod = contents.pop("pod", None)
+                if pod is not None:
+                    self._pend(at, pod)
+                self._state.put("pod", contents["uid"], assumed_text(contents["node"]))
+            case "forget":
+                if contents["undone"]:
+                    self._state.drop("pod", contents["uid"])
+            case "facts":
+                text = msgspec.json.encode(contents["facts"])
+                self._state.put_facts(contents["of"], contents["key"], text)
+                contents = {**contents, "facts": msgspec.Raw(text)}
+            case "typeLabels":
+                self._state.put("typeLabels", "", msgspec.json.encode(contents["labels"]))
+            case "promises":
+                for pod in contents.pop("objects"):
+                    self._pend(at, pod)
+                self._state.put("promises", "", promises_text(contents["pods"]))
+            case "checkpoint":
+                contents = {**contents, "state": str(self._state)}
+            case "decision":
+                pod = contents.pop("object")
+                hashed = self._pend(at, pod)
+                contents = {**contents, "podHash": hashed, "state": str(self._state)}
+        self._line(at, kind, contents)
+
+    def _pend(self, at: float, pod: Pod) -> str:
+        """Write a pod that has no node unless it is known in this version; its hash."""
+        text = object_text(pod)
+        hashed = digest(text)
+        if self._pending.get(pod.uid) != hashed:
+            self._pending[pod.uid] = hashed
+            self._line(at, "pending", {"object": msgspec.Raw(text)})
+        return hashed
+
+    def _line(self, at: float, kind: str, contents: Entry) -> None:
+        assert self._file is not None
+        self._number += 1
+        line = msgspec.json.encode({"n": self._number, "t": at, "e": kind, **contents}) + b"\n"
+        self._file.write(line)
+        self.counts.written += 1
+        self.counts.bytes += len(line)
+        self._is_synced = False
+
+    def _sync(self) -> None:
+        if not self._is_synced and self._file is not None and self._raw is not None:
+            self._file.flush()
+            self._raw.flush()
+            self._is_synced = True
+
+    def _close_file(self) -> None:
+        file, raw, self._file, self._raw = self._file, self._raw, None, None
+        if file is not None and raw is not None:
+            file.close()
+            raw.close()
+
+
+def key_of(obj: Any) -> str:
+    """What tells an object apart from the others of its kind: a pod's uid, a node's name."""
+    if isinstance(obj, Pod):
+        return obj.uid
+    return obj.name if isinstance(obj, Node) else object_key(obj)

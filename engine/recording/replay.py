@@ -1,0 +1,384 @@
+"""Deciding a recorded log again: the same cache, the same scheduler, the same state each time.
+
+Owns the state that a log describes and the comparison of verdicts. Each decision is asked on the
+state in which it was recorded; then the world goes on as recorded, whatever is decided now. So one
+difference does not make others, and other policies are compared on the same inputs.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from engine.caching.cache import AlreadyAssumed, Cache
+from engine.caching.objects import object_key
+from engine.lib.clock import VirtualClock
+from engine.model import objects as api
+from engine.model.fact import Facts, NodeFacts
+from engine.model.node import Node
+from engine.model.objects import NodeManifest, ObjectMeta
+from engine.model.pod import Pod
+from engine.offline.world import OBJECT_KINDS
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.config import decode_configuration
+from engine.policy.evaluator import Evaluator, InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.recording.entries import (
+    Entry,
+    StateHash,
+    answer_of,
+    assumed_text,
+    digest,
+    object_text,
+    promises_text,
+    verdict,
+    verdict_text,
+)
+from engine.recording.log_reader import Line
+from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.extenders import unopposed
+from engine.scheduling.plugins.registry import make_plugins
+from engine.scheduling.runtime_plugin import RuntimePlugin
+from engine.scheduling.scheduling_cycle import Scheduler
+
+#: The record of each kind of object that a log may hold, by plural resource name.
+RECORDS: Final[dict[str, Any]] = {**dict(OBJECT_KINDS.values()), "podgroups": api.PlainObject}
+
+_Reserved = tuple[tuple[tuple[RuntimePlugin, Any], ...], Pod, str]
+
+
+class OtherFacts(msgspec.Struct):
+    """Facts that are not about one node."""
+
+    cluster: Facts
+    types: dict[str, Facts]
+    pods: dict[str, Facts]
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="camel"):
+    """A recorded decision, and what is decided now.
+
+    Attributes:
+        number: Of its entry.
+        at: When it was made, in seconds since the epoch.
+        pod: `namespace/name`.
+        uid: The pod's.
+        revision: Of the policies that decided then.
+        recorded, replayed: What was decided, then and now.
+        is_same: The two are equal, byte for byte.
+        changed: The members in which they differ.
+        notes: What about the inputs is not as it was recorded; empty if they are the same.
+    """
+
+    number: int
+    at: float
+    pod: str
+    uid: str
+    revision: str
+    recorded: Entry
+    replayed: Entry
+    is_same: bool
+    changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class ReplayError(ValueError):
+    """A log that makes no sense; the message names the entry."""
+
+
+class Replayer:
+    """The state that a log describes, decision by decision.
+
+    Args:
+        bundle: Decides instead of the recorded policies, if given.
+    """
+
+    def __init__(self, bundle: Bundle | None = None) -> None:
+        self._other = bundle
+        self._evaluator: Evaluator | None = None
+        self._scheduler: Scheduler | None = None
+        self._scheduler_revision = ""
+        self._clock = VirtualClock(0.0)
+        self._is_building = False
+        self._is_skipping = False
+        self._needs_checkpoint = True
+        self._last = 0
+        self._notes: tuple[str, ...] = ()
+        self._lost = 0
+        self.decisions = 0
+        self.gaps = 0
+        self._clear()
+
+    def close(self) -> None:
+        """End what evaluates."""
+        if self._evaluator is not None:
+            self._evaluator.close()
+            self._evaluator = None
+
+    def _clear(self) -> None:
+        self._cache = Cache()
+        self._nominator = Nominator()
+        self._plugins = make_plugins(self._cache.objects, clock=self._clock)
+        if self._scheduler is not None:
+            self._scheduler.use_plugins(self._plugins)
+        self._state = StateHash()
+        self._pending: dict[str, Pod] = {}
+        self._decided: dict[str, tuple[tuple[RuntimePlugin, Any], ...]] = {}
+        self._reserved: dict[str, _Reserved] = {}
+
+    @property
+    def cache(self) -> Cache:
+        """The cluster as it is after the entries so far."""
+        return self._cache
+
+    def outcomes(self, lines: Iterable[Line]) -> Iterator[Outcome]:
+        """What becomes of each decision in *lines*. Raises `ReplayError`, `PolicyErrors`."""
+        for line in lines:
+            self._follow_numbers(line)
+            if self._is_skipping:
+                if line.event == "checkpoint":
+                    self._is_skipping = False
+                    self._compare_state(line)
+                continue
+            if line.event == "decision":
+                yield self._decide(line)
+                continue
+            try:
+                self._apply(line)
+            except (msgspec.DecodeError, KeyError, AlreadyAssumed) as error:
+                raise ReplayError(
+                    f"entry {line.number} (`{line.event}`): {type(error).__name__}: {error}"
+                ) from error
+
+    # --- the world ---------------------------------------------------------------------------
+
+    def _follow_numbers(self, line: Line) -> None:
+        if line.event == "log":
+            # What continues without a gap needs no checkpoint: what plugins hold is known better
+            # than a checkpoint can tell.
+            is_next = line.reason == "size" and line.number == self._last + 1
+            if is_next and not self._needs_checkpoint:
+                self._is_skipping = True
+            else:
+                self.gaps += line.reason in ("overrun", "failure")
+                self._needs_checkpoint = False
+                self._clear()
+                self._notes = ()
+        elif line.number != self._last + 1:
+            self._notes = (f"entries {self._last + 1} to {line.number - 1} are missing",)
+        self._last = line.number
+
+    def _compare_state(self, line: Line) -> None:
+        if line.state and line.state != str(self._state):
+            self._notes = (f"the state is not the recorded one (checkpoint {line.number})",)
+
+    def _apply(self, line: Line) -> None:
+        if line.at > self._clock.now():
+            self._clock.advance(line.at - self._clock.now())
+        match line.event:
+            case "log":
+                pass
+            case "policies":
+                self._use(line)
+            case "hole":
+                self._cache.add_node(_placeholder(line.key))
+            case "fill":
+                self._cache.snapshot()
+                for name in line.keys:
+                    self._cache.remove_node(name)
+                self._cache.snapshot()
+            case "node" | "pod" | "object" | "pending":
+                self._put(line)
+            case "gone":
+                self._remove(line.of, line.key)
+            case "assume":
+                self._assume(line)
+            case "forget":
+                self._forget(line)
+            case "facts":
+                self._show_facts(line)
+            case "typeLabels":
+                self._cache.set_pod_type_labels(line.labels)
+                self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
+            case "promises":
+                self._promise(line)
+            case "checkpoint":
+                self._compare_state(line)
+                if line.held:
+                    count = len(line.held)
+                    self._notes = (
+                        f"at the checkpoint {line.number}, {count} pods on their way held volumes "
+                        "or devices; what they hold is not known",
+                    )
+            case "lost":
+                self._lost += 1
+            case _:
+                raise KeyError(line.event)
+
+    def _put(self, line: Line) -> None:
+        text = bytes(line.object)
+        match line.event:
+            case "node":
+                node = Node.from_raw(text)
+                self._cache.add_node(node)
+                self._state.put("node", node.name, text)
+            case "pod":
+                pod = Pod.from_raw(text)
+                self._cache.add_pod(pod)
+                self._state.put("pod", pod.uid, text)
+                self._pending.pop(pod.uid, None)
+                self._decided.pop(pod.uid, None)
+                self._reserved.pop(pod.uid, None)
+            case "pending":
+                pod = Pod.from_raw(text)
+                self._pending[pod.uid] = pod
+            case _:
+                obj = api.decode(RECORDS[line.kind], text)
+                self._cache.objects.put(line.kind, obj)
+                self._state.put(line.kind, object_key(obj), text)
+
+    def _remove(self, of: str, key: str) -> None:
+        self._state.drop(of, key)
+        if of == "node":
+            self._cache.remove_node(key)
+        elif of == "pod":
+            self._pending.pop(key, None)
+            self._decided.pop(key, None)
+            known = self._cache.get_pod(key)
+            if known is not None:
+                self._cache.remove_pod(known)
+        else:
+            self._cache.objects.delete(of, key)
+
+    def _assume(self, line: Line) -> None:
+        pod = self._pending[line.uid]
+        if line.annotations:
+            pod = pod.with_annotations(line.annotations)
+        assumed = self._cache.assume(pod, line.node)
+        self._state.put("pod", line.uid, assumed_text(line.node))
+        reserves = self._decided.pop(line.uid, ())
+        if reserves:
+            self._reserved[line.uid] = (reserves, assumed, line.node)
+        for plugin, state in reserves:
+            if plugin.reserve(state, assumed, line.node) is not None:
+                break  # the record goes on with the undoing
+
+    def _forget(self, line: Line) -> None:
+        reserved = self._reserved.pop(line.uid, None)
+        if reserved is not None:
+            reserves, assumed, node = reserved
+            for plugin, state in reversed(reserves):
+                plugin.unreserve(state, assumed, node)
+        if line.undone:
+            self._cache.forget(line.uid)
+            self._state.drop("pod", line.uid)
+
+    def _show_facts(self, line: Line) -> None:
+        text = bytes(line.facts)
+        self._state.put_facts(line.of, line.key, text)
+        if line.of == "node":
+            self._cache.set_node_facts(line.key, msgspec.json.decode(text, type=NodeFacts))
+        elif line.of == "pod":
+            self._cache.set_pod_facts(line.key, msgspec.json.decode(text, type=Facts))
+        else:
+            others = msgspec.json.decode(text, type=OtherFacts)
+            self._cache.set_other_facts(
+                cluster=others.cluster, types=others.types, pods=others.pods
+            )
+
+    def _promise(self, line: Line) -> None:
+        self._state.put("promises", "", promises_text(line.pods))
+        for pod in list(self._nominator):
+            self._nominator.remove(pod.uid)
+        for uid, node in line.pods:
+            self._nominator.nominate(self._pending[uid], node)
+
+    # --- deciding ----------------------------------------------------------------------------
+
+    def _use(self, line: Line) -> None:
+        if self._scheduler is not None and self._scheduler_revision == line.revision:
+            return
+        if self._other is not None and self._scheduler is not None:
+            self._scheduler_revision = line.revision
+            return
+        bundle = self._other
+        if bundle is None:
+            config = None
+            if line.config is not None:
+                config = decode_configuration(line.config, "--config")
+            bundle = build_bundle(line.files, config)
+        self.close()
+        self._evaluator = InProcessEvaluator(bundle.program)
+        self._scheduler = Scheduler(bundle, self._evaluator, plugins=self._plugins)
+        self._scheduler_revision = line.revision
+
+    def _decide(self, line: Line) -> Outcome:
+        """Decide again what *line* records."""
+        self.decisions += 1
+        scheduler, pod = self._scheduler, self._pending.get(line.uid)
+        if scheduler is None or pod is None:
+            missing = "policies" if scheduler is None else f"pod `{line.pod}`"
+            raise ReplayError(f"entry {line.number} (`decision`): the log has no {missing}")
+        notes = list(self._notes)
+        # 1. Are the inputs those of the record?
+        if line.state != str(self._state):
+            notes.append("the state is not the recorded one: the log was changed or lacks entries")
+        if line.pod_hash != digest(object_text(pod)):
+            notes.append("the pod is not the recorded one")
+        if self._other is None and scheduler.bundle.revision != line.revision:
+            notes.append(
+                f"the policies are {scheduler.bundle.revision} now: the built-in ones of this "
+                f"version differ from those that decided as {line.revision}"
+            )
+        # 2. The decision, with the answers that extenders gave then.
+        if line.at > self._clock.now():
+            self._clock.advance(line.at - self._clock.now())
+        said: Entry
+        if scheduler.profile_of(pod) is None:
+            said = {"node": None, "message": f"no profile `{pod.scheduler_name}`"}
+        else:
+            decision = self._ask(scheduler, pod, line)
+            said = verdict(decision)
+            if decision.node is not None and decision.reserves:
+                self._decided[pod.uid] = decision.reserves
+            else:
+                self._decided.pop(pod.uid, None)
+        # 3. Equal means equal bytes.
+        recorded: Entry = msgspec.json.decode(line.verdict)
+        is_same = verdict_text(said) == bytes(line.verdict)
+        if not is_same and recorded.get("node") != said.get("node"):
+            self._decided.pop(pod.uid, None)  # what it would hold is not what was held
+        members = dict.fromkeys([*recorded, *said])
+        changed = tuple(m for m in members if recorded.get(m) != said.get(m))
+        return Outcome(
+            line.number,
+            line.at,
+            line.pod,
+            line.uid,
+            line.revision,
+            recorded,
+            said,
+            is_same,
+            changed,
+            tuple(notes),
+        )
+
+    def _ask(self, scheduler: Scheduler, pod: Pod, line: Line) -> Decision:
+        snapshot = self._cache.snapshot()
+        placed = (info.pods for info in snapshot.infos if info is not None)
+        by_uid = {uid: one for pods in placed for uid, one in pods.items()} if line.answers else {}
+        answers = iter(line.answers)
+        steps = scheduler.steps(pod, snapshot, self._nominator)
+        try:
+            question = next(steps)
+            while True:
+                given = next(answers, None) if self._other is None else None
+                answer = unopposed(question) if given is None else answer_of(given, by_uid)
+                question = steps.send(answer)
+        except StopIteration as end:
+            explanation: Explanation = end.value
+            return explanation.decision
+
+
+def _placeholder(name: str) -> Node:
+    return Node.from_manifest(NodeManifest(metadata=ObjectMeta(name=name)))

@@ -1,0 +1,294 @@
+"""What a scheduler records it decides again: on the embedded API server and on a real one."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from engine.app import OTHER_OBJECTS, App
+from engine.cli.main import main
+from engine.devcluster import DevCluster, make_node, make_pod
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.lib.clock import SystemClock
+from engine.recording.log_reader import read_log
+from engine.recording.log_writer import LogSettings, LogWriter, log_files
+from engine.recording.recorder import Recorder
+from engine.recording.replay import RECORDS, Outcome, Replayer
+from tests.app import harness
+from tests.app.harness import eventually, metric
+from tests.controlplane import ControlPlane
+from tests.live import LiveCluster, node, pod
+
+KINDS = [resource.plural for resource, _ in OTHER_OBJECTS]
+PREFERS = """\"\"\"Prefers one node.\"\"\"
+
+def score(pod, node):
+    return 100 if node.name == "node-1" else 0
+"""
+CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint:
+      enabled: [{name: mine, weight: 1000}]
+"""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        yield plane
+
+
+@dataclass
+class World:
+    endpoint: Endpoint
+    cluster: LiveCluster
+
+
+@pytest.fixture(
+    params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)],
+)
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "real":
+            endpoint = request.getfixturevalue("plane").endpoint()
+        else:
+            server = await stack.enter_async_context(DevCluster())
+            endpoint = Endpoint(server=server.url)
+        client = await stack.enter_async_context(ApiClient(endpoint))
+        cluster = LiveCluster(client)
+        await cluster.prepare()
+        yield World(endpoint, cluster)
+        await cluster.clear()
+
+
+def make_recorder(directory: Path, **settings: object) -> Recorder:
+    words = {"directory": directory, **settings}
+    writer = LogWriter(LogSettings(**words), "test")  # type: ignore[arg-type]  # as given
+    recorder = Recorder(writer, SystemClock(), KINDS)
+    recorder.start()
+    return recorder
+
+
+def outcomes(log: Path) -> list[Outcome]:
+    replayer = Replayer()
+    try:
+        return list(replayer.outcomes(read_log(log)))
+    finally:
+        replayer.close()
+
+
+def placed(app: App) -> int:
+    return app.cache.pod_count
+
+
+async def write_policies(cluster: LiveCluster, files: dict[str, str]) -> None:
+    folder = f"/api/v1/namespaces/{harness.NAMESPACE}/configmaps"
+    with contextlib.suppress(Exception):
+        await cluster.request("POST", "/api/v1/namespaces", harness.namespace())
+    with contextlib.suppress(Exception):
+        await cluster.request("DELETE", f"{folder}/{harness.NAME}")
+    await cluster.request("POST", folder, harness.config_map(files))
+
+
+async def busy_day(world: World, app: App) -> None:
+    """A hundred pods, some too large, with nodes that come, go and change, and new policies."""
+    cluster = world.cluster
+    sizes = ("250m", "500m", "1", "100m")
+    for number in range(40):
+        labels = {"app": f"app-{number % 3}"}
+        await cluster.create(pod(f"a-{number}", cpu=sizes[number % 4], labels=labels))
+    await cluster.create(pod("huge", cpu="9", memory="1Gi"))
+    await eventually(lambda: placed(app) == 40, what="the first forty")
+    await cluster.delete("Node", "node-2")
+    await cluster.create(node("node-7", cpu="16", zone="b"), node("node-8", zone="a"))
+    await eventually(lambda: placed(app) == 41, what="the pod that was too large")
+    await cluster.request("PATCH", "/api/v1/nodes/node-3", {"spec": {"unschedulable": True}})
+    for number in range(0, 40, 5):
+        await cluster.delete("Pod", f"a-{number}", gracePeriodSeconds=0)
+    await eventually(lambda: placed(app) == 33, what="the deletions")
+    before = app.rollout.active.bundle.revision
+    await write_policies(cluster, {"mine.star": PREFERS, "config.yaml": CONFIG})
+    await eventually(lambda: app.rollout.active.bundle.revision != before, what="the policies")
+    for number in range(50):
+        await cluster.create(pod(f"b-{number}", cpu=sizes[number % 4]))
+    await eventually(lambda: app.queue.counts()["active"] == 0, what="the last fifty")
+    # Too much for what is left: somebody has to go.
+    await cluster.create(pod("urgent", cpu="3500m", priority="high"))
+    await eventually(
+        lambda: app.preemptor.in_flight or metric(app, "scheduler_preemption_attempts_total"),
+        what="an eviction",
+    )
+    await asyncio.sleep(0)
+
+
+async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> None:
+    recorder = make_recorder(tmp_path)
+    await world.cluster.create(*(node(f"node-{n}", zone="ab"[n % 2]) for n in range(1, 7)))
+    await write_policies(world.cluster, {})
+    async with harness.scheduler_at(world.endpoint, from_config_map=True, recorder=recorder) as app:
+        await busy_day(world, app)
+        assert metric(app, "starsched_recorded_entries_total", outcome="dropped") == 0
+    recorder.close()
+    found = outcomes(tmp_path)
+    assert len(found) >= 92
+    assert len({outcome.revision for outcome in found}) == 2
+    assert any(outcome.recorded["node"] is None for outcome in found)
+    assert any("eviction" in outcome.recorded for outcome in found)
+    assert [o for o in found if not o.is_same or o.notes] == []
+    # The command says the same.
+    result = CliRunner().invoke(main, ["replay", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert f"{len(found)} the same, 0 not" in result.output
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        cluster.create(make_node("node-1"), make_node("node-2"))
+        yield cluster
+
+
+async def decide(cluster: DevCluster, app: App, names: list[str]) -> None:
+    cluster.create(*(make_pod(name) for name in names))
+    await eventually(lambda: all(harness.node_of(cluster, name) for name in names))
+
+
+async def test_what_containers_are_told_is_not_recorded(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    recorder = make_recorder(tmp_path, compress=False)
+    async with harness.scheduler(cluster, recorder=recorder):
+        manifest = make_pod("one")
+        container = manifest["spec"]["containers"][0]
+        container["env"] = [{"name": "PASSWORD", "value": "hunter2"}]
+        container["command"] = ["hunter2"]
+        cluster.create(manifest)
+        await eventually(lambda: harness.node_of(cluster, "one"))
+    recorder.close()
+    (file,) = log_files(tmp_path)
+    text = file.read_bytes()
+    assert b'"default/one"' in text
+    assert b"hunter2" not in text
+    assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_full_files_are_followed_by_new_ones_and_the_oldest_go(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    recorder = make_recorder(tmp_path, compress=False, file_bytes=20_000, files=2)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        for batch in range(8):
+            await decide(cluster, app, [f"pod-{batch}-{n}" for n in range(10)])
+            await eventually(lambda: recorder.writer.waiting == 0)
+        assert metric(app, "starsched_record_checkpoints_total") > 2
+    recorder.close()
+    files = log_files(tmp_path)
+    assert len(files) == 2
+    assert not (tmp_path / "decisions-000001.jsonl").exists()
+    # Each file alone, and both in a row, can be decided again.
+    both = outcomes(tmp_path)
+    apart = [outcome for file in files for outcome in outcomes(file)]
+    assert [o.number for o in both] == [o.number for o in apart]
+    assert len(both) > 2
+    assert all(o.is_same and not o.notes for o in [*both, *apart])
+
+
+async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
+    cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = make_recorder(tmp_path)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        await decide(cluster, app, ["one"])
+        monkeypatch.setattr(type(recorder.writer), "is_full", property(lambda self: True))
+        await decide(cluster, app, ["two"])
+        monkeypatch.undo()
+        assert metric(app, "starsched_recorded_entries_total", outcome="dropped") > 0
+        await eventually(lambda: recorder.writer.waiting == 0)
+        await decide(cluster, app, ["three"])
+    recorder.close()
+    found = outcomes(tmp_path)
+    assert [o.pod for o in found] == ["default/one", "default/three"]
+    assert all(o.is_same and not o.notes for o in found)
+    heads = [line for line in read_log(tmp_path) if line.event == "log"]
+    assert [head.reason for head in heads] == ["start", "overrun"]
+    assert heads[1].lost > 0
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+async def test_a_full_disk_costs_the_log_and_no_decision(
+    cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_open = os.open
+
+    def open_full(path: object, *args: int) -> int:
+        if "decisions-" in str(path):
+            return real_open("/dev/full", os.O_WRONLY)
+        return real_open(path, *args)  # type: ignore[arg-type]  # as given
+
+    monkeypatch.setattr("engine.recording.log_writer.os.open", open_full)
+    recorder = make_recorder(tmp_path, compress=False)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        await decide(cluster, app, ["one", "two"])
+        await eventually(lambda: metric(app, "starsched_record_failures_total") > 0)
+        await decide(cluster, app, ["three"])
+    recorder.close()
+
+
+async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Path) -> None:
+    recorder = make_recorder(tmp_path, compress=False)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        await decide(cluster, app, [f"pod-{n}" for n in range(5)])
+    recorder.close()
+    (file,) = log_files(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    whole = outcomes(file)
+    # A node that was there then is not in the log any more.
+    at = next(i for i, line in enumerate(lines) if b'"e":"node"' in line)
+    name = msgspec.json.decode(lines[at])["object"]["metadata"]["name"]
+    file.write_bytes(b"".join(lines[:at] + lines[at + 1 :]))
+    changed = outcomes(file)
+    assert all("not the recorded one" in " ".join(o.notes) for o in changed)
+    assert any(o.recorded["node"] == name for o in whole)
+    result = CliRunner().invoke(main, ["replay", str(file)])
+    assert result.exit_code == 1
+    assert "first difference: entry " in result.output
+    assert "the state is not the recorded one" in result.output
+    # A log that ends in the middle of a line ends before it.
+    file.write_bytes(b"".join(lines)[:-7])
+    assert all(o.is_same for o in outcomes(file))
+
+
+async def test_other_policies_are_compared_on_the_recorded_states(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    log, policies = tmp_path / "log", tmp_path / "policies"
+    recorder = make_recorder(log)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        await decide(cluster, app, [f"pod-{n}" for n in range(10)])
+    recorder.close()
+    policies.mkdir()
+    (policies / "mine.star").write_text(PREFERS)
+    (policies / "config.yaml").write_text(CONFIG)
+    arguments = ["replay", str(log), "--policies", str(policies), "--output", "json"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1, result.output
+    said = msgspec.json.decode(result.stdout)
+    assert said["decisions"] == 10
+    assert 0 < len(said["differences"]) < 10
+    for difference in said["differences"]:
+        assert difference["recorded"]["node"] == "node-2"
+        assert difference["replayed"]["node"] == "node-1"
+        assert difference["notes"] == []
+
+
+def test_every_kind_that_decisions_read_can_be_read_from_a_log() -> None:
+    assert {resource.plural: record for resource, record in OTHER_OBJECTS} == RECORDS
