@@ -20,8 +20,8 @@ class Devices:
         self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
         self._published: list[tuple[str, str, str]] = []  # driver, pool, device
         self._taken: set[tuple[str, str, str]] = set()
-        # kube-scheduler loses the counters of a device that it takes up and lays down again
-        # because of a taint or a constraint: those do not occur together.
+        # kube-scheduler loses the counters of a device that it takes up and lays down again, if
+        # it is tainted, against a constraint, or shared: those do not occur together.
         self._has_counters = draw.chance(0.3)
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
@@ -240,7 +240,7 @@ class Devices:
         device: Plain = {"name": name, "attributes": kept}
         if draw.chance(0.8):
             device["capacity"] = {"memory": {"value": draw.pick("4Gi", "16Gi")}}
-            if draw.chance(0.25):
+            if not has_counters and draw.chance(0.25):
                 device["allowMultipleAllocations"] = True
                 if draw.chance(0.5):
                     policy: Plain = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
