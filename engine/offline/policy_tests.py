@@ -27,7 +27,7 @@ from engine.policy.documents import read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox import messages
-from engine.policy.sandbox.modules import Modules
+from engine.policy.sandbox.modules import Modules, Natives
 from engine.policy.syntax import parse
 from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
 
@@ -85,12 +85,14 @@ def run_tests(
     *,
     seconds: float = TEST_SECONDS,
     monotonic: Callable[[], float] = time.monotonic,
+    natives: Mapping[str, Natives] | None = None,
 ) -> Iterator[TestResult]:
     """Run *cases* one after the other, giving each result as soon as it is known.
 
-    Runs in this process: time is limited between Starlark instructions, memory is not.
+    Runs in this process: time is limited between Starlark instructions, memory is not. *natives*
+    are extra functions for single files of the bundle.
     """
-    runner = _Runner(bundle, seconds, monotonic)
+    runner = _Runner(bundle, seconds, monotonic, natives or {})
     for case in cases:
         yield runner.run(case)
 
@@ -114,21 +116,28 @@ def _cases(file: str, text: str) -> list[TestCase]:
 class _Runner:
     """Runs the tests of one bundle; modules and schedulers are shared between them."""
 
-    def __init__(self, bundle: Bundle, seconds: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        seconds: float,
+        monotonic: Callable[[], float],
+        natives: Mapping[str, Natives],
+    ) -> None:
         self._bundle = bundle
         self._seconds = seconds
         self._monotonic = monotonic
         self._deadline = 0.0
-        self._engine = _Engine(bundle)
+        self._engine = _Engine(bundle, natives)
         self._sides: dict[str, str] | None = None
         self._modules = Modules(
             bundle.files,
             bundle.program.limits,
             {
+                **natives,
                 TESTING_MODULE: {
                     "testing_engine": self._answer,
                     "testing_report": self._report,
-                }
+                },
             },
         )
 
@@ -203,8 +212,9 @@ class _Engine:
     they name a profile.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, natives: Mapping[str, Natives]) -> None:
         self.file = ""
+        self._natives = natives
         self._bundle = bundle
         self._whole: Scheduler | None = None
         self._alone: dict[tuple[str, bytes, str], Scheduler] = {}
@@ -263,7 +273,9 @@ class _Engine:
         if args is not None:
             raise ValueError("want `args` or `profile`, got both: a profile has its own arguments")
         if self._whole is None:
-            self._whole = Scheduler(self._bundle, InProcessEvaluator(self._bundle.program))
+            self._whole = Scheduler(
+                self._bundle, InProcessEvaluator(self._bundle.program, self._natives)
+            )
         pod = pod_of({**manifest, "spec": {**manifest["spec"], "schedulerName": profile}})
         if self._whole.profile_of(pod) is None:
             names = ", ".join(f"`{p.scheduler_name}`" for p in self._bundle.profiles)
@@ -292,7 +304,7 @@ class _Engine:
             instance = Instance(policy.name, policy.module, given, types)
             program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
             bundle = replace(self._bundle, profiles=(profile,), program=program)
-            found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program))
+            found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program, self._natives))
         return found
 
 

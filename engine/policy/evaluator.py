@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox.modules import Natives
 from engine.policy.sandbox.protocol import (
     Call,
     Files,
@@ -100,11 +101,12 @@ class InProcessEvaluator:
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
-    time are not, so this is for text that the caller trusts.
+    time are not, so this is for text that the caller trusts. *natives* are extra functions for
+    single files, by module path; the coverage of tests is counted with them.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._worker = PolicyWorker(program_image(program))
+    def __init__(self, program: Program, natives: Mapping[str, Natives] | None = None) -> None:
+        self._worker = PolicyWorker(program_image(program), natives=natives)
 
     def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""

@@ -9,7 +9,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,7 @@ import starlark
 
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox import drivers, messages
-from engine.policy.sandbox.modules import Budget, Modules
+from engine.policy.sandbox.modules import Budget, Modules, Natives
 from engine.policy.sandbox.protocol import (
     Call,
     HookSignature,
@@ -76,18 +76,22 @@ class _Hook:
 class PolicyWorker:
     """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load.
 
-    *on_load* is told the index of each instance before it is loaded.
+    *on_load* is told the index of each instance before it is loaded; *natives* are given to files
+    by their path.
     """
 
     def __init__(
-        self, image: ProgramImage, on_load: Callable[[int], None] = lambda index: None
+        self,
+        image: ProgramImage,
+        on_load: Callable[[int], None] = lambda index: None,
+        natives: Mapping[str, Natives] | None = None,
     ) -> None:
         self._image = image
         self._budget = Budget(image.limits)
         self._hooks: dict[tuple[int, str], _Hook] = {}
         kinds = [*image.schema.views.values(), *image.schema.records.values()]
         self._field_names = tuple(sorted({name for fields in kinds for name in fields}))
-        modules = Modules(image.files, image.limits)
+        modules = Modules(image.files, image.limits, natives)
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
         verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
         private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}

@@ -1,0 +1,140 @@
+"""Which lines of policies their tests reach.
+
+Owns the marking of texts and the counts. The interpreter has no hook for lines, so each statement
+of a copy of the text first says its line, on the same line: places in error messages stay. Only
+test runs see such copies.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from engine.policy.bundle import Bundle
+from engine.policy.syntax import is_load, parse
+
+_MARK: Final = "starsched_covered"
+
+
+@dataclass(frozen=True, slots=True)
+class FileCoverage:
+    """How often each line that begins a statement was run; `text` is the file."""
+
+    file: str
+    text: str
+    hits: Mapping[int, int]
+
+    @property
+    def covered(self) -> int:
+        """How many lines were run at least once."""
+        return sum(count > 0 for count in self.hits.values())
+
+    @property
+    def missing(self) -> list[int]:
+        """The lines that were never run."""
+        return sorted(line for line, count in self.hits.items() if not count)
+
+    @property
+    def missing_ranges(self) -> str:
+        """The same, neighbours together: `3, 7-9`."""
+        lines, ranges = sorted(self.hits), []
+        start = last = 0
+        for line in [*lines, 0]:
+            if line and not self.hits[line]:
+                start, last = start or line, line
+            elif start:
+                ranges.append(f"{start}-{last}" if last > start else str(start))
+                start = 0
+        return ", ".join(ranges)
+
+
+@dataclass(slots=True)
+class Coverage:
+    """The counts of one bundle's tests.
+
+    `bundle` is what to run; `natives` are the functions that its files need for it.
+    """
+
+    bundle: Bundle
+    natives: dict[str, dict[str, Callable[..., Any]]] = field(default_factory=dict)
+    _hits: dict[str, dict[int, int]] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
+
+    def files(self) -> list[FileCoverage]:
+        """What was reached so far, by file."""
+        return [
+            FileCoverage(file, self._texts[file], dict(hits))
+            for file, hits in sorted(self._hits.items())
+        ]
+
+    def _reached(self, file: str, line: int) -> None:
+        self._hits[file][line] += 1
+
+    def watch(self, files: Iterable[str]) -> None:
+        """Count the lines of *files* of the bundle from now on."""
+        marked = {}
+        for file in files:
+            text = self.bundle.files[file]
+            copy, lines = marked_text(text)
+            if lines:
+                marked[file] = copy
+                self._texts[file] = text
+                self._hits[file] = dict.fromkeys(lines, 0)
+                self.natives[file] = {_MARK: partial(self._reached, file)}
+        texts = {**self.bundle.files, **marked}
+        program = replace(self.bundle.program, files=texts)
+        self.bundle = replace(self.bundle, files=texts, program=program)
+
+
+def percent(files: Iterable[FileCoverage]) -> float:
+    """The share of lines that were run, 0..100; 100 if there are none."""
+    every = list(files)
+    total = sum(len(one.hits) for one in every)
+    return 100.0 if not total else 100.0 * sum(one.covered for one in every) / total
+
+
+def marked_text(text: str) -> tuple[str, list[int]]:
+    """*text* with each statement saying its line, and those lines. No lines if it cannot be read.
+
+    `if x:` and `for y in z:` say it in what they look at first, other statements before they run.
+    """
+    tree = parse(text)
+    if tree is None:
+        return text, []
+    # (line, offset in bytes, what to insert); of two at one place the later is outside.
+    marks: list[tuple[int, int, str]] = []
+    lines = set()
+    for statement in _statements(tree):
+        line = statement.lineno
+        head: ast.expr | None = None
+        if isinstance(statement, ast.If):
+            head = statement.test
+        elif isinstance(statement, ast.For):
+            head = statement.iter
+        elif isinstance(statement, ast.FunctionDef):
+            continue
+        lines.add(line)
+        if head is None:
+            marks.append((line, statement.col_offset, f"{_MARK}({line}); "))
+        else:
+            marks.append((head.lineno, head.col_offset, f"({_MARK}({line}) or ("))
+            end = head.end_lineno or head.lineno
+            marks.append((end, head.end_col_offset or 0, "))"))
+    rows = [row.encode() for row in text.split("\n")]
+    for row, offset, mark in sorted(marks, key=lambda m: m[:2], reverse=True):
+        rows[row - 1] = rows[row - 1][:offset] + mark.encode() + rows[row - 1][offset:]
+    return b"\n".join(rows).decode(), sorted(lines)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Everything that runs: no loads, and no texts that only document."""
+    stack: list[ast.stmt] = list(tree.body)
+    while stack:
+        statement = stack.pop()
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if value is not None and (is_load(value) or isinstance(value, ast.Constant)):
+            continue
+        yield statement
+        for name in ("body", "orelse"):
+            stack += getattr(statement, name, [])
