@@ -10,7 +10,7 @@ from engine.cli.conformance_command import conformance_command
 from engine.cli.eject_command import eject_command
 from engine.cli.test_command import test_command as policy_test_command
 
-POLICY = "def score(pod, node):\n    return len(node.name)\n"
+POLICY = "def score(pod, node):\n    return min(100, len(node.name))\n"
 BROKEN = (
     "def score(pod, node):\n    return len(node.nam)\n\ndef filter(pod, nod):\n    return None\n"
 )
