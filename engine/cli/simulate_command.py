@@ -1,0 +1,233 @@
+"""`starsched simulate`: a workload in virtual time, decided by the engine itself."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from engine.cli.line_chart import line_chart
+from engine.cli.policy_option import policy_options, read_bundle
+from engine.offline.cluster_file import ClusterFileError
+from engine.offline.remedies import amount_text
+from engine.offline.simulation import Simulation
+from engine.offline.simulation_report import Recorder, Report, Step, report
+from engine.offline.workload import Workload, WorkloadError, read_workload
+from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.telemetry.logs import configure_logging
+
+
+@click.command("simulate", short_help="Schedule a workload in virtual time.")
+@click.argument(
+    "workload",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, exists=True),
+    metavar="WORKLOAD...",
+)
+@policy_options
+@click.option(
+    "--profile",
+    metavar="NAME",
+    help="Decide every pod that comes as this `schedulerName`. Default: what the pod says.",
+)
+@click.option(
+    "--nodes",
+    metavar="+N",
+    default="+0",
+    show_default=True,
+    help="So many more nodes, like those that are most common.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    help="Shuffle the pods that come at one moment, and break ties anew. Default: as written.",
+)
+@click.option(
+    "--group-by", default="", metavar="LABEL", help="Fairness over this label. Default: namespaces."
+)
+@click.option(
+    "--steps",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the state after every moment to a CSV file.",
+)
+@click.option(
+    "--chart",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw use and waiting pods over time; FILE ends in .svg.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print the result.",
+)
+def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
+    """Schedule the pods of WORKLOAD in virtual time, and say what came of it.
+
+    WORKLOAD is a snapshot or manifests (every pending pod comes at the start), timed events as
+    `.jsonl`, or the tables of the openb trace as `.csv`; several are one workload. The engine is
+    that of a running scheduler, queue and preemption included; the API server does at once what it
+    is asked. The same workload, policies and seed give the same result.
+
+    \b
+    Exit codes: 0 every pod was placed, 3 some still wait, 1 it cannot run, 2 wrong usage.
+
+    \b
+    Examples:
+      starsched simulate cluster.json.gz --policies ./policies
+      starsched simulate cluster.json.gz deployment.yaml --nodes +10
+      starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
+    """
+    chart: Path | None = options["chart"]
+    if chart is not None and chart.suffix != ".svg":
+        raise click.BadParameter(
+            f"want a name that ends in .svg, got `{chart}`", param_hint="--chart"
+        )
+    configure_logging(verbosity=-1, log_format="text")
+    bundle, _ = read_bundle(options["policies"], options["config"])
+    try:
+        planned = _planned(bundle, workload, options)
+        recorder = Recorder()
+        simulation = _run(bundle, planned, recorder)
+    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    result = report(simulation, recorder.steps, group_by=options["group_by"])
+    if options["steps"] is not None:
+        write_steps(options["steps"], recorder.steps)
+    if chart is not None:
+        chart.write_text(_chart(recorder.steps), encoding="utf-8")
+    if options["output"] == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
+    else:
+        print_report(result)
+    raise SystemExit(3 if result.pending else 0)
+
+
+def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -> Workload:
+    """The workload with everything that the options change in it."""
+    planned = read_workload(*paths)
+    more: str = options["nodes"]
+    if not more.removeprefix("+").isdecimal():
+        raise click.BadParameter(f"want `+N`, got `{more}`", param_hint="--nodes")
+    profiles = [profile.scheduler_name for profile in bundle.profiles]
+    if options["profile"] is not None:
+        if options["profile"] not in profiles:
+            known = ", ".join(f"`{name}`" for name in profiles)
+            raise click.BadParameter(f"want one of {known}", param_hint="--profile")
+        planned = planned.decided_as(options["profile"])
+    planned = planned.with_nodes(int(more.removeprefix("+")))
+    return planned if options["seed"] is None else planned.shuffled(options["seed"])
+
+
+def _run(bundle: Bundle, workload: Workload, recorder: Recorder) -> Simulation:
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    evaluator = InProcessEvaluator(bundle.program)
+    with progress:
+        bar = progress.add_task("pods", total=len(workload.arrivals))
+
+        def on_moment(simulation: Simulation) -> None:
+            recorder(simulation)
+            progress.update(bar, completed=len(simulation.lives))
+
+        simulation = Simulation(bundle, evaluator, workload, on_moment=on_moment)
+        try:
+            simulation.run()
+        finally:
+            evaluator.close()
+    return simulation
+
+
+def write_steps(path: Path, steps: list[Step]) -> None:
+    """Write *steps* as CSV: one line a moment, requested and allocatable by resource."""
+    names = sorted({name for step in steps for name in step.allocatable})
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        head = ["at", "arrived", "placed", "pending", "evictions"]
+        table.writerow(
+            [*head, *(f"{part}:{name}" for name in names for part in ("requested", "allocatable"))]
+        )
+        for step in steps:
+            amounts = (
+                part.get(name, 0) for name in names for part in (step.requested, step.allocatable)
+            )
+            row = [step.at, step.arrived, step.placed, step.pending, step.evictions]
+            table.writerow([*row, *amounts])
+
+
+def _chart(steps: list[Step]) -> str:
+    names = sorted({n for s in steps for n, amount in s.allocatable.items() if amount})
+    used = {
+        name: [100 * s.requested.get(name, 0) / max(1, s.allocatable.get(name, 0)) for s in steps]
+        for name in names
+        if name != "pods"
+    }
+    return line_chart(
+        [step.at for step in steps],
+        [
+            ("Requested of what there is, %", 100.0, used),
+            ("Pods that wait", None, {"pending": [float(step.pending) for step in steps]}),
+        ],
+    )
+
+
+def print_report(result: Report) -> None:
+    """Print *result* for people."""
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    gone = f", {result.completed} completed" if result.completed else ""
+    gone += f", {result.given_up} went without a node" if result.given_up else ""
+    failed = f" ({result.failed} of failing policies)" if result.failed else ""
+    colour = "red" if result.pending else "green"
+    console.print(
+        f"[bold]{result.arrived} pods[/bold]: {result.placed} placed{gone}, "
+        f"[{colour}]{result.pending} pending[/{colour}]{failed}; {result.evictions} evictions, "
+        f"{result.decisions} decisions in {result.seconds:g} s of virtual time",
+        soft_wrap=True,
+    )
+    console.print(
+        f"{result.nodes} nodes, {result.empty_nodes} of them empty; until a node: median "
+        f"{result.waits[0]:g} s, 99 of 100 within {result.waits[1]:g} s",
+        soft_wrap=True,
+    )
+    table = Table("resource")
+    for column in ("requested", "of", "in the end", "on average", "at most", "fragmented"):
+        table.add_column(column, justify="right")
+    for name, use in result.resources.items():
+        amounts = (amount_text(name, a).split(" ")[0] for a in (use.requested, use.allocatable))
+        parts = (use.final, use.mean, use.peak, use.fragmentation)
+        table.add_row(escape(name), *amounts, *(f"{100 * part:.2f} %" for part in parts))
+    if result.resources:
+        console.print(table)
+        console.print(
+            "[dim]fragmented: the part of what is free that typical pods cannot use[/dim]"
+        )
+    if len(result.groups) > 1:
+        least = min(result.groups, key=lambda group: (result.groups[group], group))
+        console.print(
+            f"Fairness over {len(result.groups)} groups (Jain): {result.fairness:.3f}; "
+            f"`{escape(least)}` got least, {100 * result.groups[least]:.1f} % of what it asked for",
+            soft_wrap=True,
+        )
+    for reason in result.reasons:
+        examples = ", ".join(reason.examples)
+        console.print(
+            f"{reason.pods} pending, such as {escape(examples)}: {escape(reason.reason)}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,293 @@
+"""What came of a simulation: numbers for people who pay for the cluster and for those who wait.
+
+Owns the measures and their definitions; `Recorder` takes them while the simulation runs.
+"""
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from engine.model.pod import Pod
+from engine.offline.simulation import Life, Simulation
+
+# Of the kinds of pods, the most frequent ones that make up this part of all are typical.
+_TYPICAL: Final = 0.95
+_MOST_REASONS: Final = 10
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The cluster after one moment at which something happened.
+
+    `requested` and `allocatable` are sums over all nodes, by resource: millicores for cpu.
+    """
+
+    at: float
+    arrived: int
+    placed: int
+    pending: int
+    evictions: int
+    requested: Mapping[str, int]
+    allocatable: Mapping[str, int]
+
+
+class ResourceUse(msgspec.Struct, frozen=True):
+    """How one resource is used; all but the amounts are shares of what there is, 0..1.
+
+    `mean` is over time. `fragmentation` is the share of what is free that is of no use to typical
+    pods: it lies on nodes where they do not fit, each kind counted by how frequent it is.
+    """
+
+    requested: int
+    allocatable: int
+    final: float
+    mean: float
+    peak: float
+    fragmentation: float
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """Pods that are left without a node for one reason."""
+
+    reason: str
+    pods: int
+    examples: tuple[str, ...]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a simulation.
+
+    Attributes:
+        seconds: How long it lasted, in virtual time.
+        nodes, empty_nodes: How many nodes there are in the end, and how many of them hold no pod.
+        arrived: Pods that wanted a node.
+        placed: Those that have one in the end.
+        completed: Those that had one and went.
+        given_up: Those that went without.
+        pending: Those that still wait.
+        evictions: How often a pod was evicted.
+        failed: Pods that a failing policy kept from a decision.
+        waits: Seconds from coming to a node: the median, and the 99th percentile.
+        resources: By name.
+        fairness: Jain's index over the groups of pods (1: all get the same part of what they
+            asked for; 1/n: one of n gets everything).
+        groups: By group, the part of what it asked for that it got.
+        reasons: Why pods still wait, the most frequent first.
+    """
+
+    seconds: float
+    nodes: int
+    empty_nodes: int
+    arrived: int
+    placed: int
+    completed: int
+    given_up: int
+    pending: int
+    evictions: int
+    failed: int
+    waits: tuple[float, float]
+    resources: Mapping[str, ResourceUse]
+    fairness: float
+    groups: Mapping[str, float]
+    reasons: tuple[Pending, ...]
+    decisions: int
+
+    def to_plain(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class Recorder:
+    """Takes a `Step` after each moment: `Simulation(..., on_moment=recorder)`.
+
+    Counts by difference, so that a moment costs what changed in it and not the whole cluster.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._counted: dict[int, tuple[Mapping[str, int], Mapping[str, int]]] = {}
+        self._requested: Counter[str] = Counter()
+        self._allocatable: Counter[str] = Counter()
+        self._generation = -1
+
+    def __call__(self, simulation: Simulation) -> None:
+        """Take a step."""
+        self._count(simulation)
+        lives, placed = simulation.lives, simulation.placed_count
+        step = Step(
+            simulation.now,
+            len(lives),
+            placed,
+            simulation.pending_count,
+            simulation.evictions,
+            dict(self._requested),
+            dict(self._allocatable),
+        )
+        if self.steps and self.steps[-1].at == step.at:
+            self.steps[-1] = step
+        else:
+            self.steps.append(step)
+
+    def _count(self, simulation: Simulation) -> None:
+        snapshot = simulation.cache.snapshot()
+        changed = snapshot.changed_since(self._generation) if self._generation >= 0 else None
+        slots: Iterable[int] = range(len(snapshot.infos)) if changed is None else changed
+        for slot in slots:
+            info = snapshot.infos[slot]
+            requested: Mapping[str, int] = {}
+            allocatable: Mapping[str, int] = {}
+            if info is not None and info.node is not None:
+                requested = {**info.requested, "pods": len(info.pods)}
+                allocatable = info.node.allocatable
+            before = self._counted.get(slot, ({}, {}))
+            self._requested.subtract(before[0])
+            self._requested.update(requested)
+            self._allocatable.subtract(before[1])
+            self._allocatable.update(allocatable)
+            self._counted[slot] = (requested, allocatable)
+        self._generation = snapshot.generation
+
+
+def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> Report:
+    """The report of a simulation that has run; *group_by* is a label, "" the namespace."""
+    lives = list(simulation.lives.values())
+    infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
+    groups = shares(lives, steps[-1].allocatable if steps else {}, group_by)
+    waits = sorted(one.waited for one in lives if one.waited is not None)
+    pending = [one for one in lives if one.is_pending]
+    return Report(
+        seconds=simulation.now,
+        nodes=len(infos),
+        empty_nodes=sum(not info.pods for info in infos),
+        arrived=len(lives),
+        placed=sum(one.is_placed for one in lives),
+        completed=sum(one.gone_at is not None and one.waited is not None for one in lives),
+        given_up=sum(one.gone_at is not None and one.waited is None for one in lives),
+        pending=len(pending),
+        evictions=simulation.evictions,
+        failed=sum(one.has_failed for one in pending),
+        waits=(_percentile(waits, 0.5), _percentile(waits, 0.99)),
+        resources=_resources(simulation, steps, lives),
+        fairness=jain(groups.values()),
+        groups=groups,
+        reasons=_reasons(pending),
+        decisions=simulation.decisions,
+    )
+
+
+def jain(values: Iterable[float]) -> float:
+    """Jain's index of *values*: 1 if all are equal, 1/n if all but one are 0; 1 of nothing."""
+    known = list(values)
+    squares = sum(value * value for value in known)
+    return sum(known) ** 2 / (len(known) * squares) if squares else 1.0
+
+
+def shares(
+    lives: Iterable[Life], allocatable: Mapping[str, int], group_by: str
+) -> dict[str, float]:
+    """By group, how much of what its pods asked for it got (each pod by its dominant resource)."""
+    wanted: dict[str, float] = defaultdict(float)
+    got: dict[str, float] = defaultdict(float)
+    for life in lives:
+        pod = life.wants
+        group = pod.labels.get(group_by, "") if group_by else pod.namespace
+        weight = max(
+            (amount / allocatable[name] for name, amount in pod.requests.items()
+             if allocatable.get(name)),
+            default=0.0,
+        )  # fmt: skip
+        wanted[group] += weight
+        got[group] += weight * (life.waited is not None)
+    return {group: got[group] / want for group, want in sorted(wanted.items()) if want}
+
+
+def fragmentation(simulation: Simulation, lives: Iterable[Life]) -> dict[str, float]:
+    """By resource, the share of what is free that typical pods cannot use; 0 if nothing is free."""
+    kinds = _typical([one.wants for one in lives])
+    infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
+    names = sorted({name for i in infos if i.node is not None for name in i.node.allocatable})
+    if not infos or not kinds:
+        return {}
+    free = np.array(
+        [
+            [max(0, i.node.allocatable.get(n, 0) - i.requested.get(n, 0)) if n != "pods"
+             else i.node.allocatable.get(n, 0) - len(i.pods) for n in names]
+            for i in infos if i.node is not None
+        ],
+        np.float64,
+    )  # fmt: skip
+    lost = np.zeros(len(names))
+    for requests, share in kinds:
+        wants = np.array([requests.get(name, 0) for name in names], np.float64)
+        is_lost = (free < wants).any(axis=1)
+        lost += share * free[is_lost].sum(axis=0)
+    total = free.sum(axis=0)
+    return {
+        name: float(lost[i] / total[i]) if total[i] else 0.0
+        for i, name in enumerate(names)
+        if name != "pods"
+    }
+
+
+def _typical(pods: Iterable[Pod]) -> list[tuple[dict[str, int], float]]:
+    """The kinds of requests that make up nearly all pods, each with its share of those."""
+    counts: Counter[tuple[tuple[str, int], ...]] = Counter(
+        tuple(sorted({**pod.requests, "pods": 1}.items())) for pod in pods
+    )
+    enough, kinds, covered = _TYPICAL * counts.total(), [], 0
+    for kind, number in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        if covered >= enough:
+            break
+        covered += number
+        kinds.append((dict(kind), number))
+    return [(kind, number / covered) for kind, number in kinds]
+
+
+def _resources(
+    simulation: Simulation, steps: list[Step], lives: list[Life]
+) -> dict[str, ResourceUse]:
+    if not steps:
+        return {}
+    lost = fragmentation(simulation, lives)
+    last = steps[-1]
+    found = {}
+    for name, allocatable in sorted(last.allocatable.items()):
+        if not allocatable or name == "pods":
+            continue
+        used = [s.requested.get(name, 0) / max(1, s.allocatable.get(name, 0)) for s in steps]
+        found[name] = ResourceUse(
+            last.requested.get(name, 0),
+            allocatable,
+            used[-1],
+            _mean_over_time(steps, used),
+            max(used),
+            lost.get(name, 0.0),
+        )
+    return found
+
+
+def _mean_over_time(steps: list[Step], values: list[float]) -> float:
+    spans = [after.at - before.at for before, after in itertools.pairwise(steps)]
+    total = sum(spans)
+    if total <= 0:
+        return values[-1]
+    return sum(v * s for v, s in zip(values, spans, strict=False)) / total
+
+
+def _reasons(pending: list[Life]) -> tuple[Pending, ...]:
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for life in pending:
+        by_reason[life.reason or "not tried"].append(life.wants.key)
+    ordered = sorted(by_reason.items(), key=lambda pair: (-len(pair[1]), pair[0]))
+    return tuple(
+        Pending(reason, len(keys), tuple(keys[:3])) for reason, keys in ordered[:_MOST_REASONS]
+    )
+
+
+def _percentile(values: list[float], part: float) -> float:
+    return values[min(len(values) - 1, math.ceil(part * len(values)) - 1)] if values else 0.0

@@ -1,0 +1,277 @@
+"""What happens in a simulation: nodes and pods that come and go, at times.
+
+Owns reading workloads: clusters (every pending pod comes at the start), timed events as JSON lines,
+and the tables of the openb trace. Carrying them out is `simulation`'s.
+"""
+
+import csv
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.offline.cluster_file import Cluster, read_cluster
+from engine.offline.world import Manifest, ManifestError, node_of, pod_of
+
+GPU_PREFIX: Final = "alibabacloud.com/gpu-"
+#: A GPU in thousandths, for policies that count amounts and know nothing of single GPUs.
+GPU_MILLI: Final = f"{GPU_PREFIX}milli"
+_GPU_MODEL: Final = f"{GPU_PREFIX}card-model"
+_WHOLE: Final = 1000
+_PODS_PER_NODE: Final = "110"
+_NODE_COLUMNS: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"})
+_POD_COLUMNS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
+# Labels that name one node.
+_OWN_LABELS: Final = ("kubernetes.io/hostname",)
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be read; the message starts with its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A pod that comes at *at* and goes at *until* (seconds from the start), if ever."""
+
+    at: float
+    pod: Pod
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """A node that comes or goes."""
+
+    at: float
+    name: str
+    node: Node | None
+
+
+@dataclass
+class Workload:
+    """A cluster at the start and what happens to it.
+
+    Attributes:
+        cluster: Nodes, placed pods and other objects at the start.
+        arrivals: Pods that want a node, in the order of the files.
+        changes: Nodes that come and go.
+        departures: Pods (by key) that go, at times; for those that are there at the start too.
+    """
+
+    cluster: Cluster = field(default_factory=Cluster)
+    arrivals: list[Arrival] = field(default_factory=list)
+    changes: list[NodeChange] = field(default_factory=list)
+    departures: list[tuple[float, str]] = field(default_factory=list)
+
+    def decided_as(self, scheduler_name: str) -> "Workload":
+        """The same with every pod that comes naming this scheduler."""
+
+        def named(pod: Pod) -> Pod:
+            spec = msgspec.structs.replace(pod.manifest.spec, scheduler_name=scheduler_name)
+            return Pod(msgspec.structs.replace(pod.manifest, spec=spec))
+
+        return replace(self, arrivals=[replace(one, pod=named(one.pod)) for one in self.arrivals])
+
+    def shuffled(self, seed: int) -> "Workload":
+        """The same with pods that come at one moment in another order, and ties broken anew."""
+        chance = random.Random(seed)
+        mixed = [replace(one, pod=with_uid(one.pod, f"{seed}/{one.pod.uid}"))
+                 for one in self.arrivals]  # fmt: skip
+        chance.shuffle(mixed)
+        mixed.sort(key=lambda one: one.at)  # stable: the order within a moment stays random
+        return replace(self, arrivals=mixed)
+
+    def with_nodes(self, count: int) -> "Workload":
+        """The same with *count* more nodes, like those that are most common."""
+        if count and not self.cluster.nodes:
+            raise WorkloadError("there is no node to make more of")
+        shapes = Counter(_shape(node) for node in self.cluster.nodes)
+        common = max(shapes, key=lambda shape: (shapes[shape], shape)) if shapes else b""
+        model = next((n for n in self.cluster.nodes if _shape(n) == common), {})
+        more = [_copy_of(model, f"extra-{number}") for number in range(1, count + 1)]
+        cluster = replace(self.cluster, nodes=[*self.cluster.nodes, *more])
+        return replace(self, cluster=cluster)
+
+
+def with_uid(pod: Pod, uid: str, name: str = "") -> Pod:
+    """*pod* as another one: ties are broken by the uid."""
+    metadata = msgspec.structs.replace(pod.manifest.metadata, uid=uid, name=name or pod.name)
+    return Pod(msgspec.structs.replace(pod.manifest, metadata=metadata))
+
+
+def _shape(node: Manifest) -> bytes:
+    """What makes a node one of many alike."""
+    labels = dict((node.get("metadata") or {}).get("labels") or {})
+    for name in _OWN_LABELS:
+        labels.pop(name, None)
+    status, spec = node.get("status") or {}, node.get("spec") or {}
+    room = status.get("allocatable")
+    return msgspec.json.encode([room, labels, spec.get("taints")], order="sorted")
+
+
+def _copy_of(node: Manifest, name: str) -> dict[str, Any]:
+    metadata = node.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {})}
+    for own in _OWN_LABELS:
+        if own in labels:
+            labels[own] = name
+    spec = {k: v for k, v in (node.get("spec") or {}).items() if k == "taints"}
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": dict((node.get("status") or {}).get("allocatable") or {})},
+    }
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def read_workload(*paths: Path) -> Workload:
+    """The workload of *paths*, each in whatever form it is.
+
+    Raises `WorkloadError`, `ClusterFileError` or `ManifestError` for what cannot be read.
+    """
+    workload = Workload()
+    for path in paths:
+        if path.suffix == ".csv":
+            _read_table(path, workload)
+        elif path.suffix == ".jsonl":
+            _read_events(path, workload)
+        else:
+            cluster = read_cluster(path)
+            _merge(workload.cluster, cluster)
+            _come_at_start(cluster, workload)
+    return workload
+
+
+def _merge(into: Cluster, more: Cluster) -> None:
+    into.nodes += more.nodes
+    into.pods += more.placed_pods()
+    into.objects += more.objects
+    into.priorities.update(more.priorities)
+    into.missing.update(more.missing)
+    into.skipped.update(more.skipped)
+    into.taken_at = into.taken_at or more.taken_at
+
+
+def _come_at_start(cluster: Cluster, workload: Workload) -> None:
+    workload.arrivals += [Arrival(0.0, cluster.pod_of(one)) for one in cluster.pending_pods()]
+
+
+def _read_events(path: Path, workload: Workload) -> None:
+    """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name)."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    _event(msgspec.json.decode(line), workload)
+                except (msgspec.DecodeError, ManifestError, WorkloadError) as error:
+                    raise WorkloadError(f"{path}:{number}: {error}") from error
+
+
+def _event(event: Any, workload: Workload) -> None:
+    at = event.get("at", 0) if isinstance(event, dict) else None
+    if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
+        raise WorkloadError("want an object with `at`, seconds from the start")
+    if isinstance(added := event.get("add"), dict):
+        if added.get("kind") == "Node":
+            node = node_of(added)
+            workload.changes.append(NodeChange(at, node.name, node))
+        elif added.get("kind", "Pod") == "Pod":
+            stays = event.get("for")
+            pod = workload.cluster.pod_of(added)
+            until = at + float(stays) if isinstance(stays, int | float) else None
+            workload.arrivals.append(Arrival(at, pod, until))
+        elif at == 0:
+            workload.cluster.add(added)
+        else:
+            raise WorkloadError(f"a {added.get('kind')} can only be added at 0")
+    elif isinstance(gone := event.get("delete"), str):
+        kind, slash, name = gone.partition("/")
+        if kind not in ("node", "pod") or not slash:
+            raise WorkloadError(f"want `node/NAME` or `pod/NAMESPACE/NAME`, got `{gone}`")
+        if kind == "node":
+            workload.changes.append(NodeChange(at, name, None))
+        else:
+            key = name if "/" in name else f"default/{name}"
+            workload.departures.append((at, key))
+    else:
+        raise WorkloadError("want `add` with a manifest or `delete` with a name")
+
+
+def _read_table(path: Path, workload: Workload) -> None:
+    with path.open(newline="", encoding="utf-8") as file:
+        table = csv.DictReader(file)
+        columns = frozenset(table.fieldnames or ())
+        try:
+            if columns >= _NODE_COLUMNS:
+                workload.cluster.nodes += [table_node(row) for row in table]
+            elif columns >= _POD_COLUMNS:
+                workload.arrivals += _arrivals(table)
+            else:
+                wanted = ", ".join(sorted(_POD_COLUMNS))
+                raise WorkloadError(f"{path}: want the columns of openb: {wanted}")
+        except (ValueError, TypeError) as error:
+            if isinstance(error, WorkloadError):
+                raise
+            raise WorkloadError(f"{path}:{table.line_num}: {error}") from error
+
+
+def _arrivals(rows: "csv.DictReader[str]") -> Iterator[Arrival]:
+    for row in rows:
+        gone = row.get("deletion_time")
+        at = float(row.get("creation_time") or 0)
+        # A pod that is deleted the moment it is created asks for nothing.
+        until = max(float(gone), at + 1) if gone else None
+        yield Arrival(at, pod_of(table_pod(row)), until)
+
+
+def table_node(row: Mapping[str, str]) -> dict[str, Any]:
+    """The node of one line of an openb table.
+
+    Its GPUs are there in the words of Alibaba's device plugin, and as a sum of thousandths.
+    """
+    gpus = int(row["gpu"] or 0)
+    room = {
+        "cpu": f"{int(row['cpu_milli'])}m",
+        "memory": f"{int(row['memory_mib'])}Mi",
+        "pods": _PODS_PER_NODE,
+    }
+    if gpus:
+        room |= {f"{GPU_PREFIX}count": str(gpus), GPU_MILLI: str(_WHOLE * gpus)}
+    labels = {_GPU_MODEL: row["model"]} if row["model"] else {}
+    return {
+        "kind": "Node",
+        "metadata": {"name": row["sn"], "labels": labels},
+        "status": {"allocatable": room},
+    }
+
+
+def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
+    """The pod of one line of an openb table."""
+    requests = {"cpu": f"{int(row['cpu_milli'])}m", "memory": f"{int(row['memory_mib'])}Mi"}
+    count, milli = int(row["num_gpu"] or 0), int(row["gpu_milli"] or 0)
+    annotations = {}
+    if count:
+        requests[GPU_MILLI] = str(count * milli)
+        annotations = {f"{GPU_PREFIX}count": str(count), GPU_MILLI: str(milli)}
+        if models := row.get("gpu_spec"):
+            annotations[_GPU_MODEL] = models
+    labels = {"qos": row["qos"]} if row.get("qos") else {}
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "name": row["name"],
+            "namespace": row.get("namespace") or row.get("user") or "openb",
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]},
+    }

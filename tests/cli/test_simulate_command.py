@@ -1,0 +1,79 @@
+"""`starsched simulate`: what is printed and written."""
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from engine.cli.line_chart import line_chart
+from engine.cli.main import main
+from tests.cli.test_explain_command import NODE, pod
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["simulate", *arguments])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([NODE, *(pod(f"p{i}", "1500m") for i in range(3))]))
+    return str(path)
+
+
+def test_what_does_not_fit_is_told_and_ends_with_3(cluster: str) -> None:
+    result = run(cluster)
+    assert result.exit_code == 3, result.output
+    assert "3 pods: 1 placed, 2 pending" in result.output
+    assert "2 pending, such as a/p1, a/p2: 0/1 nodes are available: 1 Insufficient cpu" in (
+        result.output
+    )
+
+
+def test_more_nodes_can_be_tried(cluster: str) -> None:
+    result = run(cluster, "--nodes=+2")
+    assert result.exit_code == 0, result.output
+    assert "3 pods: 3 placed, 0 pending" in result.output
+
+
+def test_json_and_files_hold_the_run(cluster: str, tmp_path: Path) -> None:
+    steps, chart = tmp_path / "s.csv", tmp_path / "c.svg"
+    result = run(cluster, "--output=json", f"--steps={steps}", f"--chart={chart}", "--seed=1")
+    got = json.loads(result.stdout)
+    assert (got["arrived"], got["placed"], got["resources"]["cpu"]["final"]) == (3, 1, 0.75)
+    (row,) = csv.DictReader(steps.read_text().splitlines())
+    assert (row["pending"], row["requested:cpu"], row["allocatable:cpu"]) == ("2", "1500", "2000")
+    assert ElementTree.fromstring(chart.read_text()).tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param(["--nodes=many"], 2, "want `+N`", id="nodes"),
+        pytest.param(["--chart=x.gif"], 2, ".svg", id="chart"),
+        pytest.param(["--profile=x"], 2, "`default-scheduler`", id="profile"),
+        pytest.param(["/nowhere"], 2, "does not exist", id="file"),
+    ],
+)
+def test_what_cannot_run_is_told(
+    cluster: str, arguments: list[str], code: int, message: str
+) -> None:
+    result = run(cluster, *arguments)
+    assert (result.exit_code, message in result.output) == (code, True)
+
+
+def test_a_value_of_a_chart_holds_until_the_next() -> None:
+    text = line_chart([0.0, 10.0, 20.0], [("a < b", 1.0, {"x": [0.0, 1.0, 0.5]})])
+    root = ElementTree.fromstring(text)
+    (line,) = root.iter("{http://www.w3.org/2000/svg}polyline")
+    ys = [point.split(",")[1] for point in line.attrib["points"].split()]
+    assert len(ys) == 5
+    assert ys[0] == ys[1] != ys[2] == ys[3] != ys[4]
+
+
+def test_a_chart_of_nothing_is_a_chart() -> None:
+    assert ElementTree.fromstring(line_chart([], [("t", None, {"x": []})])) is not None

@@ -1,0 +1,282 @@
+"""A simulation is the engine in virtual time: same input, same run, and nothing is overfull."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.offline.cluster_file import Cluster
+from engine.offline.simulation import Simulation
+from engine.offline.simulation_report import Recorder, Report, jain, report
+from engine.offline.workload import Arrival, Workload, WorkloadError, read_workload
+from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+
+BUNDLE = build_bundle({})
+EVALUATOR = InProcessEvaluator(BUNDLE.program)
+GROUPED = build_bundle(
+    {
+        "config.yaml": """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint: {enabled: [{name: GangScheduling}]}
+""",
+    }
+)
+
+
+def node(name: str, cpu: int = 4) -> dict[str, Any]:
+    room = {"cpu": f"{cpu}", "memory": "8Gi", "pods": "10"}
+    meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+    return {"kind": "Node", "metadata": meta, "status": {"allocatable": room}}
+
+
+def pod(name: str, cpu: str = "1", owned: bool = False, **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    meta: dict[str, Any] = {"name": name, "namespace": "a"}
+    if owned:
+        meta["ownerReferences"] = [{"kind": "ReplicaSet", "name": "rs", "controller": True}]
+    return {"kind": "Pod", "metadata": meta, "spec": {"containers": [container], **spec}}
+
+
+def workload(
+    nodes: list[dict[str, Any]],
+    *arrivals: tuple[float, dict[str, Any], float | None],
+    pods: list[dict[str, Any]] | None = None,
+) -> Workload:
+    cluster = Cluster(nodes=nodes, pods=pods or [])
+    return Workload(cluster, [Arrival(at, cluster.pod_of(p), until) for at, p, until in arrivals])
+
+
+def run(planned: Workload, bundle: Bundle = BUNDLE) -> tuple[Simulation, Recorder, Report]:
+    recorder = Recorder()
+    evaluator = EVALUATOR if bundle is BUNDLE else InProcessEvaluator(bundle.program)
+    simulation = Simulation(bundle, evaluator, planned, on_moment=recorder)
+    simulation.run()
+    return simulation, recorder, report(simulation, recorder.steps)
+
+
+_arrivals = st.lists(
+    st.tuples(
+        st.integers(0, 20),
+        st.sampled_from(["500m", "1", "2500m", "3", "9"]),
+        st.one_of(st.none(), st.integers(1, 15)),
+        st.sampled_from([0, 0, 10]),
+        st.booleans(),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrivals=_arrivals, nodes=st.integers(0, 3))
+def test_no_node_is_overfull_and_no_pod_is_lost(arrivals: list[Any], nodes: int) -> None:
+    planned = workload(
+        [node(f"n{i}") for i in range(nodes)],
+        *(
+            (float(at), pod(f"p{i}", cpu, owned, priority=priority), stay and float(at + stay))
+            for i, (at, cpu, stay, priority, owned) in enumerate(arrivals)
+        ),
+    )
+    simulation, recorder, result = run(planned)
+    again, _, same = run(planned)
+    simulation.cache.check_invariants()
+    simulation._queue.check_invariants()
+    # 1. Nothing is overfull, at no moment.
+    for step in recorder.steps:
+        for name, amount in step.requested.items():
+            assert amount <= step.allocatable.get(name, 0)
+    for info in simulation.cache.snapshot().infos:
+        assert info is not None
+        assert info.node is not None
+        assert info.requested.get("cpu", 0) <= info.node.allocatable["cpu"]
+    # 2. Every pod is in exactly one place, and the sums say so.
+    ends = result.placed + result.completed + result.given_up + result.pending
+    assert ends + sum(one.reason == "evicted" for one in simulation.lives.values()) >= ends
+    assert result.arrived == len(arrivals)
+    assert result.placed == len(simulation.placed)
+    assert simulation.pending_count == result.pending
+    if recorder.steps:
+        last = recorder.steps[-1]
+        counted = sum(p.requests["cpu"] for p in simulation.placed.values())
+        assert last.requested.get("cpu", 0) == counted
+    # 3. Whoever still waits would fit nowhere.
+    for life in simulation.lives.values():
+        if life.is_pending:
+            decided = simulation._scheduler.schedule(life.wants, simulation.cache.snapshot())
+            assert decided.node is None
+    # 4. The same workload gives the same run.
+    assert same == result
+    assert {k: v.node for k, v in again.lives.items()} == {
+        k: v.node for k, v in simulation.lives.items()
+    }
+
+
+def test_a_pod_that_waits_gets_the_room_that_becomes_free() -> None:
+    planned = workload([node("n")], (0.0, pod("first", "3"), 100.0), (10.0, pod("next", "3"), None))
+    simulation, recorder, result = run(planned)
+    assert simulation.lives["a/next"].placed_at == 100.0
+    assert result.waits == (0.0, 90.0)
+    assert [step.at for step in recorder.steps] == [0.0, 10.0, 100.0]
+    assert [step.pending for step in recorder.steps] == [0, 1, 0]
+    assert (result.completed, result.placed, result.pending) == (1, 1, 0)
+    assert result.resources["cpu"].mean == pytest.approx(0.75)
+
+
+def test_an_urgent_pod_evicts_and_the_victim_of_a_controller_comes_again() -> None:
+    planned = workload(
+        [node("n")],
+        (0.0, pod("weak", "3", owned=True), None),
+        (5.0, pod("urgent", "3", priority=10), 50.0),
+    )
+    simulation, _, result = run(planned)
+    weak = simulation.lives["a/weak"]
+    assert (result.evictions, weak.evictions) == (1, 1)
+    assert (simulation.lives["a/urgent"].gone_at, weak.node, weak.placed_at) == (50.0, "n", 50.0)
+
+
+def test_a_victim_without_a_controller_is_gone() -> None:
+    weak = pod("weak", "3", nodeName="n")
+    planned = workload([node("n")], (5.0, pod("urgent", "3", priority=10), None), pods=[weak])
+    simulation, _, result = run(planned)
+    assert (result.evictions, result.arrived, result.placed) == (1, 1, 1)
+    assert list(simulation.placed) == ["a/urgent"]
+
+
+def test_nodes_come_and_go(tmp_path: Path) -> None:
+    events = [
+        {"at": 0, "add": node("tiny", 0)},
+        {"at": 0, "add": pod("p")},
+        {"at": 10, "add": node("late")},
+        {"at": 20, "delete": "node/late"},
+        {"at": 30, "add": pod("q"), "for": 5},
+        {"at": 31, "add": node("last")},
+        {"at": 40, "delete": "pod/a/p"},
+    ]
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(json.dumps(event) for event in events))
+    simulation, recorder, _ = run(read_workload(path))
+    at = {step.at: (step.placed, step.pending) for step in recorder.steps}
+    assert at[0.0] == (0, 1)
+    assert at[10.0] == (1, 0)
+    assert at[20.0] == (0, 0)  # it had no controller
+    assert at[31.0] == (1, 0)
+    assert simulation.lives["a/q"].waited == 1.0
+
+
+def test_half_of_a_group_holds_nothing() -> None:
+    labels = {
+        "pod-group.scheduling.sigs.k8s.io/name": "g",
+        "pod-group.scheduling.sigs.k8s.io/min-available": "3",
+    }
+    members = [pod(f"m{i}", "2") for i in range(3)]
+    for one in members:
+        one["metadata"]["labels"] = labels
+    short = workload([node("n")], *((0.0, one, None) for one in members))
+    assert len(run(short, GROUPED)[0].placed) in (0, 2)
+
+
+def test_a_pod_of_another_scheduler_is_counted_and_not_tried() -> None:
+    planned = workload([node("n")], (0.0, pod("p", schedulerName="other"), None))
+    _, _, result = run(planned)
+    assert (result.pending, result.decisions) == (1, 0)
+    assert "no profile is called `other`" in result.reasons[0].reason
+    assert run(planned.decided_as("default-scheduler"))[2].placed == 1
+
+
+def test_a_policy_that_always_fails_does_not_keep_a_run_going() -> None:
+    bundle = build_bundle({"x.star": "def filter(pod, node):\n    return 1 // 0\n"})
+    _, _, result = run(workload([node("n")], (0.0, pod("p"), 10**6)), bundle)
+    assert (result.given_up, result.placed) == (1, 0)
+    assert result.decisions <= 6
+
+
+def test_more_nodes_are_like_the_most_common_one() -> None:
+    planned = workload([node("a"), node("b"), node("big", 64)], (0.0, pod("p", "3"), None))
+    grown = planned.with_nodes(2).cluster.nodes
+    assert [n["metadata"]["name"] for n in grown[3:]] == ["extra-1", "extra-2"]
+    assert [n["status"]["allocatable"]["cpu"] for n in grown[3:]] == ["4", "4"]
+    assert grown[3]["metadata"]["labels"] == {"kubernetes.io/hostname": "extra-1"}
+    with pytest.raises(WorkloadError, match="no node"):
+        Workload().with_nodes(1)
+
+
+def test_a_seed_changes_the_order_within_a_moment_and_nothing_else() -> None:
+    pods = [(float(i // 5), pod(f"p{i}"), None) for i in range(10)]
+    planned = workload([node("n")], *pods)
+    one, other = planned.shuffled(1), planned.shuffled(2)
+    assert [a.pod.key for a in one.arrivals] != [a.pod.key for a in other.arrivals]
+    assert [a.at for a in one.arrivals] == [a.at for a in planned.arrivals]
+    assert planned.shuffled(1).arrivals[0].pod.uid == one.arrivals[0].pod.uid
+
+
+def test_the_fragmented_part_is_what_typical_pods_cannot_use() -> None:
+    """Two nodes with 1 core left are of no use to pods of 3; an empty one is of use."""
+    nodes = [node("a"), node("b"), node("c")]
+    planned = workload(nodes, *((0.0, pod(f"p{i}", "3"), None) for i in range(2)))
+    _, _, result = run(planned)
+    assert result.resources["cpu"].fragmentation == pytest.approx(2 / 6)
+
+
+def test_fairness_is_jains_index_of_what_groups_got_of_what_they_asked_for() -> None:
+    hungry = pod("hungry", "9")
+    hungry["metadata"]["namespace"] = "b"
+    _, _, result = run(workload([node("n")], (0.0, pod("p"), None), (0.0, hungry, None)))
+    assert result.groups == {"a": 1.0, "b": 0.0}
+    assert result.fairness == pytest.approx(0.5)
+
+
+@given(values=st.lists(st.floats(0, 1), min_size=1))
+def test_jains_index_is_between_one_nth_and_one(values: list[float]) -> None:
+    assert 1 / len(values) - 1e-9 <= jain(values) <= 1 + 1e-9
+    assert jain([1.0] * len(values)) == pytest.approx(1.0)
+
+
+def test_tables_of_openb_are_nodes_and_pods(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\n")
+    (tmp_path / "p.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time\n"
+        "p0,12000,16384,1,460,P100|T4,LS,7,9\np1,1000,1024,0,0,,BE,3,\n"
+    )
+    got = read_workload(tmp_path / "n.csv", tmp_path / "p.csv")
+    assert got.cluster.nodes[0]["status"]["allocatable"] == {
+        "cpu": "64000m",
+        "memory": "262144Mi",
+        "pods": "110",
+        "alibabacloud.com/gpu-count": "2",
+        "alibabacloud.com/gpu-milli": "2000",
+    }
+    share, plain = got.arrivals
+    assert (share.at, share.until, plain.until) == (7.0, 9.0, None)
+    assert share.pod.annotations == {
+        "alibabacloud.com/gpu-count": "1",
+        "alibabacloud.com/gpu-milli": "460",
+        "alibabacloud.com/gpu-card-model": "P100|T4",
+    }
+    assert (plain.pod.annotations, plain.pod.requests["cpu"]) == ({}, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        pytest.param("x.csv", "a,b\n1,2\n", "want the columns of openb", id="columns"),
+        pytest.param("x.csv", "sn,cpu_milli,memory_mib,gpu,model\nn,x,1,1,\n", ":2:", id="number"),
+        pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
+        pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
+        pytest.param("x.jsonl", '{"at": 0, "delete": "x"}', "want `node/NAME`", id="name"),
+        pytest.param("x.jsonl", "{", "x.jsonl:1", id="half"),
+    ],
+)
+def test_what_is_no_workload_is_told_with_its_line(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises((WorkloadError, ManifestError), match=message):
+        read_workload(tmp_path / name)
