@@ -56,6 +56,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "replay_command",
         "Decide a recorded log again.",
     ),
+    "diff": (
+        "engine.cli.diff_command",
+        "diff_command",
+        "Say what other policies do otherwise.",
+    ),
     "conformance": (
         "engine.cli.conformance_command",
         "conformance_command",

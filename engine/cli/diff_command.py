@@ -1,0 +1,232 @@
+"""`starsched diff`: what one set of policies does otherwise than another."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from engine.cli.policy_option import read_bundle
+from engine.cli.policy_paths import build, load_problems
+from engine.offline.cluster_file import ClusterFileError, read_documents
+from engine.offline.policy_files import PolicyFiles
+from engine.offline.workload import WorkloadError, read_workload
+from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle
+from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
+from engine.recording.log_reader import LogError, read_log
+from engine.recording.log_writer import log_files
+from engine.recording.replay import ReplayError
+from engine.telemetry.logs import configure_logging
+
+WITHIN, EXCEEDED, UNREADABLE = 0, 1, 3
+_SHOWN: Final = 20
+
+
+class _Budget(click.ParamType[tuple[float, bool]]):
+    """A number of pods, or a part of them: `2%`."""
+
+    name = "budget"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, bool]:
+        text = str(value)
+        try:
+            number = float(text.removesuffix("%"))
+        except ValueError:
+            number = -1.0
+        if not number >= 0 or (number == float("inf")):
+            self.fail(f"want a number of pods or a part such as `2%`, got `{text}`", param, ctx)
+        return number, text.endswith("%")
+
+
+@click.command("diff", short_help="Say what other policies do otherwise.")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option(
+    "--on",
+    "inputs",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    required=True,
+    metavar="INPUT",
+    help="What to decide: a snapshot or a workload as for `simulate` (can be given several times), "
+    "or a recorded log.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A KubeSchedulerConfiguration, for policies that hold none.",
+)
+@click.option(
+    "--profile", metavar="NAME", help="Decide every pod that comes as this `schedulerName`."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="So many runs, each with pods in another order and ties broken anew; 1: as written.",
+)
+@click.option(
+    "--max-moved", type=_Budget(), metavar="N|N%", help="Fail if more pods move, in any run."
+)
+@click.option(
+    "--max-pending-more",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Fail if in any run so many more pods are pending, and one.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+def diff_command(before: str, after: str, **options: Any) -> None:
+    """Decide the same input by the policies A and by the policies B, and tell the differences.
+
+    A and B are directories, files with a ConfigMap, or `builtin`. Told are the pods that move,
+    become pending or placed, or are pending for another reason; and what becomes of use,
+    fragmentation and waiting, over several seeds with a margin of 95 % confidence.
+
+    \b
+    Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage;
+    3 the input cannot be read or run.
+
+    \b
+    Examples:
+      starsched diff ./policies ./policies-new --on cluster.json.gz
+      starsched diff builtin ./policies --on nodes.csv --on pods.csv --seeds 10
+      starsched diff live.yaml ./policies --on /var/log/starsched --max-moved 2%
+    """
+    configure_logging(verbosity=-1, log_format="text")
+    bundles = (_bundle(before, options["config"]), _bundle(after, options["config"]))
+    try:
+        found = _compare(*bundles, options)
+    except (
+        LogError,
+        ReplayError,
+        WorkloadError,
+        ClusterFileError,
+        ManifestError,
+        OSError,
+    ) as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(UNREADABLE) from error
+    exceeded = _exceeded(found, options)
+    if options["output"] == "json":
+        result = {
+            "before": bundles[0].revision,
+            "after": bundles[1].revision,
+            **msgspec.to_builtins(found),
+            "exceeded": exceeded,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        _print(found)
+        for line in exceeded:
+            click.echo(f"exceeded: {line}")
+    raise SystemExit(EXCEEDED if exceeded else WITHIN)
+
+
+def _bundle(name: str, config: Path | None) -> Bundle:
+    """The policies of an argument."""
+    path = Path(name)
+    if not path.is_file():
+        return read_bundle(name, config)[0]
+    try:
+        maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
+    except ClusterFileError as error:
+        raise click.UsageError(str(error)) from error
+    if len(maps) != 1:
+        raise click.UsageError(f"{path}: want one ConfigMap, found {len(maps)}")
+    texts = {str(key): str(text) for key, text in (maps[0].get("data") or {}).items()}
+    files = PolicyFiles(path, texts, frozenset(texts))
+    bundle, problems = build(files, config)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if bundle is not None:
+        errors += load_problems(bundle, files)
+    if bundle is None or errors:
+        raise click.ClickException("\n".join(str(problem) for problem in errors))
+    return bundle
+
+
+def is_log(path: Path) -> bool:
+    """True for a recorded log, a file or a directory of them."""
+    if path.is_dir():
+        return bool(log_files(path))
+    try:
+        return next(read_log(path), None) is not None
+    except (LogError, EOFError):
+        return False
+
+
+def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparison:
+    inputs: tuple[Path, ...] = options["inputs"]
+    if any(is_log(path) for path in inputs):
+        if len(inputs) > 1 or options["seeds"] > 1 or options["profile"]:
+            raise click.UsageError("want a recorded log alone, without --seeds and --profile")
+        return compare_logs(before, after, read_log(inputs[0]))
+    workload = read_workload(*inputs)
+    if options["profile"]:
+        workload = workload.decided_as(options["profile"])
+    count: int = options["seeds"]
+    seeds: list[int | None] = [None] if count == 1 else list(range(1, count + 1))
+    progress = Progress(
+        TextColumn("seeds"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    runs = []
+    with progress:
+        bar = progress.add_task("seeds", total=count)
+        for one in compare_runs(before, after, workload, seeds):
+            runs.append(one)
+            progress.advance(bar)
+    return summed_up(runs)
+
+
+def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
+    lines = []
+    if options["max_moved"] is not None:
+        number, is_part = options["max_moved"]
+        most = number * found.pods / 100 if is_part else number
+        if found.moved > most:
+            wanted = f"{number:g}%" if is_part else f"{number:g}"
+            part = 100 * found.moved / found.pods
+            lines.append(f"{found.moved} of {found.pods} move ({part:.1f}%), want at most {wanted}")
+    more = options["max_pending_more"]
+    if more is not None and found.pending_more > more:
+        lines.append(f"{found.pending_more} more are pending, want at most {more}")
+    return lines
+
+
+def _print(found: Comparison) -> None:
+    counts = Counter(change.kind for change in found.changes)
+    said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
+    click.echo(f"{found.pods} pods: {said}")
+    for change in found.changes[:_SHOWN]:
+        click.echo(f"  {change.pod}: {change.kind}: {change.before} -> {change.after}")
+    if len(found.changes) > _SHOWN:
+        click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json tells all")
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    table = Table("measure")
+    for column in ("A", "B", "difference", "± (95 %)"):
+        table.add_column(column, justify="right")
+    for name, one in found.metrics.items():
+        margin = "-" if one.margin is None else f"{one.margin:.4g}"
+        table.add_row(
+            escape(name), f"{one.before:.4g}", f"{one.after:.4g}", f"{one.difference:+.4g}", margin
+        )
+    console.print(table)

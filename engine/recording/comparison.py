@@ -1,0 +1,207 @@
+"""Two sets of policies on the same input: which pods fare otherwise, and what it does to the whole.
+
+Owns the comparison of simulations and of recorded decisions. Differences are of the second set, as
+seen from the first.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from engine.offline.simulation import Life, Simulation
+from engine.offline.simulation_report import Recorder, Report, report
+from engine.offline.workload import Workload
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.recording.entries import Entry
+from engine.recording.log_reader import Line
+from engine.recording.replay import Replayer
+
+MOVED: Final = "moved"
+PENDING: Final = "becomes pending"
+PLACED: Final = "becomes placed"
+REASON: Final = "another reason"
+
+# Student's t for 95 % of both sides, by degrees of freedom from 1; later ones are 1.96 or so.
+_T: Final = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+    2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A pod that fares otherwise: its node, or why it has none, before and after."""
+
+    kind: str
+    pod: str
+    before: str
+    after: str
+    number: int | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """A measure with both sets of policies: means over the seeds.
+
+    `margin`: with 95 % confidence the true difference is within so much of `difference`; None for
+    a single seed, of which nothing can be said.
+    """
+
+    before: float
+    after: float
+    difference: float
+    margin: float | None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What the second set of policies does otherwise.
+
+    Attributes:
+        pods: Pods (or recorded decisions) that were compared, for each seed.
+        moved, pending_more: The most of any seed: pods on another node; how many more pods are
+            pending than before.
+        changes: Of the first seed.
+        metrics: By name.
+    """
+
+    pods: int
+    moved: int
+    pending_more: int
+    changes: tuple[Change, ...]
+    metrics: Mapping[str, Delta]
+
+
+# --- simulations -----------------------------------------------------------------------------
+
+
+def compare_runs(
+    before: Bundle, after: Bundle, workload: Workload, seeds: Sequence[int | None]
+) -> Iterator[tuple[list[Change], Report, Report]]:
+    """For each seed (None: as written) the changes, and the reports of both runs."""
+    for seed in seeds:
+        planned = workload if seed is None else workload.shuffled(seed)
+        lives_a, report_a = run(before, planned)
+        lives_b, report_b = run(after, planned)
+        yield list(_changes(lives_a, lives_b)), report_a, report_b
+
+
+def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Life], Report]:
+    """What becomes of each pod, and of the whole."""
+    recorder = Recorder()
+    evaluator = InProcessEvaluator(bundle.program)
+    try:
+        simulation = Simulation(bundle, evaluator, workload, on_moment=recorder)
+        simulation.run()
+    finally:
+        evaluator.close()
+    return simulation.lives, report(simulation, recorder.steps)
+
+
+def _changes(before: Mapping[str, Life], after: Mapping[str, Life]) -> Iterator[Change]:
+    for key in dict.fromkeys([*before, *after]):
+        old, new = before.get(key), after.get(key)
+        was, why = (old.node, old.reason) if old is not None else ("", "it was not touched")
+        now, reason = (new.node, new.reason) if new is not None else ("", "it is not touched")
+        kind = kind_of(was, why, now, reason)
+        if kind:
+            yield Change(kind, key, was or why, now or reason)
+
+
+def kind_of(was: str, why: str, now: str, reason: str) -> str:
+    """What happens to a pod with these nodes, or reasons for none; "" if nothing changes."""
+    if was and now:
+        return MOVED if was != now else ""
+    if was or now:
+        return PLACED if now else PENDING
+    return REASON if why != reason else ""
+
+
+def metrics_of(result: Report) -> dict[str, float]:
+    """The measures of a run by name; those of resources are shares, 0..1."""
+    found = {
+        "placed": float(result.placed),
+        "pending": float(result.pending),
+        "evictions": float(result.evictions),
+        "empty nodes": float(result.empty_nodes),
+        "wait median (s)": result.waits[0],
+        "wait p99 (s)": result.waits[1],
+        "fairness": result.fairness,
+    }
+    for name, use in result.resources.items():
+        found[f"{name} used at the end"] = use.final
+        found[f"{name} used on average"] = use.mean
+        found[f"{name} fragmented"] = use.fragmentation
+    return found
+
+
+def summed_up(runs: Sequence[tuple[list[Change], Report, Report]]) -> Comparison:
+    """The comparison over all seeds."""
+    pairs = [(metrics_of(a), metrics_of(b)) for _, a, b in runs]
+    names = dict.fromkeys(name for pair in pairs for side in pair for name in side)
+    return Comparison(
+        pods=max((a.arrived for _, a, _ in runs), default=0),
+        moved=max((_count(changes, MOVED) for changes, _, _ in runs), default=0),
+        pending_more=max((b.pending - a.pending for _, a, b in runs), default=0),
+        changes=tuple(runs[0][0]) if runs else (),
+        metrics={
+            name: delta([a.get(name, 0.0) for a, _ in pairs], [b.get(name, 0.0) for _, b in pairs])
+            for name in names
+        },
+    )
+
+
+def delta(before: Sequence[float], after: Sequence[float]) -> Delta:
+    """The difference of paired measurements."""
+    a, b = np.array(before, np.float64), np.array(after, np.float64)
+    difference = b - a
+    margin = None
+    if len(a) > 1:
+        student = _T[len(a) - 2] if len(a) - 2 < len(_T) else 1.96
+        margin = float(student * difference.std(ddof=1) / math.sqrt(len(a)))
+    return Delta(float(a.mean()), float(b.mean()), float(difference.mean()), margin)
+
+
+def _count(changes: Iterable[Change], kind: str) -> int:
+    return sum(change.kind == kind for change in changes)
+
+
+# --- recorded decisions ----------------------------------------------------------------------
+
+
+def compare_logs(before: Bundle, after: Bundle, lines: Iterable[Line]) -> Comparison:
+    """What both sets decide on each recorded state. Raises like `Replayer.outcomes`."""
+    replayers = (Replayer(before), Replayer(after))
+    kept = list(lines)
+    changes: list[Change] = []
+    nodes = [0, 0]
+    decisions = 0
+    try:
+        both = zip(*(replayer.outcomes(kept) for replayer in replayers), strict=True)
+        for old, new in both:
+            decisions += 1
+            was, why = _fate(old.replayed)
+            now, reason = _fate(new.replayed)
+            nodes[0] += bool(was)
+            nodes[1] += bool(now)
+            kind = kind_of(was, why, now, reason)
+            if kind:
+                changes.append(Change(kind, old.pod, was or why, now or reason, old.number))
+    finally:
+        for replayer in replayers:
+            replayer.close()
+    placed = delta([nodes[0]], [nodes[1]])
+    pending = delta([decisions - nodes[0]], [decisions - nodes[1]])
+    return Comparison(
+        pods=decisions,
+        moved=_count(changes, MOVED),
+        pending_more=nodes[0] - nodes[1],
+        changes=tuple(changes),
+        metrics={"placed": placed, "pending": pending},
+    )
+
+
+def _fate(said: Entry) -> tuple[str, str]:
+    return str(said.get("node") or ""), str(said.get("message") or "")

@@ -1,0 +1,165 @@
+"""`starsched diff`: what other policies do otherwise, as a number and as an exit code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cli.main import main
+from engine.lib.clock import SystemClock
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.recording.comparison import delta
+from engine.recording.log_writer import LogSettings, LogWriter
+from engine.recording.recorder import Recorder
+from engine.scheduling.scheduling_cycle import Scheduler
+
+STRATEGY = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint:
+      enabled: [{name: only, weight: 100}]
+"""
+ONLY = "def filter(pod, node):\n    return None if node.name in %s else 'not this one'\n"
+
+
+def policies(directory: Path, *nodes: str) -> Path:
+    directory.mkdir()
+    (directory / "only.star").write_text(ONLY % json.dumps(nodes))
+    (directory / "config.yaml").write_text(STRATEGY)
+    return directory
+
+
+def node(name: str, cpu: str = "4") -> dict[str, Any]:
+    room = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    return {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": room}}
+
+
+def pod(name: str, cpu: str = "1") -> dict[str, Any]:
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.json"
+    items = [node("n1"), node("n2"), *(pod(f"p{i}") for i in range(6))]
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    return path
+
+
+def diff(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["diff", *map(str, arguments)])
+
+
+def test_the_same_policies_do_the_same(snapshot: Path) -> None:
+    result = diff("builtin", "builtin", "--on", snapshot, "--max-moved", 0, "--seeds", 3)
+    assert result.exit_code == 0, result.output
+    assert "6 pods: no change" in result.output
+
+
+def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path: Path) -> None:
+    one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
+    result = diff(both, one, "--on", snapshot, "--output", "json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    kinds = [change["kind"] for change in said["changes"]]
+    # Three are on each of the two nodes; of four cores, one is free on the first.
+    assert kinds.count("becomes pending") == 2
+    assert kinds.count("moved") == said["moved"] == 2
+    assert said["pending_more"] == 2
+    pending = said["metrics"]["pending"]
+    assert (pending["before"], pending["after"], pending["margin"]) == (0, 2, None)
+    assert said["metrics"]["cpu used at the end"]["difference"] == pytest.approx(-2 / 8)
+    # The other way round.
+    said = json.loads(diff(one, both, "--on", snapshot, "--output", "json").stdout)
+    assert said["pending_more"] == -2
+    assert [c["kind"] for c in said["changes"]].count("becomes placed") == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "code"),
+    [
+        (("--max-pending-more", "2"), 0),
+        (("--max-pending-more", "1"), 1),
+        (("--max-moved", "2"), 0),
+        (("--max-moved", "1"), 1),
+        (("--max-moved", "34%"), 0),
+        (("--max-moved", "33%"), 1),
+        (("--max-moved", "much"), 2),
+    ],
+)
+def test_a_budget_decides_the_exit_code(
+    snapshot: Path, tmp_path: Path, budget: tuple[str, ...], code: int
+) -> None:
+    one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
+    result = diff(both, one, "--on", snapshot, *budget)
+    assert result.exit_code == code, result.output
+    assert ("exceeded: " in result.output) == (code == 1)
+
+
+def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: Path) -> None:
+    directory = policies(tmp_path / "one", "n1")
+    dump = tmp_path / "live.yaml"
+    data = {path.name: path.read_text() for path in directory.iterdir()}
+    dump.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "p"}, "data": data}))
+    result = diff(dump, directory, "--on", snapshot, "--output", "json")
+    said = json.loads(result.stdout)
+    assert said["before"] == said["after"]
+    assert said["changes"] == []
+
+
+def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    record(log)
+    one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
+    said = json.loads(diff("builtin", both, "--on", log, "--output", "json").stdout)
+    assert (said["pods"], said["changes"]) == (4, [])
+    result = diff("builtin", one, "--on", log, "--max-moved", 0)
+    assert result.exit_code == 1, result.output
+    assert "n2 -> n1" in result.output
+    assert diff("builtin", one, "--on", log, "--seeds", 2).exit_code == 2
+
+
+def record(log: Path) -> None:
+    """Four pods on two nodes, in a log."""
+    writer = LogWriter(LogSettings(log), "test")
+    recorder = Recorder(writer, SystemClock(), [])
+    recorder.start()
+    cache, nominator = recorder.cache, Nominator()
+    for name in ("n1", "n2"):
+        cache.add_node(Node.from_plain(node(name)))
+    bundle = build_bundle({})
+    recorder.policies(bundle.revision, {})
+    evaluator = InProcessEvaluator(bundle.program)
+    scheduler = Scheduler(bundle, evaluator)
+    for number in range(4):
+        wants = Pod.from_plain(pod(f"p{number}"))
+        recorder.deciding(nominator)
+        decision = scheduler.schedule(wants, cache.snapshot(), nominator)
+        recorder.decided(wants, decision)
+        assert decision.node is not None
+        cache.assume(wants, decision.node)
+    evaluator.close()
+    recorder.close()
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=2, max_size=40))
+def test_a_constant_difference_has_no_margin(pairs: list[tuple[float, float]]) -> None:
+    before, noise = [a for a, _ in pairs], [b for _, b in pairs]
+    same = delta(before, before)
+    assert (same.difference, same.margin) == (0.0, 0.0)
+    found = delta(before, noise)
+    assert found.difference == pytest.approx(found.after - found.before, abs=1e-6)
+    assert found.margin is not None
+    assert found.margin >= 0
