@@ -271,6 +271,7 @@ def test_a_claim_that_gives_its_devices_back_is_news_to_everybody() -> None:
     taken, free = claim("x", "elsewhere", allocation={"d": "1"}), claim("x", "elsewhere")
     assert devices(taken, free)
     assert devices(taken, None, action="Delete")
+    assert devices(taken, claim("x", "elsewhere", allocation={"d": "2"}))
     assert not devices(free, None, action="Delete")
     assert not devices(free, taken)
 

@@ -21,7 +21,8 @@ def claim_names(pod: Pod) -> frozenset[str]:
 
 
 def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    if peek(old, "status", "allocation") and not peek(new, "status", "allocation"):
+    had = peek(old, "status", "allocation")
+    if had and had != peek(new, "status", "allocation"):
         return True  # its devices are free, for whichever pod
     if new is None or new.metadata.namespace != pod.namespace:
         return False
