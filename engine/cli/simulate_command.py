@@ -52,6 +52,12 @@ from engine.telemetry.logs import configure_logging
     help="Shuffle the pods that come at one moment, and break ties anew. Default: as written.",
 )
 @click.option(
+    "--retry/--no-retry",
+    default=True,
+    show_default=True,
+    help="Try pods again that fit nowhere, when an event can help.",
+)
+@click.option(
     "--group-by", default="", metavar="LABEL", help="Fairness over this label. Default: namespaces."
 )
 @click.option(
@@ -98,7 +104,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     try:
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
-        simulation = _run(bundle, planned, recorder)
+        simulation = _run(bundle, planned, recorder, retries=options["retry"])
     except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
         raise click.ClickException(str(error)) from error
     result = report(simulation, recorder.steps, group_by=options["group_by"])
@@ -129,7 +135,7 @@ def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -
     return planned if options["seed"] is None else planned.shuffled(options["seed"])
 
 
-def _run(bundle: Bundle, workload: Workload, recorder: Recorder) -> Simulation:
+def _run(bundle: Bundle, workload: Workload, recorder: Recorder, *, retries: bool) -> Simulation:
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -147,7 +153,7 @@ def _run(bundle: Bundle, workload: Workload, recorder: Recorder) -> Simulation:
             recorder(simulation)
             progress.update(bar, completed=len(simulation.lives))
 
-        simulation = Simulation(bundle, evaluator, workload, on_moment=on_moment)
+        simulation = Simulation(bundle, evaluator, workload, on_moment=on_moment, retries=retries)
         try:
             simulation.run()
         finally:

@@ -86,6 +86,7 @@ class Simulation:
         evaluator: Of the bundle's program; not closed here.
         workload: What happens. Pods of schedulers without a profile are counted, and not tried.
         on_moment: Called after each moment at which something happened, when all is decided.
+        retries: False: a pod that fits nowhere is not tried again, as in published comparisons.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Simulation:
         workload: Workload,
         *,
         on_moment: Callable[["Simulation"], None] | None = None,
+        retries: bool = True,
     ) -> None:
         self.clock = VirtualClock()
         world = workload.cluster.world()
@@ -111,6 +113,7 @@ class Simulation:
         self.evictions = 0
         self.decisions = 0
         self._on_moment = on_moment
+        self._retries = retries
         plugins = make_plugins(self.cache.objects, clock=self.clock)
         self._scheduler = Scheduler(bundle, evaluator, plugins=plugins, has_extenders=False)
         self._queue = SchedulingQueue(
@@ -381,6 +384,8 @@ class Simulation:
         pod = queued.pod
         life = self.lives[pod.key]
         life.reason, life.has_failed = rejection.message, rejection.is_error
+        if not self._retries:
+            self._queue.delete(pod)
         if rejection.is_error:
             if queued.error_count + 1 >= _MOST_ERRORS:
                 self._queue.delete(pod)

@@ -130,6 +130,13 @@ def test_a_pod_that_waits_gets_the_room_that_becomes_free() -> None:
     assert result.resources["cpu"].mean == pytest.approx(0.75)
 
 
+def test_without_retries_a_pod_has_one_chance() -> None:
+    planned = workload([node("n")], (0.0, pod("first", "3"), 9.0), (1.0, pod("next", "3"), None))
+    simulation = Simulation(BUNDLE, EVALUATOR, planned, retries=False)
+    simulation.run()
+    assert (simulation.lives["a/next"].is_pending, simulation.decisions) == (True, 2)
+
+
 def test_an_urgent_pod_evicts_and_the_victim_of_a_controller_comes_again() -> None:
     planned = workload(
         [node("n")],
