@@ -61,6 +61,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "diff_command",
         "Say what other policies do otherwise.",
     ),
+    "sweep": (
+        "engine.cli.sweep_command",
+        "sweep_command",
+        "Simulate a grid of arguments and seeds.",
+    ),
     "conformance": (
         "engine.cli.conformance_command",
         "conformance_command",

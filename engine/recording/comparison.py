@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.offline.simulation import Life, Simulation
 from engine.offline.simulation_report import Recorder, Report, report
+from engine.offline.sweep import metrics_of
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -117,24 +118,6 @@ def kind_of(was: str, why: str, now: str, reason: str) -> str:
     if was or now:
         return PLACED if now else PENDING
     return REASON if why != reason else ""
-
-
-def metrics_of(result: Report) -> dict[str, float]:
-    """The measures of a run by name; those of resources are shares, 0..1."""
-    found = {
-        "placed": float(result.placed),
-        "pending": float(result.pending),
-        "evictions": float(result.evictions),
-        "empty nodes": float(result.empty_nodes),
-        "wait median (s)": result.waits[0],
-        "wait p99 (s)": result.waits[1],
-        "fairness": result.fairness,
-    }
-    for name, use in result.resources.items():
-        found[f"{name} used at the end"] = use.final
-        found[f"{name} used on average"] = use.mean
-        found[f"{name} fragmented"] = use.fragmentation
-    return found
 
 
 def summed_up(runs: Sequence[tuple[list[Change], Report, Report]]) -> Comparison:

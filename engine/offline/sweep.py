@@ -1,0 +1,201 @@
+"""Many simulations: every combination of arguments, each with every seed.
+
+Owns the grid, what one point of it is computed from and by which key its result is known again.
+Which processes compute the points is the caller's choice of an executor.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from engine.offline.simulation import Simulation
+from engine.offline.simulation_report import Recorder, Report, report
+from engine.offline.workload import read_workload
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.config import API_VERSION, KIND, decode_configuration
+from engine.policy.evaluator import InProcessEvaluator
+
+_DOCUMENTS: Final = (".yaml", ".yml", ".json")
+
+
+class SweepError(ValueError):
+    """A grid that makes no sense; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One argument, `Plugin.path.of.the.argument`, and the values that it takes."""
+
+    path: str
+    values: tuple[Any, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Axis":
+        """The axis of `Plugin.path=value,value`; values are YAML. Raises `SweepError`."""
+        path, equals, said = text.partition("=")
+        parts = path.split(".")
+        if not equals or len(parts) < 2 or not all(parts) or not said:
+            raise SweepError(f"want `Plugin.argument=value,value`, got `{text}`")
+        try:
+            values = tuple(yaml.safe_load(f"[{said}]"))
+        except yaml.YAMLError as error:
+            raise SweepError(f"{path}: {' '.join(str(error).split())}") from error
+        return cls(path, values)
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One simulation. `key` names its inputs: the same key, the same result."""
+
+    key: str
+    arguments: dict[str, Any]
+    seed: int
+    files: dict[str, str]
+    config: str
+    workload: tuple[str, ...]
+    profile: str
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What came of a point."""
+
+    key: str
+    arguments: dict[str, Any]
+    seed: int
+    revision: str
+    metrics: dict[str, float]
+
+
+def make_points(
+    files: Mapping[str, str],
+    config: str | None,
+    axes: Sequence[Axis],
+    seeds: Sequence[int],
+    workload: Sequence[Path],
+    profile: str = "",
+) -> list[Point]:
+    """Every point of the grid, in order. Raises `SweepError`, `PolicyErrors`, `OSError`."""
+    inputs = [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(workload)]
+    points = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        arguments = {axis.path: value for axis, value in zip(axes, values, strict=True)}
+        texts, changed = with_arguments(files, config, arguments)
+        # Here, so that what is wrong with the grid is said before anything runs.
+        revision = _bundle(texts, changed).revision
+        for seed in seeds:
+            named = msgspec.json.encode([revision, changed, inputs, seed, profile])
+            points.append(
+                Point(
+                    key=hashlib.sha256(named).hexdigest()[:24],
+                    arguments=arguments,
+                    seed=seed,
+                    files=texts,
+                    config=changed,
+                    workload=tuple(str(path) for path in workload),
+                    profile=profile,
+                )
+            )
+    return points
+
+
+def with_arguments(
+    files: Mapping[str, str], config: str | None, arguments: Mapping[str, Any]
+) -> tuple[dict[str, str], str]:
+    """The policies without their configuration, and the configuration with *arguments* in it.
+
+    Every profile gets them. Raises `SweepError`.
+    """
+    texts = dict(files)
+    document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
+    if config is not None:
+        document = _document(config)
+    for name in [name for name in texts if name.endswith(_DOCUMENTS)]:
+        parts = [part for part in yaml.safe_load_all(texts[name]) if isinstance(part, dict)]
+        found = [part for part in parts if part.get("kind") == KIND]
+        if found:
+            document = found[0]
+            rest = [part for part in parts if part.get("kind") != KIND]
+            texts[name] = yaml.safe_dump_all(rest)
+            if not rest:
+                del texts[name]
+    profiles = document.setdefault("profiles", [{}]) or [{}]
+    document["profiles"] = profiles
+    for profile in profiles:
+        for path, value in arguments.items():
+            _set(profile.setdefault("pluginConfig", []), path.split("."), value)
+    return texts, yaml.safe_dump(document, sort_keys=False)
+
+
+def _document(config: str) -> dict[str, Any]:
+    document = yaml.safe_load(config)
+    if not isinstance(document, dict):
+        raise SweepError("want a KubeSchedulerConfiguration as configuration")
+    return document
+
+
+def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> None:
+    name, *members, last = path
+    entry = next((one for one in plugin_config if one.get("name") == name), None)
+    if entry is None:
+        entry = {"name": name, "args": {}}
+        plugin_config.append(entry)
+    place = entry.setdefault("args", {})
+    for member in members:
+        place = place.setdefault(member, {})
+        if not isinstance(place, dict):
+            raise SweepError(f"{'.'.join(path)}: `{member}` holds no members")
+    place[last] = value
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    return [
+        file
+        for path in paths
+        for file in (sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path])
+    ]
+
+
+def _bundle(files: Mapping[str, str], config: str) -> Bundle:
+    return build_bundle(files, decode_configuration(config, "--set"))
+
+
+def measure(point: Point) -> Measured:
+    """Compute *point*: what runs in another process, and knows nothing but its argument."""
+    bundle = _bundle(point.files, point.config)
+    workload = read_workload(*map(Path, point.workload))
+    if point.profile:
+        workload = workload.decided_as(point.profile)
+    if point.seed:
+        workload = workload.shuffled(point.seed)
+    recorder = Recorder()
+    evaluator = InProcessEvaluator(bundle.program)
+    try:
+        simulation = Simulation(bundle, evaluator, workload, on_moment=recorder)
+        simulation.run()
+    finally:
+        evaluator.close()
+    metrics = metrics_of(report(simulation, recorder.steps))
+    return Measured(point.key, point.arguments, point.seed, bundle.revision, metrics)
+
+
+def metrics_of(result: Report) -> dict[str, float]:
+    """The measures of a run by name; those of resources are shares, 0..1."""
+    found = {
+        "placed": float(result.placed),
+        "pending": float(result.pending),
+        "evictions": float(result.evictions),
+        "empty nodes": float(result.empty_nodes),
+        "wait median (s)": result.waits[0],
+        "wait p99 (s)": result.waits[1],
+        "fairness": result.fairness,
+    }
+    for name, use in result.resources.items():
+        found[f"{name} used at the end"] = use.final
+        found[f"{name} used on average"] = use.mean
+        found[f"{name} fragmented"] = use.fragmentation
+    return found
