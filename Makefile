@@ -10,7 +10,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-openb bench-reload fuzz-parity controlplane oracle lock image clean
+.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-openb bench-reload fuzz-parity controlplane oracle lock image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -51,6 +51,9 @@ bench-openb: setup controlplane ## the openb GPU trace, placed on the real contr
 
 bench-reload: setup controlplane ## a thousand edits of the policies under load, no pod lost or bound twice
 	$(BIN)/python -m benchmarks.bench_reload $(ARGS)
+
+bench-fgd: setup ## the published comparison of GPU policies, reproduced by simulation (long)
+	$(BIN)/python -m benchmarks.bench_fgd $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)

@@ -1,0 +1,226 @@
+"""`make bench-fgd`: the published comparison of GPU policies on openb, decided by the engine.
+
+The protocol of FGD (USENIX ATC 2023): pods sorted by name and shuffled with the seed; then pods
+drawn with replacement until GPU requests reach 1.3 times what there is; they come one by one, never
+leave, and are not tried again. Measured: allocated GPUs in the end, as a mean over seeds.
+"""
+
+import csv
+import random
+import statistics
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+
+from benchmarks import report
+from benchmarks.machine import describe_machine, source_revision
+from benchmarks.openb import DATA
+from benchmarks.running import json_path, output_options
+from engine.offline.cluster_file import Cluster
+from engine.offline.simulation import Simulation
+from engine.offline.simulation_report import Recorder
+from engine.offline.workload import GPU_MILLI, Arrival, Workload, table_node, table_pod, with_uid
+from engine.offline.world import pod_of
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+
+#: The published means over ten seeds, in percent.
+PUBLISHED: Final = {"Random": 87.47, "BestFit": 93.08, "FGD": 95.39}
+TOLERANCE: Final = 0.6
+LOAD: Final = 1.3
+FIRST_SEED: Final = 42
+
+_PROFILE: Final = Path(__file__).parents[1] / "deploy" / "examples" / "gpu" / "profile.yaml"
+_SCORES: Final[dict[str, list[dict[str, Any]]]] = {
+    "Random": [],
+    "BestFit": [{"name": "GpuBestFit", "weight": 100}],
+    "FGD": [{"name": "FGDScore", "weight": 100}],
+}
+
+
+def configuration(policy: str) -> str:
+    """The profile `gpu` with the scores of *policy* alone; without scores the tie is random."""
+    document = yaml.safe_load(_PROFILE.read_text(encoding="utf-8"))
+    scores = _SCORES[policy]
+    profile: dict[str, Any] = {
+        "schedulerName": "gpu",
+        "plugins": {
+            "multiPoint": {"enabled": [*scores, {"name": "GpuShare"}]},
+            "score": {"disabled": [{"name": "*"}], "enabled": scores},
+        },
+    }
+    if policy == "FGD":
+        profile["pluginConfig"] = document["profiles"][0]["pluginConfig"]
+    if policy == "Random":
+        profile["pluginConfig"] = [{"name": "GpuShare", "args": {"choose": "random"}}]
+    return yaml.safe_dump({**document, "profiles": [profile]})
+
+
+def workload(seed: int, pods: int | None = None) -> Workload:
+    """The pods of the protocol in their order, one a second; the first *pods* of them."""
+    with (DATA / "openb_node_list_gpu_node.csv").open(newline="") as file:
+        nodes = [table_node(row) for row in csv.DictReader(file)]
+    with (DATA / "openb_pod_list_default.csv").open(newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["name"])
+    there_is = sum(int(n["status"]["allocatable"].get(GPU_MILLI, 0)) for n in nodes)
+    chance = random.Random(seed)
+    chance.shuffle(rows)
+    order = list(rows)
+    wanted = sum(_gpu_of(row) for row in order)
+    while wanted < LOAD * there_is:
+        row = chance.choice(rows)
+        order.append({**row, "name": f"{row['name']}-again-{len(order)}"})
+        wanted += _gpu_of(row)
+    arrivals = [
+        Arrival(float(at), with_uid(pod_of(table_pod(row)), f"{seed}/{row['name']}"))
+        for at, row in enumerate(order[:pods])
+    ]
+    return Workload(Cluster(nodes=nodes), arrivals).decided_as("gpu")
+
+
+def _gpu_of(row: dict[str, str]) -> int:
+    return int(row["num_gpu"]) * int(row["gpu_milli"])
+
+
+def run(policy: str, seed: int, pods: int | None = None) -> dict[str, Any]:
+    """One run: the allocated share of GPUs in percent, and the way there."""
+    bundle = build_bundle({"config.yaml": configuration(policy)})
+    recorder = Recorder()
+    started, used_before = time.perf_counter(), time.process_time()
+    simulation = Simulation(
+        bundle,
+        InProcessEvaluator(bundle.program),
+        workload(seed, pods),
+        on_moment=recorder,
+        retries=False,
+    )
+    simulation.run()
+    last = recorder.steps[-1]
+    wanted, curve, stride = 0, [], max(1, len(recorder.steps) // 200)
+    arrived = [life.wants.requests.get(GPU_MILLI, 0) for life in simulation.lives.values()]
+    for number, step in enumerate(recorder.steps):
+        wanted += arrived[number] if number < len(arrived) else 0
+        if number % stride == 0:
+            there_is = step.allocatable[GPU_MILLI]
+            curve.append((100 * wanted / there_is, 100 * step.requested[GPU_MILLI] / there_is))
+    return {
+        "policy": policy,
+        "seed": seed,
+        "allocated": 100 * last.requested[GPU_MILLI] / last.allocatable[GPU_MILLI],
+        "pods": last.arrived,
+        "placed": last.placed,
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": time.process_time() - used_before,
+        "curve": curve,
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By policy the mean over its seeds, beside the published one."""
+    found = []
+    for policy, published in PUBLISHED.items():
+        values = [row["allocated"] for row in rows if row["policy"] == policy]
+        if values:
+            mean = statistics.fmean(values)
+            found.append(
+                {
+                    "policy": policy,
+                    "seeds": len(values),
+                    "mean": mean,
+                    "least": min(values),
+                    "most": max(values),
+                    "published": published,
+                    "is_reproduced": abs(mean - published) <= TOLERANCE,
+                    "cpu_seconds": statistics.fmean(
+                        row["cpu_seconds"] for row in rows if row["policy"] == policy
+                    ),
+                }
+            )
+    return found
+
+
+def draw(rows: list[dict[str, Any]], path: str) -> None:
+    """Allocated over requested GPUs, a line a policy, for the first seed."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(8, 4.5))
+    first = min(row["seed"] for row in rows)
+    for row in sorted((r for r in rows if r["seed"] == first), key=lambda r: r["policy"]):
+        axis.plot(*zip(*row["curve"], strict=True), label=row["policy"])
+    axis.set_xlabel("requested GPUs, % of what there is")
+    axis.set_ylabel("allocated GPUs, %")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+@click.command(help=__doc__)
+@click.option("--seeds", default=10, show_default=True, help="How many seeds, from 42 on.")
+@click.option("--policies", default=",".join(PUBLISHED), show_default=True, help="Which ones.")
+@click.option("--workers", default=2, show_default=True, help="Runs at a time.")
+@output_options
+@click.option("--chart", metavar="FILE", help="Draw it; FILE ends in .png or .svg.")
+def main(
+    seeds: int, policies: str, workers: int, output: str, file: str | None, chart: str | None
+) -> None:
+    chosen = policies.split(",")
+    for policy in chosen:
+        if policy not in PUBLISHED:
+            raise click.BadParameter(f"want one of {', '.join(PUBLISHED)}, got `{policy}`")
+    path = json_path(output, file)
+    plan = [(policy, FIRST_SEED + i) for i in range(seeds) for policy in chosen]
+    rows: list[dict[str, Any]] = []
+    started = time.monotonic()
+    reporter = report.Reporter()
+    with reporter.part("openb") as part, ProcessPoolExecutor(workers) as pool:
+        for done in as_completed([pool.submit(run, *one) for one in plan]):
+            rows.append(done.result())
+            part.step("runs", len(rows), len(plan))
+    rows.sort(key=lambda row: (row["policy"], row["seed"]))
+    result = summary(rows)
+    facts = {
+        "machine": describe_machine(),
+        "versions": {"starsched": source_revision()},
+        "settings": {"seeds": seeds, "workers": workers, "seconds": time.monotonic() - started},
+    }
+    if path != "-":
+        report.print_facts(facts)
+        columns = (
+            "policy",
+            "seeds",
+            "mean %",
+            "least",
+            "most",
+            "published %",
+            "reproduced",
+            "CPU s",
+        )
+        cells = [
+            [r["policy"], str(r["seeds"]), *(f"{r[k]:.2f}" for k in ("mean", "least", "most")),
+             f"{r['published']:.2f}", "yes" if r["is_reproduced"] else "NO",
+             f"{r['cpu_seconds']:.0f}"]
+            for r in result
+        ]  # fmt: skip
+        report.print_table("Allocated GPUs on openb at 130 % requested", columns, cells)
+    if path is not None:
+        report.write_json({**facts, "results": result, "runs": rows}, path)
+    if chart:
+        draw(rows, chart)
+    if not all(r["is_reproduced"] for r in result):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
