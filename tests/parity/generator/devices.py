@@ -21,8 +21,10 @@ class Devices:
         self._published: list[tuple[str, str, str]] = []  # driver, pool, device
         self._taken: set[tuple[str, str, str]] = set()
         # kube-scheduler loses the counters of a device that it takes up and lays down again, if
-        # it is tainted, against a constraint, or shared: those do not occur together.
+        # it is tainted, against a constraint, or shared, and forgets to take back a constraint if
+        # there is too little left to share: those do not occur together.
         self._has_counters = draw.chance(0.3)
+        self._has_constraints = not self._has_counters and draw.chance(0.5)
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
             self._publish_for(node["metadata"]["name"])
@@ -90,7 +92,7 @@ class Devices:
             meta["finalizers"] = ["resource.kubernetes.io/delete-protection"]
         requests = [self._request(f"r{i}") for i in draw.several(2, 1)]
         devices: Plain = {"requests": requests}
-        if not self._has_counters and draw.chance(0.2):
+        if self._has_constraints and draw.chance(0.4):
             attribute = draw.pick(f"{GPU}/model", f"{GPU}/numa", "example.com/switch")
             # It also forgets what it has of a request for several distinct devices when it steps
             # back, so that only single ones are asked to be distinct.
@@ -240,7 +242,7 @@ class Devices:
         device: Plain = {"name": name, "attributes": kept}
         if draw.chance(0.8):
             device["capacity"] = {"memory": {"value": draw.pick("4Gi", "16Gi")}}
-            if not has_counters and draw.chance(0.25):
+            if not (has_counters or self._has_constraints) and draw.chance(0.3):
                 device["allowMultipleAllocations"] = True
                 if draw.chance(0.5):
                     policy: Plain = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}

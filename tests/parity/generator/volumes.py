@@ -23,6 +23,7 @@ class Storage:
         self._nodes = node_names
         self._claims: dict[str, list[str]] = {name: [] for name in NAMESPACES}
         self._count = 0
+        self._exclusive: set[str] = set()
         self.objects: list[Plain] = [*_classes(), *_drivers(draw), *_csi_nodes(draw, node_names)]
         self.objects += _capacities(draw)
         for i in draw.several(5):
@@ -74,6 +75,8 @@ class Storage:
             spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
             return {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
         known = self._claims[namespace]
+        if is_placed:  # only one pod ever gets a claim that is for one pod
+            known = [name for name in known if name not in self._exclusive]
         if known and draw.chance(0.35):
             name = draw.pick(*known)
         elif draw.chance(0.03):
@@ -91,6 +94,8 @@ class Storage:
         number, self._count = self._count, self._count + 1
         meta: Plain = {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}
         mode = draw.pick(*MODES)
+        if mode == "ReadWriteOncePod":
+            self._exclusive.add(name)
         size = draw.pick("1Gi", "5Gi", "20Gi")
         spec: Plain = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
         if draw.chance(0.1):
