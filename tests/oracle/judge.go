@@ -126,6 +126,7 @@ func (w *world) postFilter(
 	if !plugins.HasPostFilterPlugins() {
 		return result
 	}
+	w.victims.reset()
 	for range runs {
 		nominated, status := plugins.RunPostFilterPlugins(ctx, state, pod, statuses)
 		switch {
@@ -137,6 +138,9 @@ func (w *world) postFilter(
 		default:
 			// An error is only logged; its text becomes part of the pod's condition like any other.
 			result.PostFilter = status.Message()
+		}
+		if w.victims.reset() <= 1 {
+			break // nothing is left to chance
 		}
 	}
 	return result

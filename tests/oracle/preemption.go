@@ -46,6 +46,15 @@ func (v *victims) on(node string) []string {
 	return v.byNode[node]
 }
 
+// reset forgets what was heard, and returns on how many nodes eviction would help.
+func (v *victims) reset() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	count := len(v.byNode)
+	v.byNode = nil
+	return count
+}
+
 func (v *victims) set(node string, pods []*v1.Pod) {
 	names := []string{}
 	for _, pod := range pods {
@@ -71,6 +80,8 @@ func (l *listener) SelectVictimsOnNode(
 ) ([]*v1.Pod, int, *fwk.Status) {
 	name := node.Node().Name
 	pods, violations, status := l.Interface.SelectVictimsOnNode(ctx, state, pod, node, budgets)
-	l.victims.set(name, pods)
+	if status.IsSuccess() {
+		l.victims.set(name, pods)
+	}
 	return pods, violations, status
 }

@@ -140,7 +140,9 @@ def small_case(comparison: Comparison, finding: Finding) -> Finding:
                 best[_key(candidate)] = found
         return results
 
-    shrunk = shrink(finding.scenario, still_differs)
+    # Fewer runs do for a start: what may be chance is asked more often.
+    case = {**finding.scenario, "runs": min(finding.scenario.get("runs", 0), 8)}
+    shrunk = shrink(case, still_differs)
     return best.get(_key(shrunk), finding)
 
 

@@ -192,6 +192,18 @@ def test_a_plugin_that_fails_over_victims_costs_the_attempt(oracle: Oracle) -> N
     assert failure.startswith(said)
 
 
+def test_of_many_equal_victims_the_first_ones_stay(oracle: Oracle) -> None:
+    """kube-scheduler's sort does not keep the order of more than a dozen equals."""
+    node = _node("n0")
+    node["status"]["allocatable"]["pods"] = "20"
+    pods = [_pod(f"e{i:02}", nodeName="n0", priority=0) for i in range(20)]
+    for pod in pods:
+        pod["status"]["startTime"] = "2026-01-01T00:00:00Z"
+    scenario = {"runs": 1, "nodes": [node], "pods": pods, "incoming": [_pod("p", priority=10)]}
+    assert len(_theirs(oracle, scenario)["preemption"]["n0"]) == 1
+    assert _ours(scenario).preemption == {"n0": ("default/e19",)}
+
+
 def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
     """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
     consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
