@@ -37,7 +37,7 @@ class Storage:
             names = [f"v{i}" for i in draw.several(3, 1)]
             volumes += [{"name": n, **self._claim_source(pod, n, is_placed)} for n in names]
         if draw.chance(traits["disks"] * 0.8):
-            volumes += [{"name": f"d{i}", **_disk(draw)} for i in draw.several(3, 1)]
+            volumes += [{"name": f"d{i}", **_disk(draw, is_placed)} for i in draw.several(3, 1)]
         if draw.chance(0.2):
             volumes.append({"name": "plain", "emptyDir": {}})
         if not volumes:
@@ -70,7 +70,10 @@ class Storage:
         if draw.chance(0.12):
             name = f"{pod['metadata']['name']}-{volume}"
             if draw.chance(0.9):
-                owner = pod["metadata"] if draw.chance(0.9) else {"name": "other", "uid": "other"}
+                # What is wrong with a placed pod is an error for others, not a verdict.
+                owner = pod["metadata"]
+                if not is_placed and draw.chance(0.1):
+                    owner = {"name": "other", "uid": "other"}
                 self._claim(namespace, name, is_placed, owner)
             spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
             return {"ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
@@ -232,7 +235,7 @@ def _volume_source(draw: Draw, class_name: str, name: str) -> Plain:
     return {"csi": {"driver": driver, "volumeHandle": handle}}
 
 
-def _disk(draw: Draw) -> Plain:
+def _disk(draw: Draw, is_placed: bool) -> Plain:
     """A volume of a kind that the tree brings itself, or of a driver, written into the pod."""
     read_only = draw.pick(None, None, True, False)
     number = draw.randrange(3)
@@ -241,7 +244,8 @@ def _disk(draw: Draw) -> Plain:
         return {"gcePersistentDisk": pruned({"pdName": f"g{number}", "readOnly": read_only})}
     if kind == "ebs":
         # An id that makes no sense is an error on every node; a rare one here.
-        name = f"odd{number}" if draw.chance(0.02) else f"vol-{number}"
+        is_odd = not is_placed and draw.chance(0.02)
+        name = f"odd{number}" if is_odd else f"vol-{number}"
         prefix = draw.pick("", "aws://z1/", "aws:///")
         volume = pruned({"volumeID": prefix + name, "readOnly": read_only})
         return {"awsElasticBlockStore": volume}
