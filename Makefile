@@ -10,7 +10,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-openb bench-reload fuzz-parity controlplane oracle lock image clean
+.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -71,6 +71,9 @@ fuzz-parity: oracle ## random clusters, ours beside kube-scheduler's plugins (SE
 
 lock: ## write the lock files anew from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
+
+docs: setup ## write the pages of the commands (docs/commands) anew from their --help
+	@$(BIN)/python tools/command_pages.py
 
 image: ## build the container image (needs docker)
 	docker build --tag starsched:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) .

@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text()
 EXTENDER = (ROOT / "docs" / "extender.md").read_text()
 AUTHORING = (ROOT / "docs" / "authoring.md").read_text()
 REPLAY = (ROOT / "docs" / "replay.md").read_text()
-COMMANDS_DOC = (ROOT / "docs" / "commands.md").read_text()
+COMMANDS_DOC = "".join(p.read_text() for p in sorted((ROOT / "docs" / "commands").glob("*.md")))
 DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
