@@ -26,6 +26,9 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
     a pack (FGDScore) becomes one of yours: a profile names it by its file (fgd_score).
 
     \b
+    Exit codes: 0 printed or written, 2 no such policy, or a file exists.
+
+    \b
     Examples:
       starsched eject NodeResourcesFit > policies/node_resources_fit.star
       starsched eject NodeResourcesFit --with-test --to policies/
