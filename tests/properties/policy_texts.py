@@ -1,0 +1,241 @@
+"""Policies that nobody wrote: small files that read anything and return anything.
+
+Owns a grammar. Every text is well formed; its hooks may fail for some nodes and some pods, as
+those of people do.
+"""
+
+from typing import Final
+
+from hypothesis import strategies as st
+
+_ZONE: Final = "topology.kubernetes.io/zone"
+
+LIBRARY: Final = '''"""Helpers that the policies load."""
+
+def warmth(node, unknown):
+    fact = node.facts["heat"]
+    return unknown if fact == None or fact.value == None else fact.value
+
+def same_color(pod, node):
+    return pod.labels.get("color", "blue") == node.labels.get("color")
+
+def free(node, name):
+    return node.allocatable.get(name, 0) - node.requested.get(name, 0)
+
+def pick(item, field):
+    return {"zone": item.labels.get("topology.kubernetes.io/zone", ""), "name": item.name}[field]
+'''
+
+# Whole numbers, of the pod alone and of both.
+_OF_POD: Final = (
+    "pod.priority",
+    "len(pod.labels)",
+    'len(pod.labels.get("app", ""))',
+    'pod.requests.get("cpu", 0) // 100',
+    "len(pod.name)",
+    "len(pod.tolerations)",
+    "len(pod.namespace_labels)",
+    "len(pod.containers)",
+    'pod.nonzero_requests.get("memory", 0) // 100000000',
+    "ARGS.bonus",
+    '(1 if pod.annotations.get("fussy") else 0)',
+    '(0 if pod.facts["fussy"] == None else pod.facts["fussy"].value)',
+    "len(pod.host_ports)",
+)
+_OF_NODE: Final = (
+    "node.pod_count",
+    'node.requested.get("cpu", 0) // 100',
+    'free(node, "cpu") // 100',
+    "len(node.labels)",
+    'len(node.labels.get("color", ""))',
+    'len(pick(node, "zone"))',
+    "len(node.taints)",
+    "len(node.images)",
+    "sum_of([i.node_count for i in node.images.values()])",
+    "warmth(node, 3)",
+    'len(node.pod_facts["reward"])',
+    "len(node.used_ports)",
+    "(7 if node.unschedulable else 1)",
+    'node.nonzero_requested.get("memory", 0) // 100000000',
+    '(0 if node.facts["heat"] == None else node.facts["heat"].age_seconds or 0)',
+    "(5 if same_color(pod, node) else 2)",
+    "parse_int(node.name[1:], 0)",
+    'len([a for a in node.pod_annotations.get("fussy", [])])',
+    "len(node.allocatable)",
+)
+_FAILS: Final = ('len(node.labels["color"])', "10 // (node.pod_count - 1)")
+_OF_COUNTS: Final = (
+    "(counts[0].here or 0)",
+    "counts[0].total",
+    "counts[0].max",
+    "(1 if counts[0].here == None else 4)",
+    "counts[1].min",
+    "counts[0].domains",
+)
+_OF_SCORED_COUNTS: Final = (
+    "counts[0].feasible_nodes",
+    "counts[1].feasible_domains",
+    "counts[0].feasible_outside",
+)
+_COUNTERS: Final = (
+    f'count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"])',
+    'count_pods(None, labels = {"app": "web"}, namespaces = ["default", "other"])',
+    'count_pods("color", labels = pod.labels, namespaces = [pod.namespace], weight = 3)',
+    f'count_pods("{_ZONE}", labels = {{"app": "db"}}, namespaces = ["default"], up_to = 1)',
+    f'count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"], '
+    "among = among_calm)",
+    f'count_pods(None, labels = {{"app": "web"}}, namespaces = ["default"], keys = ["{_ZONE}"])',
+    'count_pods(None, labels = {"app": "web"}, namespaces = ["default"], terminating = True)',
+    'count_terms("required_anti_affinity")',
+    'count_terms("preferred_affinity", weight = 2)',
+    f'[count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"]), '
+    'count_pods("color", labels = {"app": "db"}, namespaces = ["default"])]',
+)
+
+
+@st.composite
+def policy_texts(draw: st.DrawFn) -> str:
+    """The text of a policy `wild.star` beside `helpers.star`."""
+    with_counts = draw(st.booleans())
+    with_state = draw(st.booleans())
+    may_fail = draw(st.integers(0, 9)) == 0
+    of_node = (*_OF_NODE, *_FAILS) if may_fail else _OF_NODE
+    shared = ("state.left", "state.rows[0]", 'state.by["k"]') if with_state else ()
+
+    def number(*kinds: tuple[str, ...]) -> str:
+        terms = draw(
+            st.lists(st.sampled_from([t for kind in kinds for t in kind]), min_size=1, max_size=3)
+        )
+        signs = draw(st.lists(st.sampled_from(["+", "-", "*"]), min_size=2, max_size=2))
+        text = terms[0]
+        for sign, term in zip(signs, terms[1:], strict=False):
+            text = f"({text}) {sign} ({term})"
+        return text
+
+    def condition(*kinds: tuple[str, ...]) -> str:
+        compare = draw(st.sampled_from([">", "<", "==", ">=", "!="]))
+        return f"{number(*kinds)} {compare} {draw(st.integers(0, 12))}"
+
+    lines = [
+        '"""Nobody wrote this."""',
+        'load("helpers.star", "free", "pick", "same_color", "warmth")',
+        f"ARGS = plugin_args(bonus = {draw(st.integers(0, 5))})",
+        "",
+        "def sum_of(numbers):",
+        "    total = 0",
+        "    for number in numbers:",
+        "        total += number",
+        "    return total",
+        "",
+        "def among_calm(pod, node):",
+        f"    return {condition(_OF_POD, _OF_NODE)}",
+        "",
+    ]
+    hooks = draw(
+        st.sets(
+            st.sampled_from(
+                ["filter", "score", "score_all", "pre_filter", "tie_key", "annotate", "pre_score"]
+            ),
+            min_size=1,
+        )
+    )
+    if with_state:
+        hooks |= {"pre_filter", "filter"}
+    params = [
+        *(["state"] if with_state else []),
+        *(["counts"] if with_counts else []),
+    ]
+    tail = "".join(f", {name}" for name in params)
+    if with_counts and hooks & {"filter", "score"}:
+        counters = draw(st.lists(st.sampled_from(_COUNTERS), min_size=2, max_size=2))
+        lines += ["def counters(pod):", f"    return [{', '.join(counters)}]", ""]
+    counts = _OF_COUNTS if with_counts else ()
+    if "pre_filter" in hooks:
+        lines += ["def pre_filter(pod, cluster):"]
+        if draw(st.booleans()):
+            verdict = draw(
+                st.sampled_from(
+                    [
+                        'reject("was not liked")',
+                        'unresolvable("was never liked")',
+                        "skip()",
+                        'only_nodes(["n0", "n2", "n4"])',
+                        'only_nodes(["n1", "none"])',
+                    ]
+                )
+            )
+            if not (with_state and verdict.startswith("only")):
+                lines += [f"    if {condition(_OF_POD)}:", f"        return {verdict}"]
+        price = '(0 if cluster.facts["price"] == None else cluster.facts["price"].value)'
+        left = draw(st.sampled_from([price, "cluster.node_count", number(_OF_POD)]))
+        if with_state:
+            lines += [
+                f'    return state(left = {left}, rows = [{number(_OF_POD)}], by = {{"k": 1}})',
+                "",
+            ]
+        else:
+            lines += ["    return None", ""]
+    if "filter" in hooks:
+        lines += [
+            f"def filter(pod, node{tail}):",
+            f"    if {condition(_OF_POD, of_node, shared, counts)}:",
+            f"        return {draw(st.sampled_from(_REASONS))}",
+            f"    if {condition(_OF_POD, of_node, counts)}:",
+            '        return unresolvable("node(s) were wild")',
+            "    return None",
+            "",
+        ]
+    if "pre_score" in hooks:
+        lines += [
+            "def pre_score(pod, cluster):",
+            f"    if {condition(_OF_POD)}:",
+            "        return skip()",
+            "    return None"
+            if not with_state
+            else '    return state(left = 2, rows = [1], by = {"k": 3})',
+            "",
+        ]
+    if "score" in hooks:
+        normalizes = draw(st.booleans())
+        scored = _OF_SCORED_COUNTS if with_counts else ()
+        value = number(_OF_POD, of_node, shared, counts, scored)
+        if not normalizes:
+            value = f"max(0, min(100, {value}))"
+        lines += [
+            f"def score(pod, node{tail}):",
+            f"    if {condition(_OF_NODE)}:",
+            "        return None",
+            f"    return {value}",
+            "",
+        ]
+        if normalizes:
+            lines += [
+                "def normalize(score, over):",
+                "    if over.max == over.min:",
+                f"        return {draw(st.sampled_from(['50', 'min(100, over.count)', '0']))}",
+                "    return 100 * (score - over.min) // (over.max - over.min)",
+                "",
+            ]
+    elif "score_all" in hooks:
+        lines += [
+            "def score_all(pod, nodes):",
+            f"    values = [{number(_OF_POD, _OF_NODE)} for node in nodes]",
+            "    return [max(0, min(100, value - min(values))) for value in values]",
+            "",
+        ]
+    if "tie_key" in hooks and hooks & {"score", "score_all"}:
+        lines += ["def tie_key(pod, node):", f"    return {number(_OF_POD, _OF_NODE)}", ""]
+    if "annotate" in hooks and hooks & {"filter", "score", "score_all"}:
+        lines += [
+            "def annotate(pod, node):",
+            f'    return {{"fussy": str({number(_OF_NODE)})}}',
+            "",
+        ]
+    return "\n".join(lines)
+
+
+_REASONS: Final = (
+    '"node(s) were disliked"',
+    '["node(s) were disliked", "node(s) were strange"]',
+    '"node(s) were red" if node.labels.get("color") == "red" else "node(s) were not red"',
+)

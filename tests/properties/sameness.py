@@ -1,0 +1,119 @@
+"""What the proofs of sameness share: a scheduler without reuse, and a decision in full.
+
+Whoever remembers nothing cannot reuse anything. So the reference is a scheduler that was just made,
+over a cache that was just filled: it has no slot, table, counter, class or total from before, and
+it is thrown away after one decision. There is no switch that leaves parts of the reuse on.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.caching.cache import Cache
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Evaluator
+from engine.queueing.nominator import Nominator
+from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
+
+
+def without_reuse(
+    bundle: Bundle, evaluator: Evaluator, groups: GroupSource | None = None
+) -> Scheduler:
+    """A scheduler that knows nothing yet; for one decision."""
+    scheduler = Scheduler(bundle, evaluator)
+    scheduler.groups = groups
+    return scheduler
+
+
+def decided(decision: Decision) -> Any:
+    """Everything that a decision says, comparable; the order of slots left out."""
+    eviction = decision.eviction
+    evicted = None
+    if eviction is not None:
+        evicted = (eviction.node, [pod.key for pod in eviction.victims])
+    diagnosis = decision.diagnosis
+    return {
+        "node": decision.node,
+        "message": decision.message(),
+        "rejections": sorted(
+            (status.code.name, status.reasons, status.plugin, count)
+            for status, count in diagnosis.rejections.items()
+        ),
+        "pre-filter": diagnosis.pre_filter,
+        "narrowed by": sorted(diagnosis.narrowed_by),
+        "feasible": decision.feasible_count,
+        "failures": decision.failures,
+        "ignored": decision.ignored,
+        "eviction": evicted,
+        "nominated": decision.nominated_node,
+        "sought victims": decision.sought_victims,
+        "annotations": dict(decision.annotations),
+        "revision": decision.revision,
+    }
+
+
+def explained(explanation: Explanation) -> Any:
+    """A decision with every verdict, score and total by node."""
+    names = explanation.feasible
+    scores = {
+        row.policy: {
+            "weight": row.weight,
+            "raw": dict(zip(names, row.raw, strict=True)),
+            "normalized": dict(zip(names, row.normalized, strict=True)),
+            "weighted": dict(zip(names, row.weighted, strict=True)),
+        }
+        for row in explanation.scores
+    }
+    subset = explanation.pre_filter_nodes
+    return {
+        "decision": decided(explanation.decision),
+        "subset": None if subset is None else sorted(subset),
+        "rejected": dict(sorted(explanation.rejected.items())),
+        "scores": scores,
+        "totals": dict(zip(names, explanation.totals, strict=True)),
+    }
+
+
+def differences(got: Any, want: Any, path: str = "") -> list[str]:
+    """Where two plain values differ, one line each."""
+    if isinstance(got, dict) and isinstance(want, dict):
+        lines: list[str] = []
+        for key in dict.fromkeys([*want, *got]):
+            lines += differences(got.get(key), want.get(key), f"{path}/{key}")
+        return lines
+    return [] if got == want else [f"{path}: with reuse {got!r}, without {want!r}"]
+
+
+def assert_same(
+    remembers: Scheduler,
+    cache: Cache,
+    nominator: Nominator,
+    pods: Sequence[Pod],
+    anew: "tuple[Cache, Nominator]",
+    evaluator: Evaluator,
+) -> list[Decision]:
+    """Decide each of *pods* with and without reuse; what the one that remembers decided.
+
+    *anew* is the same cluster in a cache and promises that were just made. Raises
+    `AssertionError` with every difference.
+    """
+    other, promises = anew
+    result = []
+    for pod in pods:
+        fresh = without_reuse(remembers.bundle, evaluator, remembers.groups)
+        want = decided(fresh.schedule(pod, other.snapshot(), promises))
+        fresh = without_reuse(remembers.bundle, evaluator, remembers.groups)
+        told = explained(fresh.explain(pod, other.snapshot(), promises))
+        decision = remembers.schedule(pod, cache.snapshot(), nominator)
+        # How often it explains must not matter either.
+        found = explained(remembers.explain(pod, cache.snapshot(), nominator))
+        lines = differences(decided(decision), want, "schedule")
+        lines += differences(found, told, "explain")
+        assert not lines, "\n".join([f"pod {pod.key}:", *lines])
+        for hook in ("queue_key", "pre_enqueue", "permit"):
+            fresh = without_reuse(remembers.bundle, evaluator, remembers.groups)
+            asked = getattr(fresh, hook)(pod, other.snapshot())
+            assert getattr(remembers, hook)(pod, cache.snapshot()) == asked, (hook, pod.key)
+        result.append(decision)
+    return result
