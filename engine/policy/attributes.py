@@ -5,6 +5,7 @@ or in what it loads, is not read by it. Used for the fields of counters.
 """
 
 import ast
+import functools
 
 from engine.policy.evaluator import Files
 from engine.policy.syntax import loads_of, parse
@@ -26,18 +27,30 @@ def attributes_read(
         if path in seen:
             continue
         seen.add(path)
-        tree = parse(files.get(path, ""))
-        if tree is None:
+        found = _of_text(files.get(path, ""), without_ranges)
+        if found is None:
             return None
-        ranges = _range_reads(tree) if without_ranges else set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                if node not in ranges:
-                    names.add(node.attr)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                names.add(node.value)  # getattr(count, "min") and the like
-        todo.extend(load.module for load in loads_of(tree))
+        names |= found[0]
+        todo.extend(found[1])
     return frozenset(names)
+
+
+# Kept by text: the files that a new revision has in common with the last one are not read again.
+@functools.lru_cache(maxsize=512)
+def _of_text(text: str, without_ranges: bool) -> tuple[frozenset[str], tuple[str, ...]] | None:
+    """The attribute names in one file and the modules that it loads; None if it does not parse."""
+    tree = parse(text)
+    if tree is None:
+        return None
+    ranges = _range_reads(tree) if without_ranges else set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            if node not in ranges:
+                names.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)  # getattr(count, "min") and the like
+    return frozenset(names), tuple(load.module for load in loads_of(tree))
 
 
 def _range_reads(tree: ast.Module) -> set[ast.Attribute]:

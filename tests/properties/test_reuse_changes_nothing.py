@@ -123,7 +123,7 @@ def _bundles() -> list[Bundle]:
     ]
 
 
-BUNDLES: Final = [(bundle, InProcessEvaluator(bundle.program)) for bundle in _bundles()]
+REVISIONS: Final = [(bundle, InProcessEvaluator(bundle.program)) for bundle in _bundles()]
 
 
 class _Sameness(RuleBasedStateMachine):
@@ -133,7 +133,7 @@ class _Sameness(RuleBasedStateMachine):
         super().__init__()
         self.cluster = SmallCluster()
         self.revision = 0
-        self.bundles = list(BUNDLES)
+        self.revisions = list(REVISIONS)
         # Kept when others are in force: they may come back.
         self.schedulers: dict[int, Scheduler] = {}
 
@@ -141,7 +141,7 @@ class _Sameness(RuleBasedStateMachine):
     def scheduler(self) -> Scheduler:
         found = self.schedulers.get(self.revision)
         if found is None:
-            found = self.schedulers[self.revision] = Scheduler(*self.bundles[self.revision])
+            found = self.schedulers[self.revision] = Scheduler(*self.revisions[self.revision])
             found.groups = self.cluster.groups
         return found
 
@@ -281,7 +281,7 @@ class _Sameness(RuleBasedStateMachine):
     @rule(data=st.data())
     def policies_are_switched(self, data: st.DataObject) -> None:
         """To any revision; those that were in force before have missed the changes since."""
-        self.revision = data.draw(st.integers(0, len(self.bundles) - 1))
+        self.revision = data.draw(st.integers(0, len(self.revisions) - 1))
 
     @rule(data=st.data())
     def policies_are_loaded_anew(self, data: st.DataObject) -> None:
@@ -319,7 +319,7 @@ class _Sameness(RuleBasedStateMachine):
         self._decide(data.draw(st.sampled_from(self.cluster.promised)), "none")
 
     def _decide(self, pod: Any, place: str) -> None:
-        cluster, (bundle, evaluator) = self.cluster, self.bundles[self.revision]
+        cluster, (bundle, evaluator) = self.cluster, self.revisions[self.revision]
         assert self.scheduler.bundle is bundle
         (decision,) = assert_same(
             self.scheduler, cluster.cache, cluster.nominator, [pod], cluster.anew(), evaluator
@@ -346,13 +346,13 @@ class ReuseOfAnyPolicy(_Sameness):
     @initialize(first=policy_texts(), second=policy_texts(), alone=st.booleans())
     def write_policies(self, first: str, second: str, alone: bool) -> None:
         note(first)
-        self.bundles = []
+        self.revisions = []
         for text in (first, second):
             files = {"wild.star": text, "helpers.star": LIBRARY}
             if alone:
                 files["profile.yaml"] = _ALONE
             bundle = build_bundle(files)
-            self.bundles.append((bundle, InProcessEvaluator(bundle.program)))
+            self.revisions.append((bundle, InProcessEvaluator(bundle.program)))
 
     def judged(self, failures: Any) -> None:
         """They may fail, in the same way each time."""
