@@ -7,7 +7,7 @@ is therefore a loud error in the hook, never a stale answer.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -97,53 +97,30 @@ class NodeColumn:
     """The projection of every node for one set of fields, as small integers by slot.
 
     `ids[slot]` indexes `values`; -1 where the slot has no node. Ids stay valid until `compact`
-    renumbers them, which happens when dead projections outnumber the living ones by far.
+    renumbers them, which happens when dead projections outnumber the living ones by far. Who owns
+    the column says which slots to look at (`scheduling.node_columns`).
     """
+
+    __slots__ = ("_index", "epoch", "ids", "projector", "values", "version")
 
     def __init__(self, projector: Projector) -> None:
         self.projector = projector
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
-        self._snapshot: Snapshot | None = None
-        self._generation = -1
-        self._image_generation = -1
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.version = 0  # grows when a node gets another id
 
-    def refresh(self, snapshot: Snapshot) -> None:
-        """Bring `ids` up to *snapshot*; cost grows with the nodes changed since the last time."""
-        shared_changed = (
-            self.projector.is_shared and snapshot.image_generation != self._image_generation
-        )
-        if snapshot is not self._snapshot or shared_changed:
-            self.update(snapshot, None)
-        elif snapshot.generation != self._generation:
-            self.update(snapshot, snapshot.changed_since(self._generation))
-
-    def is_current(self, snapshot: Snapshot, generation: int) -> bool:
-        """True if the column is as of *generation* of *snapshot*, images included."""
-        return (
-            snapshot is self._snapshot
-            and generation == self._generation
-            and not (
-                self.projector.is_shared and snapshot.image_generation != self._image_generation
-            )
-        )
-
-    def update(self, snapshot: Snapshot, slots: Sequence[int] | None) -> None:
-        """Project the nodes of *slots* anew (None: all); the others are as they were."""
+    def update(self, snapshot: Snapshot, slots: Iterable[int]) -> None:
+        """Project the nodes of *slots* anew; the others are as they were."""
         infos = snapshot.infos
         if len(self.ids) < len(infos):
             grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
             grown[: len(self.ids)] = self.ids
             self.ids = grown
-        if slots is None:
-            self.ids[len(infos) :] = -1
-            slots = range(len(infos))
         project, index, values, ids = self.projector.project, self._index, self.values, self.ids
         for slot in slots:
-            info = infos[slot]
+            info = infos[slot] if slot < len(infos) else None
             if info is None or info.node is None:
                 known = -1
             else:
@@ -156,9 +133,6 @@ class NodeColumn:
             if ids[slot] != known:
                 ids[slot] = known
                 self.version += 1
-        self._snapshot = snapshot
-        self._generation = snapshot.generation
-        self._image_generation = snapshot.image_generation
 
     def intern(self, value: bytes) -> int:
         """The id of a projection, one that no node has included. Valid until the next `compact`."""

@@ -33,6 +33,7 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
+from engine.scheduling.foresight import Steps, flat, unflat
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
 COUNT_FIELDS: Final = (
@@ -107,15 +108,19 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A `pre_filter` or `pre_score` that is told which counters are empty."""
+    """A `pre_filter` or `pre_score` that is told which counters are empty.
+
+    `answers` keeps, by which counters are empty, if it skips the hook.
+    """
 
     hook: str
     pod: bytes
     state: bytes | None
+    answers: dict[tuple[bool, ...], bool] = field(default_factory=dict, compare=False)
 
 
 @dataclass(slots=True)
-class _Groups:
+class Groups:
     """The nodes that a hook over counters cannot tell apart, and what it said about them.
 
     Two nodes are in one group while they have the same projection and are in the same domains.
@@ -126,9 +131,11 @@ class _Groups:
         example: A slot of each group.
         places: By counter, where the counts of the examples are.
         here: By counter, the count that each group was judged with.
-        shared: What all groups were told beside that.
+        shared: By counter, what all groups were told beside that.
         codes: The answer for each group.
         is_known: By group, `codes` is the answer for `here` and `shared`.
+        by_slot: `codes` of each slot's group, and `rejects` where they reject, until one changes.
+        steps: By how much the inputs changed lately.
     """
 
     made_of: tuple[object, ...] = ()
@@ -136,9 +143,17 @@ class _Groups:
     example: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     places: list[Places] = field(default_factory=list)
     here: list[NDArray[np.int64]] = field(default_factory=list)
-    shared: list[bytes] = field(default_factory=list)
+    shared: list[dict[str, Any]] = field(default_factory=list)
     codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     is_known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    by_slot: NDArray[np.int64] | None = None
+    rejects: NDArray[np.bool_] | None = None
+    steps: Steps = field(default_factory=Steps)
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.is_known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +175,7 @@ class CountedHook:
     normalizes: bool = False
     reads_count: bool = True
     gate: Gate | None = None
-    groups: _Groups = field(default_factory=_Groups, compare=False)
+    groups: Groups = field(default_factory=Groups, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -213,61 +228,114 @@ class CountedHooks:
             for counter, column in zip(use.counters, columns, strict=True)
         ]
         here = [row.here for row in rows] if "here" in use.fields else ()
-        shared = [_members(row, use.fields) for row in rows]
-        answer = self._ask(use, [self._entry(use, projection, here, shared)])[0]
+        members = [_members(_values(row, use.fields)) for row in rows]
+        answer = self._ask(use, [_entry(use.column.values[projection], here, members)])[0]
         return answer if isinstance(answer, PolicyFailure) else int(answer)
 
     def is_skipped(self, use: CountedHook) -> bool | PolicyFailure:
         """True if the hook's gate, told which counters are empty, skips it for this pod."""
-        if use.gate is None:
+        gate = use.gate
+        if gate is None:
             return False
-        empty = self.counters.is_empty
-        counts = [{"is_empty": empty(counter.key, counter.parts)} for counter in use.counters]
-        state = use.gate.state or b"null"
-        extra = b'{"counts":' + _encode(counts) + b',"state":' + state + b"}"
-        verdict = self._memo.single(use.enabled.instance, use.gate.hook, use.gate.pod, extra)
+        is_empty = self.counters.is_empty
+        empty = tuple([is_empty(counter.key, counter.parts) for counter in use.counters])
+        known = gate.answers.get(empty)
+        if known is not None:
+            return known
+        counts = [{"is_empty": each} for each in empty]
+        extra = b'{"counts":' + _encode(counts) + b',"state":' + (gate.state or b"null") + b"}"
+        verdict = self._memo.single(use.enabled.instance, gate.hook, gate.pod, extra)
         if isinstance(verdict, PolicyFailure):
             return verdict
-        return verdict is not None and verdict[0] == "skip"
+        skips = gate.answers[empty] = verdict is not None and verdict[0] == "skip"
+        return skips
 
-    def verdicts(
+    def reject(
         self,
         use: CountedHook,
         columns: Sequence[CounterColumn],
-        slots: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], dict[int, PolicyFailure]]:
-        """Codes (filter) or raw scores (score), one per entry of *slots*; failures by slot."""
-        if not len(slots):
-            return np.empty(0, np.int64), {}
-        # 1. Groups of nodes that the hook cannot tell apart, and their counts as of now.
+        codes: NDArray[np.int32],
+        is_open: NDArray[np.bool_],
+    ) -> dict[int, PolicyFailure]:
+        """Write what a filter rejects into *codes*, where *is_open*; the failures by slot.
+
+        Cost in the steady state: a comparison per group, and two passes over the slots if the
+        filter rejects anything.
+        """
+        groups = self._follow(use, columns, ())
+        failures: dict[int, PolicyFailure] = {}
+        if not groups.is_known.all():
+            slots = np.flatnonzero(is_open)
+            failures = self._fill(use, groups, slots)
+        if groups.by_slot is None or groups.rejects is None:
+            groups.by_slot = groups.codes[groups.of_slot]
+            groups.rejects = groups.by_slot != FITS
+        if groups.codes.any():  # FITS is 0: something may be rejected
+            against = groups.rejects & is_open
+            codes[against] = groups.by_slot[against]
+        return failures
+
+    def raw_scores(
+        self, use: CountedHook, columns: Sequence[CounterColumn], slots: NDArray[np.int64]
+    ) -> tuple[Groups, NDArray[np.int64], dict[int, PolicyFailure]]:
+        """The groups with their raw scores, the group of each of *slots*, and failures by slot."""
+        groups = self._follow(use, columns, slots)
+        failures = {} if groups.is_known.all() else self._fill(use, groups, slots)
+        mine = groups.of_slot
+        if len(slots) != len(mine):
+            mine = mine[slots]
+        return groups, mine, failures
+
+    def _follow(
+        self,
+        use: CountedHook,
+        columns: Sequence[CounterColumn],
+        slots: Sequence[int] | NDArray[np.int64],
+    ) -> Groups:
+        """The groups of *use* with the counts as of now; answers for other counts are unknown."""
         groups = self._grouped(use, columns)
-        has_here = "here" in use.fields
-        here = []
-        if has_here:
+        here: list[NDArray[np.int64]] = []
+        if "here" in use.fields:
             pairs = zip(columns, groups.places, strict=True)
             here = [column.here_at(places) for column, places in pairs]
         shared = [self._shared(use, column, slots) for column in columns]
+        moved = -1
+        for now, before in zip(here, groups.here, strict=False):  # none before the first time
+            is_same = now == before
+            if not is_same.all():
+                moved = int(is_same.argmin()) if moved < 0 else moved
+                groups.is_known &= is_same
+        is_first = len(groups.shared) != len(shared)
         if shared != groups.shared:
             groups.is_known[:] = False
-        else:
-            for now, before in zip(here, groups.here, strict=True):
-                groups.is_known &= now == before
+        if not is_first and (moved >= 0 or shared != groups.shared):
+            then = [int(counts[moved]) for counts in groups.here]
+            now_at = [int(counts[moved]) for counts in here]
+            groups.steps.note(flat(then, groups.shared), flat(now_at, shared))
         groups.here, groups.shared = here, shared
-        # 2. What is not known of the groups that matter, in one round trip.
+        return groups
+
+    def _fill(
+        self, use: CountedHook, groups: Groups, slots: NDArray[np.int64]
+    ) -> dict[int, PolicyFailure]:
+        """Ask about the groups of *slots* that are not known; the failures by slot."""
+        if not len(slots):
+            return {}
         mine = groups.of_slot[slots]
         missing = self._missing(groups, mine)
-        failed = self._judge(use, groups, missing) if len(missing) else {}
-        result: NDArray[np.int64] = groups.codes[mine]
+        if not len(missing):
+            return {}
+        failed = self._judge(use, groups, missing)
+        groups.by_slot = groups.rejects = None
         if not failed:
-            return result, {}
-        failures = {
+            return {}
+        return {
             slot: failed[group]
             for slot, group in zip(slots.tolist(), mine.tolist(), strict=True)
             if group in failed
         }
-        return result, failures
 
-    def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> _Groups:
+    def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> Groups:
         """The groups of *use*, made anew if a node changed its domain or its projection."""
         groups = use.groups
         sees_nodes = bool(use.column.projector.paths)
@@ -296,19 +364,18 @@ class CountedHooks:
         groups.shared = []
         groups.codes = np.zeros(count, np.int64)
         groups.is_known = np.zeros(count, np.bool_)
+        groups.by_slot = groups.rejects = None
         return groups
 
     @staticmethod
-    def _missing(groups: _Groups, mine: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _missing(groups: Groups, mine: NDArray[np.int64]) -> NDArray[np.int64]:
         """The groups among *mine* that have no answer."""
-        if groups.is_known.all():
-            return np.empty(0, np.int64)
         needed = np.zeros(len(groups.is_known), np.bool_)
         needed[mine] = True
         return np.flatnonzero(needed & ~groups.is_known)
 
     def _judge(
-        self, use: CountedHook, groups: _Groups, missing: NDArray[np.int64]
+        self, use: CountedHook, groups: Groups, missing: NDArray[np.int64]
     ) -> dict[int, PolicyFailure]:
         """Fill the codes of the groups *missing*; the failures by group, which stay unknown."""
         sees_nodes = bool(use.column.projector.paths)
@@ -323,13 +390,19 @@ class CountedHooks:
             chosen = of_missing = np.arange(len(missing))
         else:
             chosen, of_missing = np.zeros(1, np.int64), np.zeros(len(missing), np.int64)
+        members = [_members(values) for values in groups.shared]
         entries = []
+        likely: dict[bytes, None] = {}
         for k in chosen.tolist():
             group = int(missing[k])
-            projection = int(use.column.ids[groups.example[group]])
+            node = use.column.values[int(use.column.ids[groups.example[group]])]
             here = [int(counts[group]) for counts in groups.here]
-            entries.append(self._entry(use, projection, here, groups.shared))
-        answers = self._ask(use, entries)
+            entries.append(_entry(node, here, members))
+            if len(chosen) <= _FEW:
+                for numbers in groups.steps.from_here(flat(here, groups.shared)):
+                    then, values = unflat(numbers, len(here), groups.shared)
+                    likely[_entry(node, then, [_members(v) for v in values])] = None
+        answers = self._ask(use, entries, list(likely))
         codes = np.empty(len(chosen), np.int64)
         failed: dict[int, PolicyFailure] = {}
         for k, answer in enumerate(answers):
@@ -349,8 +422,13 @@ class CountedHooks:
             for group, k in zip(missing[has_failed], of_missing[has_failed], strict=True)
         }
 
-    def _shared(self, use: CountedHook, column: CounterColumn, slots: NDArray[np.int64]) -> bytes:
-        """The fields of a counter that are the same for every node, as JSON members."""
+    def _shared(
+        self,
+        use: CountedHook,
+        column: CounterColumn,
+        slots: Sequence[int] | NDArray[np.int64],
+    ) -> dict[str, Any]:
+        """The fields of a counter that are the same for every node."""
         fields = use.fields
         values = _values(column, fields)
         if use.hook == "score" and fields & {
@@ -366,34 +444,36 @@ class CountedHooks:
                 values["feasible_outside"] = int(len(slots) - inside.sum())
             if "feasible_domains" in fields:
                 values["feasible_domains"] = (
-                    0 if ids is None else int((np.bincount(ids[slots[inside]]) > 0).sum())
+                    0
+                    if ids is None
+                    else int((np.bincount(ids[np.asarray(slots)[inside]]) > 0).sum())
                 )
-        return bytes(_encode(values)[1:-1])
+        return values
 
-    def _entry(
-        self, use: CountedHook, projection: int, here: Sequence[int], shared: Sequence[bytes]
-    ) -> bytes:
-        counts = []
-        for k, members in enumerate(shared):
-            if here:
-                value = b"null" if here[k] == OUTSIDE else str(here[k]).encode()
-                members = b'"here":' + value + (b"," + members if members else b"")
-            counts.append(b"{" + members + b"}")
-        node = use.column.values[projection]
-        return b'{"node":' + node + b',"counts":[' + b",".join(counts) + b"]}"
+    def _ask(
+        self, use: CountedHook, entries: Sequence[bytes], likely: Sequence[bytes] = ()
+    ) -> list[Any]:
+        """The codes or scores of *entries*, failures as they are.
 
-    def _ask(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
-        """The codes or scores of *entries*, failures as they are."""
+        If something is asked at all, *likely* is asked in the same round trip, for later; apart
+        from the others, so that what goes wrong with it costs nobody an answer.
+        """
         known = self._verdicts
         head = (use.enabled.instance, use.hook, use.pod, use.extra)
         missing = [entry for entry in entries if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
             call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-            for entry, verdict in zip(missing, self._memo.evaluate([call])[0], strict=True):
+            more = [e for e in likely if e not in missing and (*head, e) not in known]
+            calls = [call, call._replace(nodes=more)] if more else [call]
+            answered, *foreseen = self._memo.evaluate(calls)
+            for entry, verdict in zip(missing, answered, strict=True):
                 if isinstance(verdict, PolicyFailure):
                     fresh[entry] = verdict  # not kept: the next pod asks again
                 else:
+                    known[(*head, entry)] = self._code(use, verdict)
+            for entry, verdict in zip(more, foreseen[0] if foreseen else (), strict=True):
+                if not isinstance(verdict, PolicyFailure):
                     known[(*head, entry)] = self._code(use, verdict)
         answers = []
         for entry in entries:
@@ -422,8 +502,20 @@ def _values(counter: CounterColumn | CounterRow, fields: frozenset[str]) -> dict
     return {name: getattr(counter, name) for name in _SHARED_FIELDS if name in fields}
 
 
-def _members(row: CounterRow, fields: frozenset[str]) -> bytes:
-    return bytes(_encode(_values(row, fields))[1:-1])
+def _members(values: Mapping[str, Any]) -> bytes:
+    """The members of a JSON object, without its braces."""
+    return bytes(_encode(values)[1:-1])
+
+
+def _entry(node: bytes, here: Sequence[int], members: Sequence[bytes]) -> bytes:
+    """What a hook over counters is given of one node."""
+    counts = []
+    for k, text in enumerate(members):
+        if here:
+            value = b"null" if here[k] == OUTSIDE else str(here[k]).encode()
+            text = b'"here":' + value + (b"," + text if text else b"")
+        counts.append(b"{" + text + b"}")
+    return b'{"node":' + node + b',"counts":[' + b",".join(counts) + b"]}"
 
 
 def _combine(vectors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

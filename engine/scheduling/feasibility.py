@@ -89,11 +89,12 @@ class Feasibility:
         codes = codes.copy()
         failures: dict[int, PolicyFailure] = {}
         for use in filters.late:
-            slots = self._open_to(codes, use.position, filters)
+            is_open = self._open_to(codes, use.position, filters)
             if isinstance(use, RuntimeUse):
+                slots = np.flatnonzero(is_open)
                 failures.update(self._ask_runtime(use, slots, codes, filters.snapshot))
             else:
-                failures.update(self._ask_counted(use, slots, codes, filters))
+                failures.update(self._ask_counted(use, is_open, codes, filters))
         for slot, pods in filters.nominations.items():
             info = filters.snapshot.infos[slot]
             if info is None:
@@ -107,17 +108,18 @@ class Feasibility:
 
     def _open_to(
         self, codes: NDArray[np.int32], position: int, filters: Filters
-    ) -> NDArray[np.int64]:
-        """The slots that no filter before *position* rejected."""
-        is_open = codes == FITS
+    ) -> NDArray[np.bool_]:
+        """By slot: no filter before *position* rejected it."""
+        is_open: NDArray[np.bool_] = codes == FITS
         if codes.max(initial=FITS) > FITS:
             later = self._is_later(position, filters.profile)
             is_open |= later[np.maximum(codes, 0)]
-        positions = self._classifier.positions(filters.profile)
-        for slot, failure in filters.pod_class.filter_failures.items():
-            if positions[failure.policy] > position:
-                is_open[slot] = True
-        return np.flatnonzero(is_open)
+        if filters.pod_class.filter_failures:
+            positions = self._classifier.positions(filters.profile)
+            for slot, failure in filters.pod_class.filter_failures.items():
+                if positions[failure.policy] > position:
+                    is_open[slot] = True
+        return is_open
 
     def _is_later(self, position: int, profile: Profile) -> NDArray[np.bool_]:
         """By code: the filter that rejects with it comes after *position*."""
@@ -138,18 +140,15 @@ class Feasibility:
     def _ask_counted(
         self,
         use: CountedHook,
-        slots: NDArray[np.int64],
+        is_open: NDArray[np.bool_],
         codes: NDArray[np.int32],
         filters: Filters,
     ) -> dict[int, PolicyFailure]:
         columns = self._counter_columns(use, filters)
         if isinstance(columns, PolicyFailure):
-            codes[slots] = FAILED
-            return dict.fromkeys(slots.tolist(), columns)
-        verdicts, failures = self._counted.verdicts(use, columns, slots)
-        against = verdicts != FITS
-        codes[slots[against]] = verdicts[against]
-        return failures
+            codes[is_open] = FAILED
+            return dict.fromkeys(np.flatnonzero(is_open).tolist(), columns)
+        return self._counted.reject(use, columns, codes, is_open)
 
     def _counter_columns(
         self, use: CountedHook, filters: Filters
@@ -229,7 +228,7 @@ class Feasibility:
         wants = []
         for use in uses:
             projection = self._projection(use, info, changes.slot, filters.snapshot)
-            table = self._memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)
+            table = use.table(self._memo)
             tables.append((table, projection))
             if table.codes[projection] == UNKNOWN:
                 wants.append((table, use.column, np.array([projection], np.int32)))

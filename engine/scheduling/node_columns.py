@@ -17,6 +17,8 @@ from engine.scheduling.select_host import name_hash
 
 # What a column may depend on beside the node itself, of which an unknown one depends on all.
 _PARTS: Final = tuple(name for name in NodeInfo.__slots__ if name not in ("generation", "name"))
+_BITS: Final = {part: 1 << place for place, part in enumerate(_PARTS)}
+_ANY: Final = (1 << len(_PARTS)) - 1
 
 
 class NodeColumns:
@@ -24,8 +26,11 @@ class NodeColumns:
 
     def __init__(self) -> None:
         self._columns: dict[frozenset[str], NodeColumn] = {}
+        self._behind: list[NodeColumn] = []  # made since the last refresh
+        self._affected: dict[int, tuple[NodeColumn, ...]] = {}
         self._snapshot: Snapshot | None = None
         self._generation = -1
+        self._image_generation = -1
         self._infos: list[NodeInfo | None] = []  # by slot, as of the last refresh
         self.present: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.name_hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -41,11 +46,13 @@ class NodeColumns:
         return self._name_order
 
     def column(self, paths: Iterable[str]) -> NodeColumn:
-        """The column for hooks that read exactly *paths* of a node."""
+        """The column for hooks that read exactly *paths* of a node; a new one is empty."""
         key = frozenset(paths)
         column = self._columns.get(key)
         if column is None:
             column = self._columns[key] = NodeColumn(Projector("node", key))
+            self._behind.append(column)
+            self._affected.clear()
         return column
 
     def all(self) -> list[NodeColumn]:
@@ -59,29 +66,29 @@ class NodeColumns:
         which columns are about the change: a placement changes what is requested, not the labels.
         """
         changed: Sequence[int] | None = None
-        before = self._generation if snapshot is self._snapshot else -1
-        if before == snapshot.generation:
-            changed = ()
-        elif before >= 0:
-            changed = snapshot.changed_since(before)
+        if snapshot is self._snapshot and self._generation >= 0:
+            changed = snapshot.changed_since(self._generation)
         size = len(snapshot.infos)
         if changed is None or len(self.present) < size:
-            changed = self._restart(snapshot)
-        by_part = self._note(changed, snapshot)
-        touched = {part for part, slots in by_part.items() if slots}
-        for column in self._columns.values():
-            if not column.is_current(snapshot, before):
-                column.refresh(snapshot)  # new, or what all nodes share has changed
-                continue
-            parts = touched
-            if column.projector.parts is not None:
-                parts = touched & {"node", *column.projector.parts}
-            slots = {slot for part in parts for slot in by_part[part]}
-            column.update(snapshot, sorted(slots))
+            whole: Iterable[NodeColumn] = self._columns.values()
+            self._restart(snapshot)
+        else:
+            for slot in changed:
+                difference = self._note(slot, snapshot)
+                for column in self._affected_by(difference):
+                    column.update(snapshot, (slot,))
+            whole = self._behind
+            if snapshot.image_generation != self._image_generation:
+                shared = [c for c in self._columns.values() if c.projector.is_shared]
+                whole = dict.fromkeys((*self._behind, *shared))
+        for column in whole:
+            column.update(snapshot, range(max(size, len(column.ids))))
+        self._behind.clear()
         self._snapshot, self._generation = snapshot, snapshot.generation
+        self._image_generation = snapshot.image_generation
 
-    def _restart(self, snapshot: Snapshot) -> Sequence[int]:
-        """Every slot, with nothing known of it."""
+    def _restart(self, snapshot: Snapshot) -> None:
+        """Note every slot, with nothing known of it."""
         size = len(snapshot.infos)
         self.present = np.zeros(size, np.bool_)
         self.name_hashes = np.zeros(size, np.uint64)
@@ -89,29 +96,46 @@ class NodeColumns:
         self._name_order = None
         if len(self._hash_of) > 2 * size + 1024:
             self._hash_of.clear()  # nodes came and went; what is needed is found again
-        return range(size)
+        for slot in range(size):
+            self._note(slot, snapshot)
 
-    def _note(self, slots: Sequence[int], snapshot: Snapshot) -> dict[str, list[int]]:
-        """The changed slots by the part of the NodeInfo that changed."""
-        by_part: dict[str, list[int]] = {part: [] for part in _PARTS}
-        for slot in slots:
-            old, new = self._infos[slot], snapshot.infos[slot]
-            self._infos[slot] = new
-            if new is None or old is None or old.node is not new.node:
-                by_part["node"].append(slot)
-                if (new is None) is not (old is None) or (new and old and new.name != old.name):
-                    self._name_order = None
-                self.present[slot] = new is not None and new.node is not None
-                if new is not None:
-                    self.name_hashes[slot] = self._hash(new.name)
-                continue
-            for part in _PARTS:
-                if getattr(old, part) is not getattr(new, part):
-                    by_part[part].append(slot)
-        return by_part
+    def _note(self, slot: int, snapshot: Snapshot) -> int:
+        """Take the NodeInfo of *slot*; what is not as it was before, in `_BITS`."""
+        old, new = self._infos[slot], snapshot.infos[slot]
+        self._infos[slot] = new
+        if new is None or old is None or old.node is not new.node:
+            if (new is None) is not (old is None) or (new and old and new.name != old.name):
+                self._name_order = None
+            self.present[slot] = new is not None and new.node is not None
+            if new is not None:
+                self.name_hashes[slot] = self._hash(new.name)
+            return _ANY
+        difference = 0
+        for part, bit in _BITS.items():
+            if getattr(old, part) is not getattr(new, part):
+                difference |= bit
+        return difference
+
+    def _affected_by(self, difference: int) -> tuple[NodeColumn, ...]:
+        """The columns that depend on some part of *difference*."""
+        known = self._affected.get(difference)
+        if known is None:
+            known = self._affected[difference] = tuple(
+                column
+                for column in self._columns.values()
+                if difference & _dependencies(column.projector)
+            )
+        return known
 
     def _hash(self, name: str) -> int:
         known = self._hash_of.get(name)
         if known is None:
             known = self._hash_of[name] = name_hash(name)
         return known
+
+
+def _dependencies(projector: Projector) -> int:
+    """The parts of a NodeInfo that a projection depends on, in `_BITS`."""
+    if projector.parts is None:
+        return _ANY
+    return _BITS["node"] | sum(_BITS[part] for part in projector.parts)

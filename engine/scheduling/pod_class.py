@@ -65,6 +65,10 @@ class HookUse:
     normalizes: bool = False
     reads_count: bool = True
 
+    def table(self, memo: VerdictMemo) -> Table:
+        """The hook's verdicts for this pod projection."""
+        return memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
+
 
 @dataclass(frozen=True, slots=True)
 class PreFiltered:
@@ -117,6 +121,7 @@ class PodClass:
     codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     vectors: list[_ScoreVector] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
     normalize_failure: PolicyFailure | None = None
     snapshot: Snapshot | None = None
@@ -128,7 +133,8 @@ class PodClass:
         """Memory of the vectors."""
         per_score = sum(v.raw.nbytes + v.normal.nbytes for v in self.vectors)
         counted = sum(use.nbytes for use in (*self.counted_filters, *self.counted_scores))
-        return self.codes.nbytes + self.totals.nbytes + per_score + counted
+        tables = sum(table.codes.nbytes for table in self.tables)
+        return self.codes.nbytes + self.totals.nbytes + per_score + counted + tables
 
     @property
     def has_score_failures(self) -> bool:
@@ -230,13 +236,14 @@ class PodClass:
         After a placement one node has a new projection for several hooks; one trip for all of
         them beats one for each. Answers that are not looked at cost nothing else.
         """
-        filters = [(use, self._table(use, memo)) for use in self.filters]
-        scores = [(use, self._table(use, memo)) for use in self.scores]
+        tables = self._current_tables(memo)
+        filters = list(zip(self.filters, tables, strict=False))
+        scores = list(zip(self.scores, tables[len(filters) :], strict=True))
         wants = []
         for use, table in (*filters, *scores):
             unknown = SCORE_UNKNOWN if table.is_score else UNKNOWN
-            ids = [int(use.column.ids[slot]) for slot in slots]
-            missing = [i for i in ids if table.codes[i] == unknown]
+            ids, codes = use.column.ids, table.codes
+            missing = [i for i in map(ids.item, slots) if codes.item(i) == unknown]
             if missing:
                 wants.append((table, use.column, np.array(missing, np.int32)))
         if wants:
@@ -306,10 +313,10 @@ class PodClass:
     def _many(self, slots: NDArray[np.int64], memo: VerdictMemo, normalizer: Normalizer) -> None:
         """Look at many slots: a node stops at the first filter that rejects it."""
         remaining = slots
-        for use in self.filters:
+        tables = self._current_tables(memo)
+        for use, table in zip(self.filters, tables, strict=False):
             if not len(remaining):
                 break
-            table = self._table(use, memo)
             ids = use.column.ids[remaining]
             memo.fill([(table, use.column, ids)])
             verdicts = table.codes[ids]
@@ -334,7 +341,7 @@ class PodClass:
         normalizer: Normalizer,
     ) -> None:
         """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip."""
-        tables = [self._table(use, memo) for use in self.scores]
+        tables = self._current_tables(memo)[len(self.filters) :]
         ids = [use.column.ids[feasible] for use in self.scores]
         if len(feasible):
             columns = [use.column for use in self.scores]
@@ -387,8 +394,21 @@ class PodClass:
         vector.normal[feasible] = answer
         vector.is_constant = bool(len(raw) and not use.reads_count and raw.min() == raw.max())
 
-    def _table(self, use: HookUse, memo: VerdictMemo) -> Table:
-        return memo.table(use.column, use.enabled.instance, use.hook, use.pod, use.extra)
+    def _current_tables(self, memo: VerdictMemo) -> list[Table]:
+        """The table of every filter and score, with room for all projections.
+
+        A class holds on to its tables: the memo may forget them, but not renumber them behind the
+        class's back, which the epoch tells.
+        """
+        uses = (*self.filters, *self.scores)
+        if len(self.tables) != len(uses):
+            self.tables = [use.table(memo) for use in uses]
+            return self.tables
+        for place, use in enumerate(uses):
+            table, column = self.tables[place], use.column
+            if table.epoch != column.epoch or len(table.codes) < len(column.values):
+                self.tables[place] = use.table(memo)
+        return self.tables
 
 
 class PodClasses:

@@ -388,7 +388,7 @@ class Scheduler:
         added: dict[str, str] = {}
         for policy in enabled:
             use = self._classifier.use(policy, "annotate", pod, snapshot, None)
-            use.column.refresh(snapshot)
+            self._columns.refresh(snapshot)  # its column may be new
             node = use.column.values[int(use.column.ids[slot])]
             verdict = self._memo.evaluate(
                 [Call(policy.instance, "annotate", use.pod, [node], use.extra)]
@@ -522,7 +522,7 @@ class Scheduler:
             if len(best) == 1:
                 break
             use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
-            use.column.refresh(snapshot)
+            self._columns.refresh(snapshot)  # its column may be new
             nodes = [use.column.values[i] for i in use.column.ids[best].tolist()]
             call = Call(enabled.instance, "tie_key", use.pod, nodes, use.extra)
             keys = []

@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
+from engine.scheduling.foresight import Steps
 
 # Raw scores this close together are normalised through a table indexed by score.
 _TABLE_SPAN: Final = 1 << 16
 _UNKNOWN: Final = -1
+# With up to this many distinct scores, those of the ranges that may come next are asked along.
+_FEW: Final = 32
 
 
 class Normalizer:
@@ -32,27 +35,32 @@ class Normalizer:
         self._capacity = capacity
         self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
         self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int64]] = OrderedDict()
+        self._steps: dict[int, tuple[Steps, tuple[int, int]]] = {}
 
     def normalize(
-        self, instance: int, raw: NDArray[np.int64], *, reads_count: bool = True
+        self,
+        instance: int,
+        raw: NDArray[np.int64],
+        *,
+        reads_count: bool = True,
+        count: int | None = None,
     ) -> NDArray[np.int64] | PolicyFailure:
         """Scores in 0..100, one per entry of *raw*; entries without a score become 0.
 
-        *reads_count* says that the hook looks at `over.count`, which then is part of the range.
+        *reads_count* says that the hook looks at `over.count`, which then is part of the range:
+        *count*, or how many entries have a score.
         """
-        scored = raw != SCORE_NONE
-        everything = bool(scored.all())
-        values = raw if everything else raw[scored]
+        low = int(raw.min()) if len(raw) else SCORE_NONE
+        everything = low > SCORE_NONE  # which is below every score
+        scored = None if everything else raw != SCORE_NONE
+        values = raw if scored is None else raw[scored]
         if not len(values):
             return np.zeros(len(raw), np.int64)
-        low, high = int(values.min()), int(values.max())
-        key = (instance, low, high, len(values) if reads_count else 0)
-        over = {"min": low, "max": high}
-        if reads_count:
-            over["count"] = len(values)
-        extra = msgspec.json.encode({"over": over})
+        low, high = low if everything else int(values.min()), int(values.max())
+        self._note(instance, low, high)
+        key = (instance, low, high, (count or len(values)) if reads_count else 0)
         if low == high:
-            answer = self._ask(key, extra, [low])
+            answer = self._ask(key, [low])
             if isinstance(answer, PolicyFailure):
                 return answer
             normal = np.full(len(values), answer[low], np.int64)
@@ -62,7 +70,7 @@ class Normalizer:
             normal = table[index]
             if normal.min() == _UNKNOWN:
                 missing = np.unique(values[normal == _UNKNOWN]).tolist()
-                answer = self._ask(key, extra, missing)
+                answer = self._ask(key, missing)
                 if isinstance(answer, PolicyFailure):
                     return answer
                 for score, value in answer.items():
@@ -70,11 +78,11 @@ class Normalizer:
                 normal = table[index]
         else:
             distinct, inverse = np.unique(values, return_inverse=True)
-            answer = self._ask(key, extra, distinct.tolist())
+            answer = self._ask(key, distinct.tolist())
             if isinstance(answer, PolicyFailure):
                 return answer
             normal = np.array([answer[v] for v in distinct.tolist()], np.int64)[inverse]
-        if everything:
+        if scored is None:
             return normal
         result = np.zeros(len(raw), np.int64)
         result[scored] = normal
@@ -91,8 +99,32 @@ class Normalizer:
         return table
 
     def _ask(
-        self, key: tuple[int, int, int, int], extra: bytes, scores: Sequence[int]
+        self, key: tuple[int, int, int, int], scores: Sequence[int]
     ) -> dict[int, int] | PolicyFailure:
+        known = self._table(key)
+        missing = [score for score in scores if score not in known]
+        if missing:
+            calls = [_call(key, missing)]
+            likely = self._likely(key, scores) if len(scores) <= _FEW else {}
+            calls += [_call(later, more) for later, more in likely.items()]
+            answered, *foreseen = self._memo.evaluate(calls)
+            for score, verdict in zip(missing, answered, strict=True):
+                if isinstance(verdict, PolicyFailure):
+                    return verdict
+                known[score] = verdict
+            for (later, more), verdicts in zip(likely.items(), foreseen, strict=True):
+                table = self._table(later)
+                for score, verdict in zip(more, verdicts, strict=True):
+                    if not isinstance(verdict, PolicyFailure):
+                        table[score] = verdict
+        if len(known) > _TABLE_SPAN:
+            # A range this rich in distinct scores will not repeat: answer and forget.
+            answer = {score: known[score] for score in scores}
+            known.clear()
+            return answer
+        return known
+
+    def _table(self, key: tuple[int, int, int, int]) -> dict[int, int]:
         known = self._tables.get(key)
         if known is None:
             known = self._tables[key] = {}
@@ -100,17 +132,36 @@ class Normalizer:
                 self._tables.popitem(last=False)
         else:
             self._tables.move_to_end(key)
-        missing = [score for score in scores if score not in known]
-        if missing:
-            nodes = [str(score).encode() for score in missing]
-            call = Call(key[0], "normalize", b"{}", nodes, extra)
-            for score, verdict in zip(missing, self._memo.evaluate([call])[0], strict=True):
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
-                known[score] = verdict
-        if len(known) > _TABLE_SPAN:
-            # A range this rich in distinct scores will not repeat: answer and forget.
-            answer = {score: known[score] for score in scores}
-            known.clear()
-            return answer
         return known
+
+    def _note(self, instance: int, low: int, high: int) -> None:
+        """Remember how the range moves."""
+        steps, before = self._steps.setdefault(instance, (Steps(), (low, high)))
+        if before != (low, high):
+            steps.note(before, (low, high))
+            self._steps[instance] = steps, (low, high)
+
+    def _likely(
+        self, key: tuple[int, int, int, int], scores: Sequence[int]
+    ) -> dict[tuple[int, int, int, int], list[int]]:
+        """The ranges that may come soon, with the scores that they would be asked for."""
+        instance, low, high, count = key
+        steps, _ = self._steps[instance]
+        likely: dict[tuple[int, int, int, int], list[int]] = {}
+        for lowest, highest in steps.from_here((low, high)):
+            later = (instance, lowest, highest, count)
+            known = self._tables.get(later, {})
+            inside = {s for s in scores if lowest <= s <= highest} | {lowest, highest}
+            more = sorted(inside - known.keys())
+            if more and lowest <= highest:
+                likely[later] = more
+        return likely
+
+
+def _call(key: tuple[int, int, int, int], scores: Sequence[int]) -> Call:
+    instance, low, high, count = key
+    over = {"min": low, "max": high}
+    if count:
+        over["count"] = count
+    extra = msgspec.json.encode({"over": over})
+    return Call(instance, "normalize", b"{}", [str(score).encode() for score in scores], extra)

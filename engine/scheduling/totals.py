@@ -14,7 +14,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
-from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.counted import CountedHook, CountedHooks, Groups
 from engine.scheduling.decision import PolicyScores
 from engine.scheduling.feasibility import RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
@@ -69,6 +69,7 @@ class Totals:
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
         raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
+        totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
         for vector in () if can_reuse else pod_class.vectors:
             if vector.failures:
                 fitting = set(feasible.tolist())
@@ -79,28 +80,30 @@ class Totals:
             use = vector.use
             raws.append((use, vector.raw[feasible]))
         for counted in counted_scores:
-            answer = self._score_counted(pod_class, counted, feasible, snapshot)
-            if isinstance(answer, PolicyFailure):
-                failures.append(answer)
+            found = self._score_counted(pod_class, counted, feasible, snapshot)
+            if isinstance(found, PolicyFailure):
+                failures.append(found)
+                continue
+            groups, mine = found
+            if detailed or 2 * groups.count > len(feasible):
+                raws.append((counted, groups.codes[mine]))
+                continue
+            weighted = self._weighted_by_group(counted, groups.codes, mine)
+            if isinstance(weighted, PolicyFailure):
+                failures.append(weighted)
+                pod_class.forget()
             else:
-                raws.append((counted, answer))
+                totals = totals + weighted[mine]
         for whole in pod_class.whole_scores:
             answer = self._score_all(whole, feasible)
             if isinstance(answer, PolicyFailure):
                 failures.append(answer)
             else:
                 raws.append((whole, answer))
-        totals = pod_class.totals[feasible] if can_reuse else np.zeros(len(feasible), np.int64)
         rows: list[PolicyScores] = []
         for scored, raw in raws:
             enabled = scored.enabled
-            normal: NDArray[np.int64] | PolicyFailure
-            if scored.normalizes:
-                normal = self._normalizer.normalize(
-                    enabled.instance, raw, reads_count=scored.reads_count
-                )
-            else:
-                normal = np.where(raw == SCORE_NONE, 0, raw)
+            normal = self._normal(scored, raw)
             if isinstance(normal, PolicyFailure):
                 failures.append(normal)
                 pod_class.forget()
@@ -122,15 +125,43 @@ class Totals:
         use: CountedHook,
         feasible: NDArray[np.int64],
         snapshot: Snapshot,
-    ) -> NDArray[np.int64] | PolicyFailure:
-        """Raw scores over counters."""
+    ) -> tuple[Groups, NDArray[np.int64]] | PolicyFailure:
+        """The groups of nodes with their raw scores over counters, and each node's group."""
         columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
         if isinstance(columns, PolicyFailure):
             return columns
-        raw, failed = self._counted.verdicts(use, columns, feasible)
+        groups, mine, failed = self._counted.raw_scores(use, columns, feasible)
         if failed:
             return report(pod_class, failed, snapshot)[0]
-        return raw
+        return groups, mine
+
+    def _weighted_by_group(
+        self, use: CountedHook, raw: NDArray[np.int64], mine: NDArray[np.int64]
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """The weighted score of each group: few groups are cheaper to normalise than many nodes.
+
+        *mine* is the group of each feasible node; groups without one are not in the range.
+        """
+        nodes_of = np.bincount(mine, minlength=len(raw))
+        there = np.flatnonzero(nodes_of)
+        scores = raw[there]
+        count = int(nodes_of[there][scores != SCORE_NONE].sum()) if use.reads_count else 0
+        normal = self._normal(use, scores, count)
+        if isinstance(normal, PolicyFailure):
+            return normal
+        weighted = np.zeros(len(raw), np.int64)
+        weighted[there] = normal * use.enabled.weight
+        return weighted
+
+    def _normal(
+        self, use: HookUse | CountedHook, raw: NDArray[np.int64], count: int | None = None
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """Raw scores as they count; *count* is how many nodes have one, if not one each."""
+        if not use.normalizes:
+            return np.where(raw == SCORE_NONE, 0, raw)
+        return self._normalizer.normalize(
+            use.enabled.instance, raw, reads_count=use.reads_count, count=count
+        )
 
     def of_plugin(
         self, use: RuntimeUse, profile: Profile, infos: Sequence[NodeInfo]
