@@ -5,6 +5,7 @@ event loop, exit code) and the choice of parts. Connecting them is `engine.app`'
 """
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -64,6 +65,8 @@ _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/nam
 # Young objects of a busy scheduler die young, and the cluster it remembers never dies: frequent
 # looks at all of it cost more than they free.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
+#: Seconds that the first lists may take without a look for garbage.
+_GC_PATIENCE: Final = 120.0
 
 
 @click.command("run", short_help="Schedule the pods of a cluster.")
@@ -203,6 +206,7 @@ def run_command(**options: Any) -> None:
     config: Path | None = options["config"]
     config_text = config.read_text(encoding="utf-8") if config is not None else None
     gc.set_threshold(*_GC_THRESHOLDS)
+    gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise SystemExit(runner.run(_serve(options, config_text, address)))
 
@@ -414,9 +418,11 @@ def shown_configuration(
 
 async def _freeze_when_synced(synced: asyncio.Event) -> None:
     """Hide what the first lists brought from the garbage collector: it is here to stay."""
-    await synced.wait()
-    gc.collect()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_GC_PATIENCE):  # an API server that is away must cost no memory
+            await synced.wait()
     gc.freeze()
+    gc.enable()
 
 
 def handle_signals(stop: Any) -> None:

@@ -164,6 +164,8 @@ class FactKeeper:
         return self._read("pods", ("pod", pod.key), pod.annotations)
 
     def _read(self, of: str, subject: Subject, annotations: Mapping[str, str]) -> bool:
+        if not self._running:
+            return False
         changed = False
         for running in self._annotations(of):
             assert isinstance(running.config, AnnotationFacts)

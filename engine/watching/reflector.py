@@ -17,7 +17,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import structlog
@@ -231,12 +231,18 @@ class Reflector:
             timeout=options.list_timeout,
         )
         async with contextlib.aclosing(pages):
-            async for page in pages:
-                version = page.resource_version
-                for raw in page.items:
-                    self._sink.put(raw)
-                    await self._take_turns()
-                count += len(page.items)
+            coming = asyncio.ensure_future(anext(pages, None))
+            try:
+                while (page := await coming) is not None:
+                    # The server makes the next page while we take this one in.
+                    coming = asyncio.ensure_future(anext(pages, None))
+                    version = page.resource_version
+                    for raw in page.items:
+                        self._sink.put(raw)
+                        await self._take_turns()
+                    count += len(page.items)
+            finally:
+                await _end(coming)
         # Only now: a watch from a list that broke off would miss the pages after the break.
         self.resource_version = version
         return count
@@ -381,3 +387,11 @@ class Reflector:
     def _works_again(self) -> None:
         self._log.info("Watch works again", attempts=self._backoff.attempts)
         self._backoff.reset()
+
+
+async def _end(task: "asyncio.Future[Any]") -> None:
+    """Cancel *task* if it is under way, and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()  # whoever needed it has seen it
