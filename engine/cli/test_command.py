@@ -1,21 +1,16 @@
 """`starsched test`: the unit tests of policies."""
 
-import fnmatch
-import random
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import click
 import msgspec
 
-from engine.cli.policy_paths import build, command_paths, read_paths
-from engine.offline.coverage import Coverage, FileCoverage, percent
+from engine.cli.policy_paths import command_paths
+from engine.cli.test_reports import as_counts, as_junit, as_plain, print_result, summary
+from engine.cli.test_session import TestSession
+from engine.cli.test_watch import watch
+from engine.offline.coverage import percent
 from engine.offline.coverage_reports import as_html, as_lcov, as_text
-from engine.offline.policy_files import TEST_SUFFIX, PolicyFiles
-from engine.offline.policy_tests import TestCase, TestResult, describe, discover, run_tests
-from engine.policy.errors import Problem
 
 
 @click.command("test", short_help="Run the unit tests of policies.")
@@ -24,8 +19,11 @@ from engine.policy.errors import Problem
     "--run",
     "pattern",
     metavar="PATTERN",
-    help="Only tests whose name, or `file::name`, contains PATTERN; `*` and `?` are wildcards.",
+    help="Only tests whose name, or `file::name`, contains PATTERN; `*` and `?` are wildcards. "
+    "A case of a table is `name[case]`.",
 )
+@click.option("--list", "is_list", is_flag=True, help="Print the tests' names, and run none.")
+@click.option("--watch", "is_watch", is_flag=True, help="Run tests again when files change.")
 @click.option(
     "--output",
     type=click.Choice(["text", "json", "junit"]),
@@ -53,168 +51,98 @@ from engine.policy.errors import Problem
     help="Fail if less than this share of lines was reached.",
 )
 @click.option(
-    "--seed", type=int, help="Run the tests of each directory in an order drawn with this number."
+    "--with-libraries",
+    is_flag=True,
+    help="Count the lines of shipped libraries (`@std/...`) in the share too.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    help="Run the tests of each directory in an order drawn with this number, and draw the cases "
+    "of properties with it.",
 )
 def test_command(
     paths: tuple[Path, ...],
     config: Path | None,
     pattern: str | None,
+    is_list: bool,
+    is_watch: bool,
     output: str,
     coverage: bool,
     html_file: Path | None,
     lcov_file: Path | None,
     fail_under: float | None,
+    with_libraries: bool,
     seed: int | None,
 ) -> None:
-    """Run the `test_*` functions of `*_test.star` files.
+    """Run the `test_*` functions and tables of cases of `*_test.star` files.
 
     PATHS are test files, policy files (their tests are run) or directories. The tests run against
     the same engine as the scheduler. A failed assertion shows both sides.
 
     \b
     Exit codes: 0 all tests pass, 1 a test fails, the policies have problems or coverage is under
-    the limit, 2 the command cannot run, or there is no test to run.
+    the limit, 2 the command cannot run, or there is no test to run. With --watch, Ctrl-C ends, and
+    the code is that of the last run.
 
     \b
     Examples:
       starsched test policies/
       starsched test policies/my_policy_test.star
       starsched test policies/ --run 'cheaper*'
+      starsched test policies/ --run 'test_golden[half full]'
+      starsched test policies/ --watch
+      starsched test policies/ --seed 7
       starsched test policies/ --output junit > report.xml
       starsched test policies/ --coverage --fail-under 90
     """
-    is_counted = coverage or html_file or lcov_file or fail_under is not None
-    reached: list[FileCoverage] = []
-    problems: list[Problem] = []
-    results: list[TestResult] = []
-    for files in read_paths(paths):
-        bundle, found = build(files, config)
-        if bundle is None:
-            problems += found
-            continue
-        wanted = [case for case in discover(bundle) if _is_wanted(case, files, pattern)]
-        if seed is not None:
-            random.Random(seed).shuffle(wanted)
-        counts = Coverage(bundle)
-        if is_counted:
-            names = (n for n in files.selected if n.endswith(".star"))
-            counts.watch(_policy_of(n) for n in names if _policy_of(n) in bundle.files)
-        for result in run_tests(counts.bundle, wanted, natives=counts.natives):
-            shown = msgspec.structs.replace(result, file=files.shown(result.file))
-            results.append(shown)
-            if output == "text":
-                _print(shown)
-        reached += [replace(one, file=files.shown(one.file)) for one in counts.files()]
+    is_counted = bool(coverage or html_file or lcov_file or fail_under is not None)
+    session = TestSession(paths, config, pattern=pattern, seed=seed, counts_lines=is_counted)
+    if with_libraries and not is_counted:
+        raise click.UsageError("--with-libraries is about coverage: want --coverage or the like")
+    if is_list:
+        _list(session, output)
+    if is_watch:
+        if output != "text" or is_counted:
+            raise click.UsageError("--watch prints results as text, without coverage")
+        raise SystemExit(0 if watch(session, paths, config) else 1)
+    outcome = session.run(print_result if output == "text" else lambda _: None)
+    reached = outcome.reached
     if html_file is not None:
-        html_file.write_text(as_html(reached), encoding="utf-8")
+        html_file.write_text(as_html(reached, is_whole=with_libraries), encoding="utf-8")
     if lcov_file is not None:
         lcov_file.write_text(as_lcov(reached), encoding="utf-8")
-    share = percent(reached)
+    share = percent(one for one in reached if with_libraries or not one.is_shipped)
     if output == "json":
-        answer = _plain(results, problems)
+        answer = as_plain(outcome.results, outcome.problems)
         if is_counted:
-            answer["coverage"] = _counted(reached)
+            answer["coverage"] = as_counts(reached, is_whole=with_libraries)
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     elif output == "junit":
-        click.echo(_junit(results, problems))
+        click.echo(as_junit(outcome.results, outcome.problems))
     else:
-        for problem in problems:
+        for problem in outcome.problems:
             click.echo(str(problem))
         if coverage:
-            click.echo(as_text(reached))
-        click.echo(_summary(results, problems))
-    if problems or any(not result.passed for result in results):
+            click.echo(as_text(reached, is_whole=with_libraries))
+        click.echo(summary(outcome.results, outcome.problems))
+    if not outcome.is_good:
         raise SystemExit(1)
     if fail_under is not None and share < fail_under:
         click.echo(f"coverage is {share:.1f}%, want at least {fail_under:g}%", err=True)
         raise SystemExit(1)
-    raise SystemExit(0 if results else 2)
+    raise SystemExit(0 if outcome.results else 2)
 
 
-def _policy_of(name: str) -> str:
-    """The policy file that *name* is, or is the test of."""
-    return name.removesuffix(TEST_SUFFIX) + ".star" if name.endswith(TEST_SUFFIX) else name
-
-
-def _counted(reached: list[FileCoverage]) -> dict[str, Any]:
-    files = {
-        one.file: {"lines": len(one.hits), "covered": one.covered, "missing": one.missing}
-        for one in reached
-    }
-    return {"percent": round(percent(reached), 2), "files": files}
-
-
-def _is_wanted(case: TestCase, files: PolicyFiles, pattern: str | None) -> bool:
-    policy = case.file.removesuffix("_test.star") + ".star"
-    if case.file not in files.selected and policy not in files.selected:
-        return False
-    if pattern is None:
-        return True
-    wrapped = f"*{pattern}*"
-    return fnmatch.fnmatchcase(case.name, wrapped) or fnmatch.fnmatchcase(str(case), wrapped)
-
-
-def _print(result: TestResult) -> None:
-    verdict = "PASS" if result.passed else "FAIL"
-    click.echo(f"{verdict}  {result.file}:{result.line}  {result.name}")
-    if result.passed:
-        return
-    click.echo(f"      {result.message}")
-    if result.got or result.want:
-        click.echo(f"        got   {result.got}")
-        click.echo(f"        want  {result.want}")
-
-
-def _summary(results: list[TestResult], problems: list[Problem]) -> str:
-    if not results and not problems:
-        return "no tests to run"
-    failures = sum(not result.passed for result in results)
-    seconds = sum(result.seconds for result in results)
-    text = f"{len(results) - failures} passed, {failures} failed in {seconds:.2f} s"
-    return f"{text}; {len(problems)} problem(s) in the policies" if problems else text
-
-
-def _plain(results: list[TestResult], problems: list[Problem]) -> dict[str, Any]:
-    failures = sum(not result.passed for result in results)
-    return {
-        "passed": len(results) - failures,
-        "failed": failures,
-        "tests": msgspec.to_builtins(results),
-        "problems": msgspec.to_builtins(problems),
-    }
-
-
-def _junit(results: list[TestResult], problems: list[Problem]) -> str:
-    failures = sum(not result.passed for result in results)
-    suite = ElementTree.Element(
-        "testsuite",
-        name="starsched",
-        tests=str(len(results) + len(problems)),
-        failures=str(failures),
-        errors=str(len(problems)),
-        time=f"{sum(result.seconds for result in results):.3f}",
-    )
-    for result in results:
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            classname=result.file.removesuffix(".star"),
-            name=result.name,
-            file=result.file,
-            line=str(result.line),
-            time=f"{result.seconds:.3f}",
-        )
-        if not result.passed:
-            failure = ElementTree.SubElement(case, "failure", message=_xml(describe(result)))
-            failure.text = _xml(f"{result.file}:{result.line}: {describe(result)}")
-    for problem in problems:
-        case = ElementTree.SubElement(suite, "testcase", classname=problem.file, name="check")
-        error = ElementTree.SubElement(case, "error", message=_xml(problem.message))
-        error.text = _xml(str(problem))
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
-
-
-def _xml(text: str) -> str:
-    """*text* without the control characters that XML cannot hold."""
-    return "".join(c if c >= " " or c in "\t\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+def _list(session: TestSession, output: str) -> None:
+    """Print the names of the tests, and end."""
+    names, problems = session.names()
+    if output == "json":
+        answer = {"tests": names, "problems": msgspec.to_builtins(problems)}
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    elif output == "text":
+        for line in [*names, *map(str, problems)]:
+            click.echo(line)
+    else:
+        raise click.UsageError("--list prints text or json")
+    raise SystemExit(1 if problems else 0 if names else 2)

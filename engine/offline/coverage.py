@@ -12,9 +12,11 @@ from functools import partial
 from typing import Any, Final
 
 from engine.policy.bundle import Bundle
-from engine.policy.syntax import is_load, parse
+from engine.policy.syntax import is_load, loads_of, parse
 
 _MARK: Final = "starsched_covered"
+# What tests are written with is no part of what they test.
+_FOR_TESTS: Final = frozenset({"@std/testing.star", "@std/generators.star"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,11 @@ class FileCoverage:
     file: str
     text: str
     hits: Mapping[int, int]
+
+    @property
+    def is_shipped(self) -> bool:
+        """True for a library of the runtime, which policies load."""
+        return self.file.startswith("@")
 
     @property
     def covered(self) -> int:
@@ -85,6 +92,33 @@ class Coverage:
         texts = {**self.bundle.files, **marked}
         program = replace(self.bundle.program, files=texts)
         self.bundle = replace(self.bundle, files=texts, program=program)
+
+
+def with_libraries(bundle: Bundle, files: Iterable[str]) -> list[str]:
+    """*files* and all that they load, directly or not, in order."""
+    found: dict[str, None] = {}
+    waiting = list(files)
+    while waiting:
+        file = waiting.pop()
+        tree = parse(bundle.files[file])
+        if file in found or file in _FOR_TESTS:
+            continue
+        found[file] = None
+        if tree is not None:
+            waiting += [one.module for one in loads_of(tree) if one.module in bundle.files]
+    return sorted(found)
+
+
+def merged(counted: Iterable[FileCoverage]) -> list[FileCoverage]:
+    """One entry per file: a library is counted with every directory whose policies load it."""
+    found: dict[str, FileCoverage] = {}
+    for one in counted:
+        known = found.get(one.file)
+        if known is not None:
+            hits = {line: count + known.hits.get(line, 0) for line, count in one.hits.items()}
+            one = replace(one, hits=hits)
+        found[one.file] = one
+    return sorted(found.values(), key=lambda one: (one.is_shipped, one.file))
 
 
 def percent(files: Iterable[FileCoverage]) -> float:

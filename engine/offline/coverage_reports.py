@@ -9,17 +9,32 @@ from collections.abc import Iterable, Sequence
 from engine.offline.coverage import FileCoverage, percent
 
 
-def as_text(files: Sequence[FileCoverage]) -> str:
-    """A table: lines, covered, missing lines."""
-    width = max([len(one.file) for one in files] + [len("file")])
+def as_text(files: Sequence[FileCoverage], *, is_whole: bool = False) -> str:
+    """A table: lines, covered, missing lines.
+
+    Shipped libraries come after the total, unless *is_whole* has them counted in it.
+    """
+    counted = [one for one in files if is_whole or not one.is_shipped]
+    libraries = [one for one in files if not is_whole and one.is_shipped]
+    titles = ["total", *(["libraries"] if libraries else [])]
+    width = max(len(text) for text in [*titles, *(one.file for one in files)])
     rows = [f"{'file':{width}}  lines  covered  missing"]
-    for one in files:
-        share = f"{percent([one]):.1f}%"
-        row = f"{one.file:{width}}  {len(one.hits):5}  {share:>7}  {one.missing_ranges}"
-        rows.append(row.rstrip())
-    total = sum(len(one.hits) for one in files)
-    rows.append(f"{'total':{width}}  {total:5}  {percent(files):6.1f}%")
+    rows += [_row(one, width) for one in counted]
+    rows.append(_sum("total", counted, width))
+    if libraries:
+        rows += [_row(one, width) for one in libraries]
+        rows.append(_sum("libraries", libraries, width))
     return "\n".join(rows)
+
+
+def _row(one: FileCoverage, width: int) -> str:
+    share = f"{percent([one]):.1f}%"
+    return f"{one.file:{width}}  {len(one.hits):5}  {share:>7}  {one.missing_ranges}".rstrip()
+
+
+def _sum(name: str, files: Sequence[FileCoverage], width: int) -> str:
+    total = sum(len(one.hits) for one in files)
+    return f"{name:{width}}  {total:5}  {percent(files):6.1f}%"
 
 
 def as_lcov(files: Iterable[FileCoverage]) -> str:
@@ -38,11 +53,12 @@ _STYLE = (
 )
 
 
-def as_html(files: Sequence[FileCoverage]) -> str:
-    """One page with every file, its lines coloured."""
+def as_html(files: Sequence[FileCoverage], *, is_whole: bool = False) -> str:
+    """One page with every file, its lines coloured; the title counts as `as_text`'s total does."""
+    counted = [one for one in files if is_whole or not one.is_shipped]
     parts = [
         "<!doctype html><meta charset=utf-8><title>Coverage of policies</title>",
-        f"<style>{_STYLE}</style><h1>Coverage of policies: {percent(files):.1f}%</h1><ul>",
+        f"<style>{_STYLE}</style><h1>Coverage of policies: {percent(counted):.1f}%</h1><ul>",
     ]
     for index, one in enumerate(files):
         name = html.escape(one.file)

@@ -1,8 +1,8 @@
 """Unit tests of policies: finding them, running them, and saying what failed.
 
-Owns the `test_*` functions of `*_test.star` files and the two natives that `@std/testing.star`
-stands on: one puts a question to the engine, one keeps both sides of a failed assertion. A test
-sees the scheduling cycle of production; only the world around it is made up.
+Owns the `test_*` functions and case tables of `*_test.star` files, and the natives that
+`@std/testing.star` stands on. A test sees the scheduling cycle of production; only the world around
+it is made up.
 """
 
 import ast
@@ -15,44 +15,63 @@ from typing import Any, Final
 import msgspec
 import starlark
 
-from engine.framework.profile import EnabledPolicy, Profile
-from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
-from engine.offline.judge import judge
-from engine.offline.policy_files import TEST_SUFFIX
-from engine.offline.world import World, pod_of
-from engine.policy.arguments import read_arguments
-from engine.policy.bundle import Bundle, Policy
-from engine.policy.documents import read_documents
+from engine.offline.test_answers import Answers
+from engine.offline.test_drawing import Plan, runs_of, shown, shrunk
+from engine.offline.test_fixtures import (
+    FixtureError,
+    GivenFiles,
+    NoFileHere,
+    TestFiles,
+    read_data,
+    read_manifests,
+)
+from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import Modules, Natives
 from engine.policy.syntax import parse
-from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
 
 TESTING_MODULE: Final = "@std/testing.star"
 
 # What one test may take before it is stopped.
 TEST_SECONDS: Final = 10.0
 _CALL_DEPTH: Final = 100
+# How many simpler cases are tried in place of one that fails.
+_MOST_SHRINKS: Final = 400
 
-_DEF: Final = re.compile(r"^def[ \t]+(test_\w+)[ \t]*\(([^()]*)\)", re.MULTILINE)
+_DEF: Final = re.compile(r"^(?:def[ \t]+(test_\w+)[ \t]*\(|(test_\w+)[ \t]*=)", re.MULTILINE)
 _FRAME: Final = re.compile(r"^  \* (.+):(\d+), in .*$", re.MULTILINE)
+_TABLE_DRIVER: Final = """
+load({file}, table = {name})
+def names():
+    return json.encode(table.names)
+def run(name):
+    table.run(name)
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TestCase:
-    """One `test_*` function: its file (module path), name and the line of its `def`."""
+    """One test: its file (module path), name and the line that defines it.
+
+    `is_table` says that it is a table of cases; `case` is one of them.
+    """
 
     __test__ = False
 
     file: str
     name: str
     line: int
+    is_table: bool = False
+    case: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name, with that of its case."""
+        return f"{self.name}[{self.case}]" if self.case else self.name
 
     def __str__(self) -> str:
-        return f"{self.file}::{self.name}"
+        return f"{self.file}::{self.title}"
 
 
 class TestResult(msgspec.Struct, frozen=True):
@@ -60,6 +79,8 @@ class TestResult(msgspec.Struct, frozen=True):
 
     `line` is the line of the failed assertion, else of the test. `got` and `want` are the two
     sides of a failed comparison, as Starlark writes them; empty when something else went wrong.
+    `example` is the drawn case that failed, which `seed` gives again. `skipped` says why a test
+    that counts as passed was not run.
     """
 
     __test__ = False
@@ -72,6 +93,9 @@ class TestResult(msgspec.Struct, frozen=True):
     message: str = ""
     got: str = ""
     want: str = ""
+    example: str = ""
+    seed: int = 0
+    skipped: str = ""
 
 
 def discover(bundle: Bundle) -> list[TestCase]:
@@ -86,95 +110,208 @@ def run_tests(
     seconds: float = TEST_SECONDS,
     monotonic: Callable[[], float] = time.monotonic,
     natives: Mapping[str, Natives] | None = None,
+    files: Callable[[str], TestFiles] | None = None,
+    seed: int = 0,
 ) -> Iterator[TestResult]:
     """Run *cases* one after the other, giving each result as soon as it is known.
 
-    Runs in this process: time is limited between Starlark instructions, memory is not. *natives*
-    are extra functions for single files of the bundle.
+    Of a table every case is run. See `TestRunner` for the rest.
     """
-    runner = _Runner(bundle, seconds, monotonic, natives or {})
-    for case in cases:
-        yield runner.run(case)
+    runner = TestRunner(
+        bundle, seconds=seconds, monotonic=monotonic, natives=natives, files=files, seed=seed
+    )
+    for test in cases:
+        for case in runner.expand(test):
+            yield runner.run(case)
 
 
 def _cases(file: str, text: str) -> list[TestCase]:
     tree = parse(text)
     if tree is None:
-        found = [
-            TestCase(file, match[1], text.count("\n", 0, match.start()) + 1)
+        return [
+            TestCase(
+                file,
+                match[1] or match[2],
+                text.count("\n", 0, match.start()) + 1,
+                is_table=match[1] is None,
+            )
             for match in _DEF.finditer(text)
         ]
-    else:
-        found = [
-            TestCase(file, statement.name, statement.lineno)
-            for statement in tree.body
-            if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test_")
-        ]
+    found = []
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test_"):
+            found.append(TestCase(file, statement.name, statement.lineno))
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+            if isinstance(target, ast.Name) and target.id.startswith("test_"):
+                found.append(TestCase(file, target.id, statement.lineno, is_table=True))
     return found
 
 
-class _Runner:
-    """Runs the tests of one bundle; modules and schedulers are shared between them."""
+@dataclass(slots=True)
+class _Drawn:
+    """What one call of `for_any` drew: its plan, its values, and which of them is being tried."""
+
+    plan: Plan
+    values: list[Any]
+    current: int = -1
+
+
+class TestRunner:
+    """Runs the tests of one bundle; modules and schedulers are shared between them.
+
+    Runs in this process: time is limited between Starlark instructions, memory is not.
+
+    Args:
+        bundle: What is tested.
+        seconds: What one test may take.
+        monotonic: The clock.
+        natives: Extra functions for single files of the bundle.
+        files: What the tests of a file may read; without, nothing is there.
+        seed: What properties draw their cases with.
+    """
+
+    __test__ = False
 
     def __init__(
         self,
         bundle: Bundle,
-        seconds: float,
-        monotonic: Callable[[], float],
-        natives: Mapping[str, Natives],
+        *,
+        seconds: float = TEST_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+        natives: Mapping[str, Natives] | None = None,
+        files: Callable[[str], TestFiles] | None = None,
+        seed: int = 0,
     ) -> None:
-        self._bundle = bundle
         self._seconds = seconds
         self._monotonic = monotonic
         self._deadline = 0.0
-        self._engine = _Engine(bundle, natives)
+        self._files = files or (lambda _: GivenFiles({}))
+        self._seed = seed
+        self._file = ""
+        self._answers = Answers(bundle, natives or {})
+        self._answers.seed = seed
+        self._answers.on_judged = self._expect_time
         self._sides: dict[str, str] | None = None
+        self._absent: NoFileHere | None = None
+        self._absent_of: dict[str, NoFileHere] = {}
+        self._draws: list[_Drawn] = []
+        self._draw_seed = ""
+        # While a failed case is made simpler: the `for_any` it is of, by number, and the case.
+        self._forced: tuple[int, Any] | None = None
         self._modules = Modules(
             bundle.files,
             bundle.program.limits,
             {
-                **natives,
+                **(natives or {}),
                 TESTING_MODULE: {
                     "testing_engine": self._answer,
                     "testing_report": self._report,
+                    "testing_manifests": self._manifests,
+                    "testing_data": self._data,
+                    "testing_draw": self._draw,
+                    "testing_trial": self._trial,
                 },
             },
         )
 
+    def expand(self, test: TestCase) -> list[TestCase]:
+        """The cases of a table; *test* itself if it is none, or its cases cannot be told."""
+        if not test.is_table:
+            return [test]
+        self._begin(test)
+        try:
+            module = self._load(test.file)
+            names: str = self._driver(test, module).call("names")  # type: ignore[assignment]  # ours
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            return [test]  # running it says why
+        return [replace(test, case=name) for name in msgspec.json.decode(names)]
+
     def run(self, case: TestCase) -> TestResult:
-        """The result of one test."""
+        """The result of one test, or of one case of a table."""
         start = self._monotonic()
-        self._deadline = start + self._seconds
-        self._sides = None
-        self._engine.file = case.file
+        self._begin(case)
+        result = self._attempt(case)
+        if not result.passed and not result.skipped and self._failing() is not None:
+            result = self._simplified(case, result)
+        return msgspec.structs.replace(result, seconds=self._monotonic() - start)
+
+    def _begin(self, case: TestCase) -> None:
+        self._deadline = self._monotonic() + self._seconds
+        self._file = self._answers.file = case.file
+        self._draw_seed = f"{self._seed}:{case}"
+        self._forced = None
+
+    def _attempt(self, case: TestCase) -> TestResult:
+        self._sides = self._absent = None
+        self._draws = []
         line, message = case.line, ""
         try:
-            module = self._modules.load(case.file)
-            module.call_with(self._options(), case.name)
+            module = self._load(case.file)
+            if not case.is_table:
+                module.call_with(self._options(), case.name)
+            elif case.case:
+                self._driver(case, module).call_with(self._options(), "run", case.case)
+            else:
+                message = f"want `{case.name} = cases(function, table)`: a table of cases"
         except PolicyErrors as error:
-            message = "; ".join(str(problem) for problem in error.problems)
+            line, message = self._not_loaded(case, error)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             # Also the interpreter's own panics, which are not `Exception`s.
             line, message = self._understand(case, error)
+        # A file that its top level missed is missed by every test in it.
+        absent = self._absent or self._absent_of.get(case.file)
         sides: dict[str, str] = self._sides or {}
         return TestResult(
             case.file,
-            case.name,
+            case.title,
             line,
-            not message,
-            self._monotonic() - start,
-            message,
-            sides.get("got", ""),
-            sides.get("want", ""),
+            not message or absent is not None,
+            0.0,
+            "" if absent else message,
+            "" if absent else sides.get("got", ""),
+            "" if absent else sides.get("want", ""),
+            skipped=str(absent or ""),
         )
+
+    def _load(self, file: str) -> starlark.FrozenModule:
+        self._absent = None
+        try:
+            return self._modules.load(file)
+        except PolicyErrors:
+            if self._absent is not None:
+                self._absent_of[file] = self._absent
+            raise
+
+    def _driver(self, case: TestCase, module: starlark.FrozenModule) -> starlark.FrozenModule:
+        text = _TABLE_DRIVER.format(
+            file=msgspec.json.encode(case.file).decode(),
+            name=msgspec.json.encode(case.name).decode(),
+        )
+        return self._modules.run_private(f"{messages.PRIVATE}cases.star", text, {case.file: module})
 
     def _options(self) -> starlark.EvalOptions:
         return starlark.EvalOptions(check_cancelled=self._is_late, max_callstack_size=_CALL_DEPTH)
 
     def _is_late(self) -> bool:
         return self._monotonic() > self._deadline
+
+    def _expect_time(self) -> None:
+        if self._is_late():
+            raise TimeoutError(f"took longer than {self._seconds:g} s")
+
+    # --- what went wrong ---------------------------------------------------------------------
+
+    def _not_loaded(self, case: TestCase, error: PolicyErrors) -> tuple[int, str]:
+        """Why the file of the test cannot be loaded."""
+        if error.__cause__ is not None and error.problems[0].file == TESTING_MODULE:
+            # What the top level asked of the testing library: the line there is what matters.
+            return self._understand(case, error.__cause__)
+        return case.line, "; ".join(str(problem) for problem in error.problems)
 
     def _understand(self, case: TestCase, error: BaseException) -> tuple[int, str]:
         """The line of the test file that led to *error*, and what to say."""
@@ -190,165 +327,81 @@ class _Runner:
         place = "" if problem.file in (case.file, TESTING_MODULE) else f"{problem.file}: "
         return line, f"{place}{problem.message}"
 
+    def _failing(self) -> int | None:
+        """The number of the `for_any` whose case failed; None: something else did."""
+        for number, drawn in enumerate(self._draws):
+            if drawn.current >= 0:
+                return number
+        return None
+
+    def _simplified(self, case: TestCase, result: TestResult) -> TestResult:
+        """The failure of the simplest case that fails as well, with the case."""
+        number = self._failing()
+        assert number is not None
+        drawn = self._draws[number]
+        left = _MOST_SHRINKS
+
+        def fails(candidate: Any) -> bool | None:
+            nonlocal result, left
+            left -= 1
+            if left < 0 or self._is_late():
+                return None
+            self._forced = (number, candidate)
+            tried = self._attempt(case)
+            # Only what fails in the same way; one that is merely late proves nothing.
+            if tried.passed or self._failing() != number or self._is_late():
+                return False
+            result = tried
+            return True
+
+        plan = drawn.plan
+        value = shrunk(plan, drawn.values[drawn.current], fails)
+        self._forced = None
+        return msgspec.structs.replace(result, example=shown(plan, value)[1:-1], seed=self._seed)
+
     # --- what `@std/testing.star` calls ------------------------------------------------------
 
     def _report(self, text: str) -> None:
         self._sides = msgspec.json.decode(text)
 
     def _answer(self, text: str) -> str:
-        if self._is_late():
-            raise TimeoutError(f"took longer than {self._seconds:g} s")
+        self._expect_time()
         try:
-            answer = self._engine.answer(msgspec.json.decode(text))
+            answer = self._answers.answer(msgspec.json.decode(text))
         except PolicyErrors as error:
             raise ValueError("; ".join(str(problem) for problem in error.problems)) from error
         return msgspec.json.encode(answer).decode()
 
+    def _manifests(self, text: str) -> str:
+        paths = msgspec.json.decode(text, type=list[str])
+        return self._read(lambda files: read_manifests(files, paths))
 
-class _Engine:
-    """Answers the questions of assertions with schedulers made for them.
+    def _data(self, path: str) -> str:
+        return self._read(lambda files: read_data(files, path))
 
-    `file` is the test file that asks: its assertions judge with the policy of the same stem unless
-    they name a profile.
-    """
+    def _read(self, read: Callable[[TestFiles], Any]) -> str:
+        try:
+            return msgspec.json.encode(read(self._files(self._file))).decode()
+        except NoFileHere as error:
+            self._absent = error
+            raise
+        except FixtureError as error:
+            raise ValueError(str(error)) from error
 
-    def __init__(self, bundle: Bundle, natives: Mapping[str, Natives]) -> None:
-        self.file = ""
-        self._natives = natives
-        self._bundle = bundle
-        self._whole: Scheduler | None = None
-        self._alone: dict[tuple[str, bytes, str], Scheduler] = {}
+    def _draw(self, text: str) -> str:
+        if self._failing() is not None:
+            raise ValueError("for_any inside for_any: give all generators to the outer one")
+        request = msgspec.json.decode(text)
+        number, plan = len(self._draws), request["plan"]
+        if self._forced is None:
+            values = runs_of(plan, request["runs"], f"{self._draw_seed}:{number}")
+        else:
+            values = [self._forced[1]] if self._forced[0] == number else []
+        self._draws.append(_Drawn(plan, values))
+        return msgspec.json.encode(values).decode()
 
-    def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Answer one request of `@std/testing.star`. Raises ValueError for what is wrong in it."""
-        question = request["question"]
-        if question == "judge":
-            pods = _told_apart(request["pods"])
-            world = World.from_manifests(
-                request["nodes"], pods, request["objects"], request["facts"]
-            )
-            world.cache.set_pod_type_labels(self._bundle.runtime.facts.pod_type_labels)
-            pod, scheduler = self._ready(request["pod"], request)
-            return judge(world, scheduler, pod).to_plain()
-        nothing = World.from_manifests([])
-        if question == "order":
-            keyed = []
-            groups = request["groups"] or [None] * len(request["pods"])
-            for manifest, group in zip(request["pods"], groups, strict=True):
-                pod, scheduler = self._ready(manifest, request, "queue_key")
-                scheduler.groups = _always(group)
-                key = scheduler.queue_key(pod, nothing.snapshot)
-                if isinstance(key, PolicyFailure):
-                    raise ValueError(str(key))
-                keyed.append((key, pod.name))
-            keyed.sort(key=lambda pair: pair[0])
-            return {"order": [name for _, name in keyed]}
-        if question == "gate":
-            pod, scheduler = self._ready(request["pod"], request, "pre_enqueue")
-            scheduler.groups = _always(request["group"])
-            gate = scheduler.pre_enqueue(pod, nothing.snapshot)
-            return {"reason": None if gate is None else gate[1]}
-        if question == "leave":
-            pod, scheduler = self._ready(request["pod"], request, "permit")
-            scheduler.groups = _always(request["group"])
-            return {"verdicts": _sound(v for _, v in scheduler.permit(pod, nothing.snapshot))}
-        if question == "group":
-            pod, scheduler = self._ready(request["pod"], request)
-            policies = scheduler.grouping()[pod.scheduler_name]
-            said = _sound(scheduler.group_of(e, pod, nothing.snapshot) for e in policies)
-            return {"group": next((group for group in said if group is not None), None)}
-        raise ValueError(f"no question `{question}`")
-
-    def _ready(
-        self, manifest: Mapping[str, Any], request: Mapping[str, Any], hook: str = ""
-    ) -> tuple[Pod, Scheduler]:
-        """The pod of *manifest* and the scheduler that is to judge it."""
-        args, profile = request["args"], request["profile"]
-        if profile is None:
-            policy = self._policy()
-            if hook and hook not in policy.hooks:
-                raise ValueError(f"policy `{policy.name}` has no hook `{hook}`")
-            pod = pod_of(manifest)
-            return pod, self._scheduler_of(policy, args or {}, pod.scheduler_name)
-        if args is not None:
-            raise ValueError("want `args` or `profile`, got both: a profile has its own arguments")
-        if self._whole is None:
-            self._whole = Scheduler(
-                self._bundle, InProcessEvaluator(self._bundle.program, self._natives)
-            )
-        pod = pod_of({**manifest, "spec": {**manifest["spec"], "schedulerName": profile}})
-        if self._whole.profile_of(pod) is None:
-            names = ", ".join(f"`{p.scheduler_name}`" for p in self._bundle.profiles)
-            raise ValueError(f"no profile `{profile}`, want one of {names}")
-        return pod, self._whole
-
-    def _policy(self) -> Policy:
-        module = self.file.removesuffix(TEST_SUFFIX) + ".star"
-        for policy in self._bundle.policies.values():
-            if policy.module == module:
-                return policy
-        raise ValueError(
-            f"no policy `{module}` beside `{self.file}`: name one with `profile = ...`"
-        )
-
-    def _scheduler_of(
-        self, policy: Policy, args: Mapping[str, Any], scheduler_name: str
-    ) -> Scheduler:
-        """A scheduler with *policy* alone at every extension point that it has a hook for."""
-        key = (policy.name, msgspec.json.encode(args), scheduler_name)
-        found = self._alone.get(key)
-        if found is None:
-            enabled = (EnabledPolicy(policy.name, 0),)
-            profile = Profile(scheduler_name, dict.fromkeys(policy.hooks, enabled), {})
-            given, types = _arguments(policy, args)
-            instance = Instance(policy.name, policy.module, given, types)
-            program = Program(self._bundle.files, (instance,), self._bundle.program.limits)
-            bundle = replace(self._bundle, profiles=(profile,), program=program)
-            found = self._alone[key] = Scheduler(bundle, InProcessEvaluator(program, self._natives))
-        return found
-
-
-def _always(group: Mapping[str, Any] | None) -> GroupSource:
-    """Every pod is in this group."""
-    state = None if group is None else PodGroupState(**group)
-    return lambda enabled, pod: state
-
-
-def _sound(verdicts: Iterable[Any]) -> list[Any]:
-    """The verdicts. Raises ValueError if one is a failure."""
-    found = list(verdicts)
-    for verdict in found:
-        if isinstance(verdict, PolicyFailure):
-            raise ValueError(str(verdict))
-    return found
-
-
-def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values and record types of *args*, read as a profile's `pluginConfig` is."""
-    documents, problems = read_documents("args", msgspec.json.encode(args).decode())
-    for document in documents:
-        found = read_arguments(policy.name, document, policy.defaults)
-        problems = [*problems, *document.report.problems]
-        if not problems:
-            return found.given, found.types
-    raise ValueError("; ".join(" ".join([p.message, p.hint]).strip() for p in problems))
-
-
-def _told_apart(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Placed pods with names of their own: builders may give the same pod several times."""
-    apart: list[dict[str, Any]] = []
-    taken: set[tuple[str, str]] = set()
-    for manifest in manifests:
-        metadata = dict(manifest.get("metadata") or {})
-        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
-        unique, copy = name, 2
-        while (namespace, unique) in taken:
-            unique, copy = f"{name}-{copy}", copy + 1
-        taken.add((namespace, unique))
-        if unique != name:
-            metadata |= {"name": unique, "uid": ""}
-        apart.append({**manifest, "metadata": metadata})
-    return apart
+    def _trial(self, index: int) -> None:
+        self._draws[-1].current = index
 
 
 def failed(results: Iterable[TestResult]) -> list[Problem]:
@@ -362,6 +415,9 @@ def failed(results: Iterable[TestResult]) -> list[Problem]:
 
 def describe(result: TestResult) -> str:
     """What a failed test has to say, on one line."""
+    text = result.message
     if result.got or result.want:
-        return f"{result.message}: got {result.got}, want {result.want}"
-    return result.message
+        text += f": got {result.got}, want {result.want}"
+    if result.example:
+        text += f", for {result.example}"
+    return text

@@ -9,14 +9,14 @@ import ctypes
 import resource
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import msgspec
 import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no file can be opened
 
-from engine.offline.policy_tests import TestCase, TestResult, discover, run_tests
+from engine.offline.policy_tests import TestCase, TestResult, TestRunner, discover
+from engine.offline.test_fixtures import GivenFiles
 from engine.policy.builtin import builtin_files
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
@@ -29,17 +29,20 @@ _LOAD_SECONDS: Final = 60.0
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What to run: the first *skip* tests are known already."""
+    """What to run, but for the tests and cases that are *done* (`file::name`)."""
 
     files: dict[str, str]
     config: str | None
     seconds: float
     address_space: int
-    skip: int
+    done: list[str]
 
 
 class Announcement(msgspec.Struct, frozen=True, tag="runs"):
-    """The test that runs next; `is_last` says that there is none."""
+    """The test or case that runs next; `is_last` says that there is none.
+
+    A table of cases is announced before its cases are known: telling them runs its file.
+    """
 
     file: str = ""
     name: str = ""
@@ -76,19 +79,25 @@ def run(request: Request, sink: BinaryIO) -> None:
     except PolicyErrors as error:
         _tell(sink, Refusal(error.problems))
         return
-    cases = discover(bundle)[request.skip :]
-    results = run_tests(bundle, _announced(cases, sink, request.seconds), seconds=request.seconds)
-    for result in results:
-        _tell(sink, Report(result))
+    runner = TestRunner(bundle, seconds=request.seconds, files=lambda _: GivenFiles(request.files))
+    done = set(request.done)
+    for test in discover(bundle):
+        if str(test) in done:
+            continue
+        _announce(test, sink, request.seconds)
+        for case in runner.expand(test):
+            if str(case) in done:
+                continue
+            if case is not test:
+                _announce(case, sink, request.seconds)
+            _tell(sink, Report(runner.run(case)))
     _tell(sink, Announcement(is_last=True))
 
 
-def _announced(cases: list[TestCase], sink: BinaryIO, seconds: float) -> Iterator[TestCase]:
-    for case in cases:
-        _tell(sink, Announcement(case.file, case.name, case.line))
-        # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
-        signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)
-        yield case
+def _announce(case: TestCase, sink: BinaryIO, seconds: float) -> None:
+    _tell(sink, Announcement(case.file, case.title, case.line))
+    # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
+    signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)
 
 
 def _tell(sink: BinaryIO, message: msgspec.Struct) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
+import structlog
 
 from engine.offline.policy_tests import TEST_SECONDS, TestResult
 from engine.offline.test_child import Announcement, Refusal, Report, Request
@@ -35,6 +36,8 @@ _PROGRAM: Final = (
 # The name of the result that says why no test could run.
 LOADING: Final = "loading"
 
+log = structlog.get_logger(component="tests")
+
 _decoder = msgspec.json.Decoder(Announcement | Report | Refusal)
 
 
@@ -50,19 +53,24 @@ def run_tests_confined(
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
 
     Blocks until they are done. After *total_seconds* the test that runs then fails and the rest is
-    not run. Files that do not make a bundle, or are not understood within memory and time, are
-    failed results of the name `LOADING`, one per problem.
+    not run. Tests that need files which are not among *user_files* are skipped: they say nothing
+    about the policies. Files that do not make a bundle, or are not understood within memory and
+    time, are failed results of the name `LOADING`, one per problem.
     """
     deadline = monotonic() + total_seconds
     results: list[TestResult] = []
     while True:
-        request = Request(dict(user_files), config, seconds, address_space, len(results))
+        done = [f"{result.file}::{result.name}" for result in results]
+        request = Request(dict(user_files), config, seconds, address_space, done)
         child = _Child(request, deadline, monotonic)
         try:
             is_done = child.collect(results)
         finally:
             child.kill()
         if is_done or monotonic() > deadline:
+            for one in results:
+                if one.skipped:
+                    log.warning("Skipped test", file=one.file, test=one.name, reason=one.skipped)
             return results
 
 

@@ -33,6 +33,8 @@ from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, 
 from engine.policy.syntax import docstring, loads_of, parse
 
 DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
+#: What tests read, beside them; no configuration.
+TEST_DATA_SUFFIXES: Final = ("_test.yaml", "_test.yml", "_test.json")
 
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
 _IGNORED: Final = "ignored_resources"
@@ -109,7 +111,11 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     problems: list[Problem] = []
     # 1. What the texts say, each file by itself and with what it loads.
     documents = decode_documents(
-        {f: t for f, t in user_files.items() if f.endswith(DOCUMENT_SUFFIXES)}
+        {
+            f: t
+            for f, t in user_files.items()
+            if f.endswith(DOCUMENT_SUFFIXES) and not f.endswith(TEST_DATA_SUFFIXES)
+        }
     )
     problems += documents.problems
     problems += _file_names(user_files)

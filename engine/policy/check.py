@@ -39,8 +39,12 @@ MAX_FILES: Final = 500
 
 STARLARK_SUFFIX: Final = ".star"
 _TESTING: Final = "@std/testing.star"
-# What the test runner adds to that file.
-_TESTING_NAMES: Final = frozenset({"testing_engine", "testing_report"})
+_FOR_TESTS: Final = frozenset({_TESTING, "@std/generators.star"})
+# What the test runner adds to the former.
+_TESTING_NAMES: Final = frozenset(
+    {"testing_data", "testing_draw", "testing_engine", "testing_manifests", "testing_report"}
+    | {"testing_trial"}
+)
 
 # How alike (0..1) a function's name and a hook's are when one is taken for the other.
 _MISSPELT: Final = 0.8
@@ -206,9 +210,9 @@ class _Checker:
                 ]
                 self._add(load.call.args[0], refusal, did_you_mean(load.module, near))
                 continue
-            if load.module == _TESTING and not self._is_test:
+            if load.module in _FOR_TESTS and not self._is_test:
                 hint = f"tests are in files that end in `{TEST_SUFFIX}`"
-                self._add(load.call.args[0], f"only tests can load `{_TESTING}`", hint)
+                self._add(load.call.args[0], f"only tests can load `{load.module}`", hint)
                 continue
             if load.name.startswith("_"):
                 self._add(load.node, f"`{load.name}` is private to `{load.module}`")

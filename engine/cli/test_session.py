@@ -1,0 +1,214 @@
+"""The tests of paths, run once or again after changes.
+
+Owns the choice of tests: by path, by name, and by what a changed file concerns. It knows which
+files a test stands on: the policy beside it, all that both load, what it reads as fixtures, and
+the configuration of its directory.
+"""
+
+import fnmatch
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from engine.cli.policy_paths import build, read_paths
+from engine.offline.coverage import Coverage, FileCoverage, merged, with_libraries
+from engine.offline.policy_files import TEST_SUFFIX, PolicyFiles
+from engine.offline.policy_tests import TestCase, TestResult, TestRunner, discover
+from engine.offline.test_fixtures import DirectoryFiles
+from engine.policy.bundle import TEST_DATA_SUFFIXES, Bundle
+from engine.policy.errors import Problem
+
+_WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one run: results, problems of the policies, lines that were reached."""
+
+    results: list[TestResult] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    reached: list[FileCoverage] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        """True if nothing failed."""
+        return not self.problems and all(result.passed for result in self.results)
+
+
+class TestSession:
+    """The tests of *paths*.
+
+    Args:
+        paths: Test files, policy files or directories.
+        config: A configuration for directories that hold none.
+        pattern: Only tests whose name contains it; `*` and `?` are wildcards.
+        seed: The order of the tests of a directory, and what their properties draw. None: the
+            order of the files, and the draws of 0.
+        counts_lines: Tell which lines are reached.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        paths: tuple[Path, ...],
+        config: Path | None = None,
+        *,
+        pattern: str | None = None,
+        seed: int | None = None,
+        counts_lines: bool = False,
+    ) -> None:
+        self._paths = paths
+        self._config = config
+        # `[` is no wildcard: it opens the name of a case.
+        self._pattern = None if pattern is None else f"*{pattern.replace('[', '[[]')}*"
+        self._seed = seed
+        self._counts_lines = counts_lines
+        # By test file, what it read when it last ran.
+        self._fixtures: dict[Path, set[Path]] = {}
+        # By directory, the changes since its files last made a bundle.
+        self._pending: dict[Path, set[Path]] = {}
+        # Changes that came while the paths could not even be read.
+        self._postponed: set[Path] | None = set()
+
+    def names(self) -> tuple[list[str], list[Problem]]:
+        """Every test that would run, as `file::name`, and the problems of the policies."""
+        names: list[str] = []
+        problems: list[Problem] = []
+        for files in read_paths(self._paths):
+            bundle, found = build(files, self._config)
+            if bundle is None:
+                problems += found
+                continue
+            reader = DirectoryFiles(files.directory)
+            chosen = self._chosen(_runner(bundle, reader), bundle, files, None)
+            names += [f"{files.shown(case.file)}::{case.title}" for case in chosen]
+        return names, problems
+
+    def run(
+        self, on_result: Callable[[TestResult], None], changed: Iterable[Path] | None = None
+    ) -> Outcome:
+        """Run the tests, or only those that the *changed* files concern.
+
+        *on_result* is called with each result as soon as it is known. Raises `click.UsageError`
+        for a path that cannot be read.
+        """
+        outcome = Outcome()
+        found = read_paths(self._paths)
+        due = None
+        if changed is not None and self._postponed is not None:
+            due = {path.resolve() for path in changed} | self._postponed
+        self._postponed = set()
+        for files in found:
+            new = None if due is None else set(due)
+            if new is not None:
+                new |= self._pending.get(files.directory, set())
+            bundle, problems = build(files, self._config)
+            if bundle is None:
+                # All its tests are due once it works if none has run; else those of the changes.
+                self._pending[files.directory] = new or {files.directory.resolve()}
+                if new is None or any(self._is_of(path, files) for path in new):
+                    outcome.problems += problems
+                continue
+            self._pending.pop(files.directory, None)
+            counts = Coverage(bundle)
+            if self._counts_lines:
+                names = (_policy_of(n) for n in files.selected if n.endswith(".star"))
+                counts.watch(with_libraries(bundle, (n for n in names if n in bundle.files)))
+            for result in self._results(files, counts, new):
+                shown = msgspec.structs.replace(result, file=files.shown(result.file))
+                outcome.results.append(shown)
+                on_result(shown)
+            outcome.reached += [replace(one, file=files.shown(one.file)) for one in counts.files()]
+        outcome.reached = merged(outcome.reached)
+        return outcome
+
+    def postpone(self, changed: Iterable[Path] | None) -> None:
+        """Remember what a run that could not begin was for."""
+        if changed is None or self._postponed is None:
+            self._postponed = None
+        else:
+            self._postponed |= {path.resolve() for path in changed}
+
+    def _results(
+        self, files: PolicyFiles, counts: Coverage, changed: set[Path] | None
+    ) -> Iterator[TestResult]:
+        readers: dict[str, DirectoryFiles] = {}
+
+        def reader(file: str) -> DirectoryFiles:
+            return readers.setdefault(file, DirectoryFiles(files.directory))
+
+        runner = TestRunner(
+            counts.bundle, natives=counts.natives, files=reader, seed=self._seed or 0
+        )
+        chosen = self._chosen(runner, counts.bundle, files, changed)
+        if self._seed is not None:
+            random.Random(self._seed).shuffle(chosen)
+        for case in chosen:
+            yield runner.run(case)
+        for file, used in readers.items():
+            self._fixtures[files.directory / file] = {path.resolve() for path in used.used}
+
+    def _chosen(
+        self, runner: TestRunner, bundle: Bundle, files: PolicyFiles, changed: set[Path] | None
+    ) -> list[TestCase]:
+        concerned: dict[str, bool] = {}
+        chosen: list[TestCase] = []
+        for test in discover(bundle):
+            if test.file not in files.selected and _policy_of(test.file) not in files.selected:
+                continue
+            if test.file not in concerned:
+                concerned[test.file] = changed is None or self._concerns(
+                    changed, test.file, bundle, files
+                )
+            if not concerned[test.file]:
+                continue
+            if self._pattern is None or test.is_table or self._matches(test):
+                chosen += [case for case in runner.expand(test) if self._matches(case)]
+        return chosen
+
+    def _matches(self, case: TestCase) -> bool:
+        return self._pattern is None or any(
+            fnmatch.fnmatchcase(name, self._pattern) for name in (case.title, str(case))
+        )
+
+    # --- what a change concerns --------------------------------------------------------------
+
+    def _concerns(self, changed: set[Path], test: str, bundle: Bundle, files: PolicyFiles) -> bool:
+        directory = files.directory.resolve()
+        own = {test, _policy_of(test)} & bundle.files.keys()
+        if _WHOLE_PROFILE.search(bundle.files[test]):
+            # Judged with every policy of a profile, any of which may be here.
+            own |= {name for name in files.texts if name.endswith(".star")}
+        stands_on = {directory / test, directory / _policy_of(test), directory}
+        stands_on |= {directory / name for name in with_libraries(bundle, own)}
+        stands_on |= {
+            directory / name
+            for name in files.texts
+            if not name.endswith((".star", *TEST_DATA_SUFFIXES))
+        }
+        if self._config is not None:
+            stands_on.add(self._config.resolve())
+        read = self._fixtures.get(files.directory / test, set())
+        stands_on |= read
+        return any(path in stands_on or bool(read & set(path.parents)) for path in changed)
+
+    def _is_of(self, path: Path, files: PolicyFiles) -> bool:
+        """True if *path* is a file of the directory, or the configuration."""
+        directory = files.directory.resolve()
+        config = self._config.resolve() if self._config is not None else None
+        return path in (directory, config) or path.parent == directory
+
+
+def _runner(bundle: Bundle, files: DirectoryFiles) -> TestRunner:
+    return TestRunner(bundle, files=lambda _: files)
+
+
+def _policy_of(name: str) -> str:
+    """The policy file that *name* is, or is the test of."""
+    return name.removesuffix(TEST_SUFFIX) + ".star" if name.endswith(TEST_SUFFIX) else name

@@ -1,0 +1,503 @@
+"""Files that tests read: manifests as `kubectl` writes them, and tables of cases.
+
+Owns where a test may read (the directory of its file and what is below), the objects of a
+file, checked one by one, and where a problem is. What is made of the objects is
+`@std/testing.star`'s.
+"""
+
+import csv
+import difflib
+import gzip
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Protocol
+
+import msgspec
+import yaml
+
+from engine.model.node import Node
+from engine.model.objects import PlainObject, from_plain
+from engine.model.pod import Pod
+from engine.offline.cluster_file import KIND as SNAPSHOT
+from engine.offline.cluster_file import Cluster
+from engine.offline.world import OBJECT_KINDS, ManifestError
+
+MOST_BYTES: Final = 64 << 20
+
+_MANIFESTS: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
+_TABLES: Final = (".json", ".yaml", ".yml", ".csv")
+_POD_GROUP: Final = "PodGroup"
+_CLUSTER_WIDE: Final = frozenset(
+    {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver"}
+    | {"VolumeAttachment", "ResourceSlice", "DeviceClass", "PriorityClass"}
+)
+_READ_KINDS: Final = ("Node", "Pod", _POD_GROUP, "PriorityClass", *OBJECT_KINDS)
+_LOWER: Final = {kind.lower(): kind for kind in _READ_KINDS}
+_MISSPELT: Final = 0.85
+_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?$", re.DOTALL)
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_JSON_TYPES: Final = {
+    dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float",
+    type(None): "null",
+}  # fmt: skip
+
+
+class FixtureError(ValueError):
+    """A file that a test cannot use; the message names it, the line and what is wrong."""
+
+
+class NoFileHere(FixtureError):
+    """The test's files are not at this place, for instance in a ConfigMap of policies alone."""
+
+
+class TestFiles(Protocol):
+    """Where tests read files."""
+
+    def names(self, path: str, suffixes: tuple[str, ...]) -> list[str]:
+        """The files that *path* means: itself, or those of a directory. Raises `FixtureError`."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file. Raises `FixtureError`."""
+        ...
+
+
+@dataclass(slots=True)
+class DirectoryFiles:
+    """The files of *root* and of what is below it; nothing else can be reached.
+
+    `used` has every path that was asked for, also of those that are not there.
+    """
+
+    root: Path
+    used: set[Path] = field(default_factory=set)
+
+    def names(self, path: str, suffixes: tuple[str, ...]) -> list[str]:
+        """The files that *path* means. Raises `FixtureError`."""
+        found = self._resolve(path)
+        if not found.is_dir():
+            return [path]
+        names = [
+            (PurePosixPath(path) / one.relative_to(found).as_posix()).as_posix()
+            for one in sorted(found.rglob("*"))
+            if one.is_file() and one.name.endswith(suffixes) and not one.name.startswith(".")
+        ]
+        if not names:
+            want = ", ".join(f"`*{suffix}`" for suffix in suffixes)
+            raise FixtureError(f"{path}: want a directory with {want}, found none")
+        return names
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file. Raises `FixtureError`."""
+        path = self._resolve(name)
+        try:
+            with path.open("rb") as stream:
+                raw = stream.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise FixtureError(f"{name}: {(error.strerror or str(error)).lower()}") from error
+        if len(raw) > MOST_BYTES:
+            raise FixtureError(f"{name}: want at most {MOST_BYTES:,} bytes, got more")
+        return raw
+
+    def _resolve(self, path: str) -> Path:
+        root = self.root.resolve()
+        given = root / path
+        # Links are followed first: one that leads out of the tree is a way out of it too.
+        real = given.resolve()
+        if not path or Path(path).is_absolute() or not real.is_relative_to(root):
+            raise FixtureError(
+                f"{path}: want a path in the directory of the test, or below it, got one outside"
+            )
+        self.used |= {given, real}
+        return real
+
+
+@dataclass(slots=True)
+class GivenFiles:
+    """Files that are at hand as texts; others are not here, which says nothing against a test."""
+
+    texts: Mapping[str, str]
+
+    def names(self, path: str, suffixes: tuple[str, ...]) -> list[str]:
+        """*path* alone: there are no directories."""
+        return [path]
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file. Raises `NoFileHere`."""
+        text = self.texts.get(name)
+        if text is None:
+            raise NoFileHere(f"{name}: no such file among those of the policies")
+        return text.encode()
+
+
+# --- manifests -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One object of a file, and where it is."""
+
+    file: str
+    document: int
+    path: tuple[str | int, ...]
+    manifest: dict[str, Any]
+    line_of: Callable[[tuple[str | int, ...]], int]
+
+    def problem(self, message: str, at: tuple[str | int, ...] = ()) -> FixtureError:
+        """*message* about the field *at* of the object."""
+        line = self.line_of((*self.path, *at))
+        place = f"{self.file}:{line}" if line else self.file
+        item = _written(self.path)
+        where = f"document {self.document}" + (f", {item}" if item else "")
+        kind, name = self.manifest.get("kind"), _name(self.manifest)
+        what = f", {kind} `{name}`" if kind and name else f", {kind}" if kind else ""
+        at_text = f"{_written(at)}: " if at else ""
+        return FixtureError(f"{place}: {where}{what}: {at_text}{message}")
+
+
+def read_manifests(files: TestFiles, paths: Iterable[str]) -> dict[str, Any]:
+    """The objects of *paths*, which are files or directories of them.
+
+    Returns plain data, lists of manifests: `nodes`, `pods` (each with a namespace and the priority
+    of its class), `objects` (the others that decisions read), and `others` by kind. Raises
+    `FixtureError` for the first problem.
+    """
+    every: list[_Found] = []
+    for path in paths:
+        for name in files.names(path, _MANIFESTS):
+            if not name.endswith(_MANIFESTS):
+                want = ", ".join(f"`{suffix}`" for suffix in _MANIFESTS)
+                raise FixtureError(f"{name}: want a file that ends in one of {want}")
+            every += _objects(name, files.read(name))
+    cluster = Cluster()
+    seen: dict[tuple[str, str], _Found] = {}
+    others: dict[str, list[dict[str, Any]]] = {}
+    for found in every:
+        _check_head(found)
+        manifest = found.manifest
+        kind = str(manifest["kind"])
+        metadata = manifest["metadata"]
+        if kind not in _CLUSTER_WIDE and kind in _READ_KINDS:
+            metadata["namespace"] = metadata.get("namespace") or "default"
+        key = f"{metadata.get('namespace') or ''}/{metadata['name']}"
+        first = seen.setdefault((kind, key), found)
+        if first is not found:
+            line = first.line_of(first.path)
+            raise found.problem(f"the second of this name; the first is {first.file}:{line}")
+        _check_body(found, kind)
+        cluster.add(manifest)
+        if kind not in ("Node", "Pod"):
+            others.setdefault(kind, []).append(manifest)
+    for manifest in cluster.pods:
+        _set_priority(cluster, manifest, seen["Pod", _name(manifest)])
+    read = cluster.objects
+    return {"nodes": cluster.nodes, "pods": cluster.pods, "objects": read, "others": others}
+
+
+def _set_priority(cluster: Cluster, manifest: dict[str, Any], found: _Found) -> None:
+    try:
+        priority = cluster.pod_of(manifest).priority
+    except ManifestError as error:
+        at = ("spec", "priorityClassName")
+        name = manifest["spec"].get("priorityClassName")
+        raise found.problem(f"want a PriorityClass of the fixture, got `{name}`", at) from error
+    manifest["spec"]["priority"] = priority
+
+
+def _objects(name: str, raw: bytes) -> Iterator[_Found]:
+    documents, line_of = _parse(name, raw)
+    for number, document in enumerate(documents, 1):
+        if document is not None:
+            yield from _items(name, number, (), document, line_of(number))
+
+
+def _items(
+    name: str,
+    number: int,
+    path: tuple[str | int, ...],
+    value: Any,
+    line_of: Callable[[tuple[str | int, ...]], int],
+) -> Iterator[_Found]:
+    """*value* itself, or the objects of the list that it is."""
+    if not isinstance(value, dict):
+        found = _Found(name, number, path, {}, line_of)
+        raise found.problem(f"want an object, got {_shown(value)}")
+    kind = str(value.get("kind", ""))
+    if kind != SNAPSHOT and not kind.endswith("List"):
+        yield _Found(name, number, path, value, line_of)
+        return
+    items = value.get("items")
+    if not isinstance(items, list):
+        raise _Found(name, number, path, value, line_of).problem(
+            f"want a list, got {_shown(items)}", ("items",)
+        )
+    for index, item in enumerate(items):
+        at = (*path, "items", index)
+        if isinstance(item, dict) and kind not in (SNAPSHOT, "List"):
+            item = {"kind": kind.removesuffix("List"), **item}  # the API leaves it out there
+        yield from _items(name, number, at, item, line_of)
+
+
+def _check_head(found: _Found) -> None:
+    manifest = found.manifest
+    kind = manifest.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise found.problem(f"want the kind of the object, got {_shown(kind)}", ("kind",))
+    if kind not in _READ_KINDS:
+        # Other kinds may be there, but not one that is nearly a kind that decisions read.
+        near = difflib.get_close_matches(kind, _READ_KINDS, 1, _MISSPELT)
+        if near or kind.lower() in _LOWER:
+            meant = _LOWER.get(kind.lower()) or near[0]
+            raise found.problem(f"want a kind, got `{kind}`: did you mean `{meant}`?", ("kind",))
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise found.problem(f"want an object, got {_shown(metadata)}", ("metadata",))
+    for key in ("name", "namespace"):
+        value = metadata.get(key)
+        if (key == "name" and not value) or (value is not None and not isinstance(value, str)):
+            raise found.problem(f"want a text, got {_shown(value)}", ("metadata", key))
+
+
+def _check_body(found: _Found, kind: str) -> None:
+    """Raise if a field has a type that the API forbids, or a quantity is none."""
+    problems: Iterable[str] = ()
+    manifest = found.manifest
+    try:
+        if kind == "Node":
+            problems = Node.from_raw(msgspec.json.encode(manifest)).problems
+        elif kind == "Pod":
+            spec = manifest.get("spec")
+            if not isinstance(spec, dict):
+                raise found.problem(f"want an object, got {_shown(spec)}", ("spec",))
+            problems = Pod.from_raw(msgspec.json.encode(manifest)).problems
+        elif kind == "PriorityClass":
+            value = manifest.get("value", 0)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise found.problem(f"want an int, got {_shown(value)}", ("value",))
+        elif kind == _POD_GROUP:
+            from_plain(PlainObject, manifest)
+        elif kind in OBJECT_KINDS:
+            from_plain(OBJECT_KINDS[kind][1], manifest)
+    except msgspec.DecodeError as error:
+        raise _misshapen(found, str(error)) from error
+    for problem in problems:
+        path, _, message = problem.partition(": ")
+        at = _place(manifest, f".{path}", "")
+        raise found.problem(message, at)
+
+
+def _misshapen(found: _Found, text: str) -> FixtureError:
+    """What msgspec says of a field, with its place: "Expected `str`, got `int` - at `$.a`"."""
+    match = _AT.match(text)
+    assert match is not None
+    want, _, got = match["what"].removeprefix("Expected ").partition(", got ")
+    at = _place(found.manifest, match["path"] or "", got.strip("`"))
+    if not got:
+        return found.problem(match["what"], at)
+    value: Any = found.manifest
+    for step in at:
+        value = value[step] if not isinstance(value, dict) or step in value else None
+    return found.problem(f"want {want}, got {_shown(value)}", at)
+
+
+def _place(manifest: Any, path: str, got: str) -> tuple[str | int, ...]:
+    """The keys of a path. `[...]` is some entry of a mapping: the first of the type *got*."""
+    at: list[str | int] = []
+    value = manifest
+    for match in _STEP.finditer(path):
+        step: str | int = match[1] or match[2]
+        if isinstance(value, list) and str(step).isdigit():
+            step = int(step)
+        elif step == "..." and isinstance(value, dict):
+            # A mapping of mappings has its fault further in; the first that there is will do.
+            step = next((k for k, v in value.items() if _JSON_TYPES.get(type(v)) == got), "")
+            if not step:
+                break
+        elif match[2] and isinstance(value, dict):
+            step = str(match[2])
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            at.append(step)
+            break
+        at.append(step)
+    return tuple(at)
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+def read_data(files: TestFiles, path: str) -> Any:
+    """The plain data of a YAML, JSON or CSV file.
+
+    A CSV file is a list of rows by the names of its first line; cells that are JSON numbers, true
+    or false are those, empty ones are null, others are text. Raises `FixtureError`.
+    """
+    if not path.endswith(_TABLES):
+        want = ", ".join(f"`{suffix}`" for suffix in _TABLES)
+        raise FixtureError(f"{path}: want a file that ends in one of {want}")
+    raw = files.read(path)
+    if path.endswith(".csv"):
+        return _rows(path, raw)
+    documents, _ = _parse(path, raw)
+    if len(documents) != 1:
+        raise FixtureError(f"{path}: want one document, got {len(documents)}")
+    try:
+        # Also a check that YAML has nothing that JSON, and so Starlark, has not.
+        return msgspec.json.decode(msgspec.json.encode(documents[0]))
+    except (TypeError, ValueError) as error:
+        raise FixtureError(f"{path}: want what JSON can hold: {error}") from error
+
+
+def _rows(path: str, raw: bytes) -> list[dict[str, Any]]:
+    reader = csv.reader(io.StringIO(_decoded(path, raw), newline=""), strict=True)
+    rows: list[dict[str, Any]] = []
+    names: list[str] = []
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if not names:
+                names = [cell.strip() for cell in cells]
+                if "" in names or len(set(names)) < len(names):
+                    message = "want names of columns in the first line, each once"
+                    raise FixtureError(f"{path}:{reader.line_num}: {message}")
+                continue
+            if len(cells) != len(names):
+                message = f"want {len(names)} cells, got {len(cells)}"
+                raise FixtureError(f"{path}:{reader.line_num}: {message}")
+            rows.append(dict(zip(names, map(_cell, cells), strict=True)))
+    except csv.Error as error:
+        raise FixtureError(f"{path}:{reader.line_num}: {error}") from error
+    return rows
+
+
+def _cell(text: str) -> Any:
+    text = text.strip()
+    if not text:
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return value if isinstance(value, bool | int | float) else text
+
+
+# --- texts -----------------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without its dates: the times of Kubernetes are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+LineOf = Callable[[int], Callable[[tuple[str | int, ...]], int]]
+
+
+def _decoded(name: str, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise FixtureError(f"{name}:{line}: want UTF-8 text, got other bytes") from error
+
+
+def _parse(name: str, raw: bytes) -> tuple[list[Any], LineOf]:
+    """The documents, and what gives the line of a path in the document of a number."""
+    if raw.startswith(b"\x1f\x8b"):
+        try:
+            with gzip.open(io.BytesIO(raw)) as stream:
+                raw = stream.read(MOST_BYTES + 1)
+        except (OSError, EOFError) as error:
+            raise FixtureError(f"{name}: {error}") from error
+        if len(raw) > MOST_BYTES:
+            raise FixtureError(f"{name}: want at most {MOST_BYTES:,} bytes unpacked, got more")
+    text = _decoded(name, raw)
+
+    def line_of(number: int) -> Callable[[tuple[str | int, ...]], int]:
+        return lambda path: _line(text, number, path)
+
+    if name.removesuffix(".gz").endswith(".json"):
+        try:
+            return [msgspec.json.decode(text)], line_of
+        except msgspec.DecodeError as error:
+            raise FixtureError(f"{name}: {error}") from error
+    try:
+        return list(yaml.load_all(text, _Loader)), line_of  # a safe loader, but for its name
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{name}:{mark.line + 1}" if mark else name
+        message = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise FixtureError(f"{place}: {message}") from error
+    except (ValueError, RecursionError) as error:
+        raise FixtureError(f"{name}: {error}") from error
+
+
+def _line(text: str, number: int, path: tuple[str | int, ...]) -> int:
+    """The line of what *path* leads to, or of the last step of it that is there; 0 if unknown.
+
+    Reads the text again, which only a problem is worth.
+    """
+    try:
+        nodes = [node for node in yaml.compose_all(text, _Loader) if node is not None]
+    except yaml.YAMLError:
+        return 0  # JSON that is no YAML, as with tabs
+    if not nodes:
+        return 0
+    node: yaml.Node = nodes[min(number, len(nodes)) - 1]
+    line = node.start_mark.line
+    for step in path:
+        below = _below(node, step)
+        if below is None:
+            break
+        line, node = below
+    return int(line) + 1
+
+
+def _below(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        value = node.value[step]
+        return value.start_mark.line, value
+    return None
+
+
+def _written(path: Iterable[str | int]) -> str:
+    """A path as people write it: `spec.taints[0].key`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif re.fullmatch(r"[A-Za-z_]\w*", step):
+            text += f".{step}" if text else step
+        else:
+            text += f"[{step}]"
+    return text
+
+
+def _name(manifest: Mapping[str, Any]) -> str:
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return ""
+    namespace, name = metadata.get("namespace"), metadata.get("name") or ""
+    return f"{namespace}/{name}" if namespace else str(name)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    kind = _JSON_TYPES.get(type(value), type(value).__name__)
+    if isinstance(value, dict | list):
+        return f"an {kind}"
+    text = str(value)
+    return f"`{text if len(text) <= 60 else text[:57] + '...'}` ({kind})"
