@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from hypothesis import note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
@@ -133,6 +133,8 @@ class _Sameness(RuleBasedStateMachine):
         super().__init__()
         self.cluster = SmallCluster()
         self.revision = 0
+        self.steps = 0
+        self.kinds: list[str] = []
         self.revisions = list(REVISIONS)
         # Kept when others are in force: they may come back.
         self.schedulers: dict[int, Scheduler] = {}
@@ -317,6 +319,14 @@ class _Sameness(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_promised_pod_is_decided(self, data: st.DataObject) -> None:
         self._decide(data.draw(st.sampled_from(self.cluster.promised)), "none")
+
+    @invariant()
+    def the_next_kind_is_decided(self) -> None:
+        """After every change, so that little has changed since the last pod of its class."""
+        if self.kinds:
+            self.steps += 1
+            kind = self.kinds[self.steps // 2 % len(self.kinds)]
+            self._decide(self.cluster.new_pod(kind), "none")
 
     def _decide(self, pod: Any, place: str) -> None:
         cluster, (bundle, evaluator) = self.cluster, self.revisions[self.revision]
