@@ -1,23 +1,17 @@
 """Requests to the API server: raw bytes in, raw bytes out, over one pool of kept connections.
 
-Owns sending, time-outs, retry of a rejected credential, watch streams and paged lists. Does not
-decode objects and does not retry: callers know what a failure means for them. Every failure is an
-`ApiError` of `errors.py`; no error of the HTTP library leaves this module.
+Owns paths and queries, retry of a rejected credential, watch streams and paged lists; how bytes get
+there is the transport's business. Does not decode objects and does not retry: callers know what a
+failure means for them. Every failure is an `ApiError` of `errors.py`.
 """
 
 import asyncio
-import contextlib
 import os
-import socket
-import ssl
-import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from importlib import metadata
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
-from yarl import URL
 
 from engine.kube.config import (
     Credentials,
@@ -28,17 +22,18 @@ from engine.kube.config import (
     kubeconfig_credentials,
     server_url,
 )
+from engine.kube.direct import DirectTransport
 from engine.kube.errors import (
     ApiError,
     ConnectionLost,
     ServerError,
-    TimedOut,
     Unauthorized,
     error_from_answer,
 )
+from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
+from engine.kube.transport import JSON, Request, Transport, user_agent
 
-JSON = "application/json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -46,51 +41,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 DEFAULT_TIMEOUT = 30.0
 #: The longest wait for a connection; the rest of a request's time-out is the server's.
 CONNECT_TIMEOUT = 10.0
-#: Idle connections are kept for less than the API server keeps them (90 s), so that a request
-#: seldom meets a connection that the server is closing.
-KEEPALIVE_SECONDS = 60.0
 WATCH_SECONDS = 300
 WATCH_GRACE = 15.0
-#: Turns of the event loop that `close` gives the transports to end.
-_CLOSING_ROUNDS = 20
-
-_ERRORS_OF_CONNECTING = (
-    aiohttp.ClientConnectorError,  # refused, unreachable, unknown host, bad certificate
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ClientProxyConnectionError,
-    aiohttp.InvalidURL,
-)
-
-
-class _AnswerLost(aiohttp.ClientError):
-    """A write whose answer did not arrive."""
-
-
-async def _send_once(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
-    """Keep the library from sending a PUT or DELETE again on another connection.
-
-    It does so when a kept connection breaks. The first may have been carried out, and then the
-    second is answered with a Conflict or NotFound that would be taken for somebody else's doing.
-    """
-    try:
-        return await handler(request)
-    except _ERRORS_OF_CONNECTING:
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _AnswerLost(_describe(error)) from error
-
-
-_SEND_ONCE = (_send_once,)
-
-
-def user_agent() -> str:
-    """`starsched/<version>`."""
-    try:
-        return f"starsched/{metadata.version('starsched')}"
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        return "starsched/0.0.0"
 
 
 class Page(NamedTuple):
@@ -119,6 +71,7 @@ class _WatchEvent(msgspec.Struct, frozen=True, gc=False):
 
 _decode_list = msgspec.json.Decoder(_ListAnswer).decode
 _decode_event = msgspec.json.Decoder(_WatchEvent).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class ApiClient:
@@ -146,14 +99,14 @@ class ApiClient:
         where = self._credentials.endpoint
         self._server = server_url(where)
         self._base = str(self._server).rstrip("/")
-        self._tls = TlsContext(where) if self._server.scheme == "https" else None
-        self._server_hostname = where.tls_server_name
-        self._proxy = where.proxy
-        self._connections = connections
-        self._connect_timeout = connect_timeout
-        self._session: aiohttp.ClientSession | None = None
+        tls = TlsContext(where) if self._server.scheme == "https" else None
+        limits: dict[str, Any] = {"connections": connections, "connect_timeout": connect_timeout}
+        self._transport: Transport = (
+            DirectTransport(self._server, self._credentials, tls, **limits)
+            if where.proxy is None
+            else ProxiedTransport(self._server, where.proxy, self._credentials, tls, **limits)
+        )
         self._is_closed = False
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     @classmethod
     async def from_kubeconfig(
@@ -190,18 +143,7 @@ class ApiClient:
     async def close(self) -> None:
         """Close every connection; requests and streams under way fail with `ConnectionLost`."""
         self._is_closed = True
-        if self._session is None:
-            return
-        await self._session.close()
-        # A TLS connection closes with a farewell, which a hung server never answers; hanging up
-        # below it lets the transports end now instead of lingering until the loop is gone.
-        for sock in list(self._sockets):
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        for _ in range(_CLOSING_ROUNDS):
-            if all(sock.fileno() == -1 for sock in self._sockets):
-                break
-            await asyncio.sleep(0)
+        await self._transport.close()
 
     # --- one request --------------------------------------------------------------------------
 
@@ -227,105 +169,28 @@ class ApiClient:
 
         Raises the `ApiError` that the answer, the connection or the clock calls for.
         """
-        limits = aiohttp.ClientTimeout(
-            # The wait for a connection ends a little before the whole request would, so that a
-            # request that never left is told from one that may have arrived.
-            total=timeout,
-            connect=min(self._connect_timeout, timeout * 0.8),
-        )
+        request = Request(method, _target(path, params), timeout, body, content_type)
+        await self._authorize(request)
         try:
-            async with self._exchange(method, path, body, content_type, params, limits) as answer:
-                return await answer.read()
+            return await self._transport.send(request)
         except Unauthorized as error:
             # Nothing was carried out. Once more, if there is a fresher credential.
-            if not error.has_new_credential:
+            if not await self._has_new_credential(request):
                 raise
-        async with self._exchange(method, path, body, content_type, params, limits) as answer:
-            return await answer.read()
+            error.has_new_credential = True
+        return await self._transport.send(request)
 
-    @contextlib.asynccontextmanager
-    async def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        content_type: str,
-        params: Mapping[str, str] | None,
-        limits: aiohttp.ClientTimeout,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, yield an answer of 2xx, and translate whatever goes wrong inside."""
-        label = f"{method} {path}"
+    async def _authorize(self, request: Request) -> None:
         if self._is_closed:
-            raise ConnectionLost("the client is closed", sent=False, request=label)
-        headers = {"Content-Type": content_type} if body is not None else {}
-        authorization = await self._credentials.authorization()
-        if authorization is not None:
-            headers["Authorization"] = authorization
-        if self._tls is not None:
-            self._tls.follow(self._credentials.endpoint)
-        session = self._open_session()
-        url = URL(self._base + path, encoded=True)
-        try:
-            async with session.request(
-                method,
-                url.with_query(params) if params else url,
-                data=body,
-                headers=headers,
-                timeout=limits,
-                allow_redirects=False,
-                proxy=self._proxy,
-                server_hostname=self._server_hostname,
-                middlewares=_SEND_ONCE if method in ("PUT", "DELETE") else None,
-            ) as answer:
-                if not 200 <= answer.status < 300:
-                    text = await answer.read()
-                    error = error_from_answer(
-                        answer.status, text, headers=answer.headers, request=label
-                    )
-                    if isinstance(error, Unauthorized):
-                        fresh = await self._credentials.authorization(rejected=authorization or "")
-                        error.has_new_credential = fresh != authorization
-                    raise error
-                yield answer
-        except _ERRORS_OF_CONNECTING as failure:
-            if isinstance(failure, aiohttp.ConnectionTimeoutError):
-                raise TimedOut("no connection in time", sent=False, request=label) from failure
-            raise ConnectionLost(_describe(failure), sent=False, request=label) from failure
-        except TimeoutError as failure:  # also the library's own, which derive from it
-            raise TimedOut("no answer in time", request=label) from failure
-        except (aiohttp.ClientError, OSError) as failure:
-            raise ConnectionLost(_describe(failure), sent=True, request=label) from failure
-        except RuntimeError as failure:
-            if not session.closed:
-                raise
-            raise ConnectionLost("the client was closed", sent=True, request=label) from failure
+            raise ConnectionLost("the client is closed", sent=False, request=request.label)
+        request.authorization = await self._credentials.authorization()
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._connections,
-                    ssl=self._tls.context if self._tls is not None else True,
-                    keepalive_timeout=KEEPALIVE_SECONDS,
-                    socket_factory=self._open_socket,
-                ),
-                headers={
-                    "User-Agent": user_agent(),
-                    "Accept": JSON,
-                    # Inside a cluster, packing costs both sides more than the bytes it saves.
-                    "Accept-Encoding": "identity",
-                },
-                cookie_jar=aiohttp.DummyCookieJar(),
-                # A list of 500 large objects in few reads; also the most that a slow reader of a
-                # watch buffers before the server is made to wait.
-                read_bufsize=1 << 20,
-            )
-        return self._session
-
-    def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        sock = _kept_alive_socket(address)
-        self._sockets.add(sock)
-        return sock
+    async def _has_new_credential(self, request: Request) -> bool:
+        """True if there is another credential than the one that *request* was refused with."""
+        refused = request.authorization
+        fresh = await self._credentials.authorization(rejected=refused or "")
+        request.authorization = fresh
+        return fresh != refused
 
     # --- objects ------------------------------------------------------------------------------
 
@@ -426,20 +291,44 @@ class ApiClient:
         Raises `Conflict` if the pod has another uid or is already bound (even to *node*), and
         `NotFound` if it is gone. When an error says `may_have_taken_effect`, read the pod.
         """
-        metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
-        if annotations:
-            metadata["annotations"] = dict(annotations)
-        body = msgspec.json.encode(
-            {
-                "apiVersion": "v1",
-                "kind": "Binding",
-                "metadata": metadata,
-                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-            }
-        )
-        await self.request(
-            "POST", PODS.path(namespace, name, "binding"), body=body, timeout=timeout
-        )
+        request = _binding(namespace, name, uid, node, annotations, timeout)
+        await self.request("POST", request.target, body=request.body, timeout=timeout)
+
+    def bind_now(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        *,
+        annotations: Mapping[str, str] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> "asyncio.Future[bytes] | None":
+        """As `bind`, without a task of its own; None if something has to be waited for first.
+
+        The future fails as `bind` does, except that a refused credential (`Unauthorized`) is not
+        renewed here. Whoever calls it takes its exception.
+        """
+        if self._is_closed or self._credentials.is_due:
+            return None
+        request = _binding(namespace, name, uid, node, annotations, timeout)
+        request.authorization = self._credentials.header
+        return self._transport.send_now(request)
+
+    def create_now(
+        self,
+        resource: Resource,
+        body: bytes,
+        namespace: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> "asyncio.Future[bytes] | None":
+        """As `create`, without a task of its own; see `bind_now`."""
+        if self._is_closed or self._credentials.is_due:
+            return None
+        request = Request("POST", resource.path(namespace), timeout, body)
+        request.authorization = self._credentials.header
+        return self._transport.send_now(request)
 
     # --- lists and watches --------------------------------------------------------------------
 
@@ -532,27 +421,58 @@ class ApiClient:
             params["allowWatchBookmarks"] = "true"
         # A healthy server has closed by then. Counted from the start and not from the last event:
         # the hang is noticed no later, and a server that trickles events for ever is one too.
-        limits = aiohttp.ClientTimeout(total=timeout_seconds + grace, connect=self._connect_timeout)
-        # The library's own line reader refuses long lines; a node with many images or a pod with
-        # many variables is longer than that.
+        request = Request("GET", _target(path, params), timeout_seconds + grace)
+        await self._authorize(request)
+        # Libraries' line readers refuse long lines; a node with many images or a pod with many
+        # variables is longer than that.
         parts: list[bytes] = []
-        async with self._exchange("GET", path, None, JSON, params, limits) as answer:
-            async for chunk in answer.content.iter_any():
-                *lines, rest = chunk.split(b"\n")
-                if lines and parts:
-                    lines[0] = b"".join(parts) + lines[0]
-                    parts.clear()
-                if rest:
-                    parts.append(rest)
-                for line in lines:
-                    if not line:
-                        continue
-                    # A substring search is all that ordinary lines pay.
-                    if b'"ERROR"' in line:
-                        _raise_if_error(line, label)
-                    yield line
+        try:
+            async with self._transport.stream(request) as pieces:
+                async for piece in pieces:
+                    *lines, rest = piece.split(b"\n")
+                    if lines and parts:
+                        lines[0] = b"".join(parts) + lines[0]
+                        parts.clear()
+                    if rest:
+                        parts.append(rest)
+                    for line in lines:
+                        if not line:
+                            continue
+                        # A substring search is all that ordinary lines pay.
+                        if b'"ERROR"' in line:
+                            _raise_if_error(line, label)
+                        yield line
+        except Unauthorized as error:
+            error.has_new_credential = await self._has_new_credential(request)
+            raise
         if parts:
             raise ConnectionLost("the stream ended inside an event", sent=True, request=label)
+
+
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(params, quote_via=quote)}" if params else path
+
+
+def _binding(
+    namespace: str,
+    name: str,
+    uid: str,
+    node: str,
+    annotations: Mapping[str, str] | None,
+    timeout: float,
+) -> Request:
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "uid": uid}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    body = _encode(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+    )
+    return Request("POST", PODS.path(namespace, name, "binding"), timeout, body)
 
 
 def _raise_if_error(line: bytes, label: str) -> None:
@@ -573,28 +493,6 @@ def _selection(field_selector: str, label_selector: str) -> dict[str, str]:
     return params
 
 
-def _describe(error: BaseException) -> str:
-    """What happened, for people; the library's messages carry no header and no body."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        inner: BaseException = error.os_error
-        if isinstance(inner, ssl.SSLCertVerificationError):
-            return f"the server's certificate is not trusted: {inner.verify_message}"
-        return f"cannot connect to {error.host}:{error.port}: {inner}"
-    return str(error) or type(error).__name__
-
-
-def _kept_alive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that notices within about a minute that the other side is silently gone."""
-    family, kind, protocol, _, _ = address
-    sock = socket.socket(family, kind, protocol)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Not every system has all of them (TCP_KEEPIDLE is Linux's name).
-    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return sock
-
-
 __all__ = [
     "APPLY_PATCH",
     "JSON",
@@ -604,4 +502,5 @@ __all__ = [
     "ApiError",
     "Endpoint",
     "Page",
+    "user_agent",
 ]

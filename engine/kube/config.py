@@ -66,6 +66,16 @@ class Credentials(Protocol):
         """Where the server is. Its token may be outdated or absent: ask *authorization*."""
         ...
 
+    @property
+    def is_due(self) -> bool:
+        """True if *authorization* would read its source again before it answers."""
+        ...
+
+    @property
+    def header(self) -> str | None:
+        """What *authorization* answers while it is not due."""
+        ...
+
     async def authorization(self, *, rejected: str | None = None) -> str | None:
         """The header's value, as fresh as its source.
 
@@ -81,11 +91,12 @@ class FixedCredentials:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._header = f"Bearer {endpoint.token}" if endpoint.token else None
+        self.is_due = False
+        self.header = f"Bearer {endpoint.token}" if endpoint.token else None
 
     async def authorization(self, *, rejected: str | None = None) -> str | None:
         """The bearer token, if there is one."""
-        return self._header
+        return self.header
 
 
 class _ConfiguredCredentials:
@@ -109,12 +120,21 @@ class _ConfiguredCredentials:
         """Server and certificate files as last loaded."""
         return self._endpoint
 
+    @property
+    def is_due(self) -> bool:
+        """True if the source is to be read again and nobody does so yet."""
+        is_old = self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
+        return is_old and not self._refreshing.locked()
+
+    @property
+    def header(self) -> str | None:
+        """The header's value as last read."""
+        return self._header
+
     async def authorization(self, *, rejected: str | None = None) -> str | None:
         """The header's value; the source is read again when it is old or was rejected."""
-        if rejected is None:
-            is_old = self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
-            if not is_old or self._refreshing.locked():
-                return self._header
+        if rejected is None and not self.is_due:
+            return self._header
         async with self._refreshing:
             now = self._clock.monotonic()
             if rejected is None:

@@ -1,0 +1,127 @@
+"""The straight way to the API server: requests as bytes over a pool of kept connections.
+
+Owns the form of requests. A binding costs one write and one read of a socket, and no task.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from yarl import URL
+
+from engine.kube.config import Credentials, TlsContext
+from engine.kube.connection import Exchange, Stream
+from engine.kube.errors import KubeConfigError
+from engine.kube.pool import Pool
+from engine.kube.transport import Pieces, Request, user_agent
+
+_REPEATABLE: Final = frozenset({"GET", "HEAD"})
+
+
+class DirectTransport:
+    """Sends straight to the server. Belongs to the event loop of its first request.
+
+    Args:
+        server: Its URL.
+        credentials: Where the client certificate is.
+        tls: None for plain HTTP.
+        connections: Most connections.
+        connect_timeout: Longest wait for a connection, in seconds.
+    """
+
+    def __init__(
+        self,
+        server: URL,
+        credentials: Credentials,
+        tls: TlsContext | None,
+        *,
+        connections: int,
+        connect_timeout: float,
+    ) -> None:
+        assert server.host is not None
+        assert server.port is not None
+        self._base = server.raw_path.rstrip("/")
+        self._pool = Pool(
+            server.host,
+            server.port,
+            credentials=credentials,
+            tls=tls,
+            server_hostname=credentials.endpoint.tls_server_name,
+            most=connections,
+            connect_timeout=connect_timeout,
+        )
+        # Inside a cluster, packing costs both sides more than the bytes it saves.
+        self._fields = (
+            f"Host: {server.raw_authority}\r\nUser-Agent: {user_agent()}\r\n"
+            "Accept: application/json\r\nAccept-Encoding: identity\r\n"
+        )
+        self._authorization: str | None = None
+        self._head_end = self._fields
+
+    async def send(self, request: Request) -> bytes:
+        """The body of the answer to *request*."""
+        exchange = self._start(request)
+        try:
+            return await exchange.answer
+        except asyncio.CancelledError:
+            exchange.abandon()
+            raise
+
+    def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
+        """The body of the answer to *request*, later."""
+        return self._start(request).answer
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Pieces]:
+        """The body of the answer to *request*, piece by piece."""
+        stream = Stream()
+        exchange = self._start(request, stream)
+        try:
+            await exchange.answer
+            yield _pieces(stream)
+        finally:
+            exchange.abandon()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()
+
+    def _start(self, request: Request, stream: Stream | None = None) -> Exchange:
+        exchange = Exchange(
+            asyncio.get_running_loop().create_future(),
+            self._encode(request),
+            request.label,
+            request.timeout,
+            may_repeat=request.method in _REPEATABLE,
+            stream=stream,
+        )
+        self._pool.send(exchange)
+        return exchange
+
+    def _encode(self, request: Request) -> bytes:
+        if request.authorization != self._authorization:
+            self._authorize(request.authorization)
+        head = f"{request.method} {self._base}{request.target} HTTP/1.1\r\n{self._head_end}"
+        body = request.body
+        if body is None:
+            if request.method in _REPEATABLE:
+                return f"{head}\r\n".encode()
+            return f"{head}Content-Length: 0\r\n\r\n".encode()
+        fields = f"Content-Type: {request.content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+        return f"{head}{fields}".encode() + body
+
+    def _authorize(self, value: str | None) -> None:
+        """Send *value* from now on."""
+        if value is not None and not value.isprintable():
+            # What a credential plugin prints must not become a header of its own.
+            raise KubeConfigError(
+                "credentials: want a token, got control characters"
+            )
+        line = f"Authorization: {value}\r\n" if value is not None else ""
+        self._authorization, self._head_end = value, self._fields + line
+
+
+async def _pieces(stream: Stream) -> AsyncIterator[bytes]:
+    while piece := await stream.read():
+        yield piece

@@ -1,0 +1,226 @@
+"""Kept connections to one server: which of them takes a request, and when there are more.
+
+Owns opening, keeping and closing. A request takes the connection that was used last, so that few
+are warm rather than many lukewarm; if none is free it waits for whichever comes first, one that
+gets free or one that is opened for it.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections import deque
+from typing import Final
+
+import aiohappyeyeballs
+
+from engine.kube.config import Credentials, TlsContext
+from engine.kube.connection import Connection, Exchange
+from engine.kube.errors import ApiError, ConnectionLost, TimedOut
+
+#: Idle connections are kept for less than the API server keeps them (90 s), so that a request
+#: seldom meets a connection that the server is closing.
+KEEPALIVE_SECONDS: Final = 60.0
+#: Connections opened at once. A burst of requests mostly finds connections that got free before
+#: it would have had one of its own: each costs both sides a TLS handshake.
+MOST_OPENING: Final = 4
+_HAPPY_EYEBALLS_DELAY: Final = 0.25
+#: Turns of the event loop that `close` gives the transports to end.
+_CLOSING_ROUNDS: Final = 20
+
+
+class Pool:
+    """Connections to one server. Belongs to the event loop of its first request.
+
+    Args:
+        host, port: The server.
+        credentials: Where its client certificate is.
+        tls: None for plain HTTP.
+        server_hostname: Name to expect in the server's certificate instead of *host*.
+        most: Most connections.
+        connect_timeout: Longest wait for a connection, in seconds.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        credentials: Credentials,
+        tls: TlsContext | None,
+        server_hostname: str | None,
+        most: int,
+        connect_timeout: float,
+    ) -> None:
+        self._host, self._port = host, port
+        self._credentials = credentials
+        self._tls = tls
+        self._server_hostname = (server_hostname or host) if tls is not None else None
+        self._most = most
+        self._connect_timeout = connect_timeout
+        self._free: list[Connection] = []  # the one used last at the end
+        self._open: set[Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def send(self, exchange: Exchange) -> None:
+        """Send a request as soon as there is a connection for it."""
+        if self._is_closed:
+            exchange.lose("the client is closed", sent=False)
+            return
+        loop = asyncio.get_running_loop()
+        while self._free:
+            connection = self._free.pop()
+            if connection.is_usable:
+                exchange.timer = loop.call_later(exchange.timeout, exchange.time_is_up)
+                connection.start(exchange)
+                return
+        exchange.ends_at = loop.time() + exchange.timeout
+        # The wait for a connection ends a little before the whole request would, so that a
+        # request that never left is told from one that may have arrived.
+        wait = min(self._connect_timeout, exchange.timeout * 0.8)
+        exchange.timer = loop.call_later(wait, self._waited_in_vain, exchange)
+        self._waiting.append(exchange)
+        self._grow()
+
+    async def close(self) -> None:
+        """Close every connection; what is under way fails with `ConnectionLost`."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in list(self._opening):
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        while self._waiting:
+            self._waiting.popleft().lose("the client was closed", sent=False)
+        for connection in list(self._open):
+            connection.give_up("the client was closed")
+        for _ in range(_CLOSING_ROUNDS):
+            if not self._open:
+                break
+            await asyncio.sleep(0)
+
+    # --- the connections' calls ---------------------------------------------------------------
+
+    def is_free(self, connection: Connection) -> None:
+        """Let *connection* take the next request that waits, or keep it."""
+        loop = asyncio.get_running_loop()
+        while self._waiting and connection.is_usable:
+            exchange = self._waiting.popleft()
+            if exchange.answer.done():
+                continue
+            exchange.stop_timer()
+            exchange.timer = loop.call_at(exchange.ends_at, exchange.time_is_up)
+            connection.start(exchange)
+            return
+        connection.free_since = loop.time()
+        self._free.append(connection)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(KEEPALIVE_SECONDS, self._sweep)
+
+    def is_gone(self, connection: Connection) -> None:
+        """Forget *connection*."""
+        self._open.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._free.remove(connection)
+        if not self._is_closed:
+            self._grow()
+
+    # --- opening and closing ------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Open connections for those who wait, as many as may be."""
+        while (
+            len(self._opening) < min(len(self._waiting), MOST_OPENING)
+            and len(self._open) + len(self._opening) < self._most
+        ):
+            task = asyncio.ensure_future(self._connect_one())
+            self._opening.add(task)
+            task.add_done_callback(self._has_opened)
+
+    def _has_opened(self, task: "asyncio.Task[None]") -> None:
+        self._opening.discard(task)
+        if not self._is_closed:
+            self._grow()
+
+    async def _connect_one(self) -> None:
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connection = await self._connect()
+        except TimeoutError:
+            self._fail_one(TimedOut("no connection in time", sent=False))
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self._fail_one(ConnectionLost(self._describe(error), sent=False))
+        else:
+            if not connection.is_usable:
+                self._fail_one(ConnectionLost("the server hung up at once", sent=False))
+                return
+            self._open.add(connection)
+            self.is_free(connection)
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            self._tls.follow(self._credentials.endpoint)
+        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        sock = await aiohappyeyeballs.start_connection(
+            addresses,
+            happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
+            socket_factory=_kept_alive_socket,
+        )
+        try:
+            _, connection = await loop.create_connection(
+                lambda: Connection(self),
+                sock=sock,
+                ssl=self._tls.context if self._tls is not None else None,
+                server_hostname=self._server_hostname,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return connection
+
+    def _fail_one(self, error: ApiError) -> None:
+        """The request that has waited longest learns why it gets no connection."""
+        while self._waiting:
+            exchange = self._waiting.popleft()
+            if not exchange.answer.done():
+                error.request = exchange.label
+                exchange.fail(error)
+                return
+
+    def _waited_in_vain(self, exchange: Exchange) -> None:
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(exchange)
+        exchange.fail(TimedOut("no connection in time", sent=False, request=exchange.label))
+
+    def _sweep(self) -> None:
+        """Close what nobody has used for long: those at the front."""
+        loop = asyncio.get_running_loop()
+        self._sweeper = None
+        while self._free and self._free[0].free_since <= loop.time() - KEEPALIVE_SECONDS:
+            self._free.pop(0).abort()
+        if self._free:
+            at = self._free[0].free_since + KEEPALIVE_SECONDS
+            self._sweeper = loop.call_at(at, self._sweep)
+
+    def _describe(self, error: Exception) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the server's certificate is not trusted: {error.verify_message}"
+        return f"cannot connect to {self._host}:{self._port}: {error or type(error).__name__}"
+
+
+def _kept_alive_socket(address: aiohappyeyeballs.AddrInfoType) -> socket.socket:
+    """A socket that notices within about a minute that the other side is silently gone."""
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family, kind, protocol)
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Not every system has all of them (TCP_KEEPIDLE is Linux's name).
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock

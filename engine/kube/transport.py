@@ -1,0 +1,73 @@
+"""How requests reach the API server: the port that `ApiClient` sends through.
+
+Owns the words; `direct.py` and `proxied.py` are the two ways there.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final, Protocol
+
+JSON: Final = "application/json"
+
+Pieces = AsyncIterator[bytes]
+"""The body of an answer as it arrives."""
+
+
+def user_agent() -> str:
+    """`starsched/<version>`."""
+    try:
+        return f"starsched/{metadata.version('starsched')}"
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return "starsched/0.0.0"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        method: HTTP method.
+        target: Path below the server's URL, and query; escaped.
+        timeout: Seconds for everything, the wait for a connection included.
+        body: Request body, or None.
+        content_type: Of *body*.
+        authorization: The header's value, or None.
+    """
+
+    method: str
+    target: str
+    timeout: float
+    body: bytes | None = None
+    content_type: str = JSON
+    authorization: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Method and path, for messages."""
+        return f"{self.method} {self.target.partition('?')[0]}"
+
+
+class Transport(Protocol):
+    """A way to the API server. Whatever goes wrong, and every answer but 2xx, is an `ApiError`."""
+
+    async def send(self, request: Request) -> bytes:
+        """The body of the answer to *request*. No write is sent twice."""
+        ...
+
+    def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
+        """As `send`, without a task; None if this way cannot.
+
+        Whoever calls it takes the future's exception. Cancelling it gives the answer up.
+        """
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Pieces]:
+        """The body of the answer to *request*, piece by piece."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection; what is under way fails with `ConnectionLost`."""
+        ...
