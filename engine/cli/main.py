@@ -25,6 +25,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Find everything that is wrong with policy files.",
     ),
     "test": ("engine.cli.test_command", "test_command", "Run the unit tests of policies."),
+    "bench": (
+        "engine.cli.bench_command",
+        "bench_command",
+        "Measure what the hooks of policies cost.",
+    ),
     "fmt": (
         "engine.cli.fmt_command",
         "fmt_command",

@@ -1,0 +1,368 @@
+"""`starsched bench`: what each hook of the policies costs, and what it costs more than before."""
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from engine.cli.policy_sets import read_other, read_set
+from engine.framework.extension_points import HOOKS
+from engine.offline.cluster_file import ClusterFileError
+from engine.offline.generated import generated_workload
+from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
+from engine.offline.policy_files import PolicyFiles
+from engine.offline.questions import with_arrivals
+from engine.offline.workload import Workload, WorkloadError, read_workload
+from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle
+from engine.policy.documents import did_you_mean
+from engine.telemetry.logs import configure_logging
+
+WITHIN, EXCEEDED, UNREADABLE = 0, 1, 3
+_LINE_WIDTH: Final = 90
+
+
+class _Share(click.ParamType[float]):
+    """A part: `20%` or `0.2`."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        text = str(value)
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share < float("inf"):
+            self.fail(f"want a part such as `20%`, got `{text}`", param, ctx)
+        return share
+
+
+@click.command("bench", short_help="Measure what the hooks of policies cost.")
+@click.argument("policies", metavar="POLICIES")
+@click.option(
+    "--on",
+    "inputs",
+    type=click.Path(path_type=Path, exists=True),
+    multiple=True,
+    metavar="INPUT",
+    help="Decide this: a snapshot or a workload as for `simulate`; can be given several times.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1, max=20_000),
+    default=200,
+    show_default=True,
+    help="Nodes of the generated cluster, where nothing is given with --on.",
+)
+@click.option(
+    "--pods",
+    type=click.IntRange(min=1, max=20_000),
+    default=100,
+    show_default=True,
+    help="Pods that come. Of a snapshot with fewer, pods with a node come once more.",
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="What is generated, and the sample."
+)
+@click.option("--policy", "names", multiple=True, metavar="NAME", help="Only this policy.")
+@click.option("--hook", "hooks", multiple=True, metavar="HOOK", help="Only this hook.")
+@click.option(
+    "--profile", metavar="NAME", help="Decide every pod that comes as this `schedulerName`."
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A KubeSchedulerConfiguration, for policies that hold none.",
+)
+@click.option(
+    "--compare",
+    "other",
+    metavar="REV",
+    help="Compare with another version: a git revision of the directory POLICIES, another "
+    "directory, a file with a ConfigMap, or `builtin`.",
+)
+@click.option(
+    "--fail-over",
+    type=_Share(),
+    metavar="N%",
+    help="Fail if a hook grew by more than so much since REV.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1, max=1000),
+    default=40,
+    show_default=True,
+    help="How often each time is taken.",
+)
+@click.option(
+    "--lines",
+    "shown",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="How many lines of each hook to print, the hottest first.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+def bench_command(policies: str, other: str | None, **options: Any) -> None:
+    """Measure every hook of POLICIES: operations and microseconds, per node, call and pod.
+
+    POLICIES is a directory, a file with a ConfigMap, or `builtin`. A cluster is decided by the
+    engine itself, and what the hooks are asked is asked again, by the sandbox that a scheduler
+    uses. An evaluation is one run of a hook, for one node or for a pod; a call asks for all nodes
+    that are not known yet; "per pod" is what is left of it for each pod, as answers are reused.
+
+    Operations are counted and exact: calls, attributes, items, operators and statements that ran.
+    The same text and input give the same number on any machine. Microseconds are medians of rounds
+    that take turns, the way to the sandbox and back included, with an interval of 95 % confidence.
+
+    With --compare, a time counts as other only if its whole interval is on one side of zero, and as
+    over the limit of --fail-over only if all of it is; the 95 % are then for all hooks together.
+
+    \b
+    Exit codes: 0 measured, and within the limit; 1 a hook grew by more than --fail-over;
+    2 wrong usage; 3 the input cannot be read.
+
+    \b
+    Examples:
+      starsched bench ./policies
+      starsched bench ./policies --on cluster.json.gz --policy my_policy --hook score --lines 10
+      starsched bench ./policies --compare HEAD~1 --fail-over 20%
+      starsched bench live.yaml --compare ./policies --output json
+    """
+    configure_logging(verbosity=-1, log_format="text")
+    if options["fail_over"] is not None and other is None:
+        raise click.UsageError("--fail-over wants --compare")
+    bundle, files = read_set(policies, options["config"])
+    wanted = _wanted(bundle, files, options)
+    sets = [bundle]
+    if other is not None:
+        sets.insert(0, read_other(other, policies, options["config"])[0])
+    try:
+        subjects = _measured(sets, wanted, options)
+    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(UNREADABLE) from error
+    costs = subjects[-1].costs()
+    found = changes(*subjects) if other is not None else []
+    limit: float | None = options["fail_over"]
+    exceeded = [
+        f"{one.policy}.{one.hook}: {', '.join(over)}, want at most {limit:+.1%}"
+        for one in found
+        if limit is not None and (over := one.exceeds(limit))
+    ]
+    silent = _silent(bundle, wanted, costs)
+    if options["output"] == "json":
+        result = {
+            "revision": bundle.revision,
+            "rounds": options["rounds"],
+            "hooks": msgspec.to_builtins(costs),
+            "not_asked": silent,
+        }
+        if other is not None:
+            result["compared_with"] = sets[0].revision
+            result["changes"] = msgspec.to_builtins(found)
+            result["exceeded"] = exceeded
+        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+        _print_costs(console, costs, silent)
+        if options["shown"]:
+            _print_lines(console, costs, options["shown"])
+        if other is not None:
+            _print_changes(console, found, subjects, str(other))
+        for line in exceeded:
+            click.echo(f"exceeded: {line}")
+    raise SystemExit(EXCEEDED if exceeded else WITHIN)
+
+
+def _wanted(
+    bundle: Bundle, files: PolicyFiles, options: dict[str, Any]
+) -> Callable[[str, str], bool]:
+    """Which hooks to measure: of the policies given unless others are named."""
+    names, hooks = frozenset(options["names"]), frozenset(options["hooks"])
+    for name in sorted(names - bundle.policies.keys()):
+        hint = did_you_mean(name, bundle.policies)
+        raise click.BadParameter(
+            f"no policy `{name}`" + (f": {hint}" if hint else ""), param_hint="--policy"
+        )
+    known = HOOKS | {hook for policy in bundle.policies.values() for hook in policy.hooks}
+    for hook in sorted(hooks - known):
+        hint = did_you_mean(hook, known)
+        raise click.BadParameter(
+            f"no hook `{hook}`" + (f": {hint}" if hint else ""), param_hint="--hook"
+        )
+    own = {one.name for one in bundle.policies.values() if one.module in files.texts}
+
+    def wanted(policy: str, hook: str) -> bool:
+        is_meant = policy in names if names else (not own or policy in own)
+        return is_meant and (not hooks or hook in hooks)
+
+    return wanted
+
+
+def _measured(
+    sets: list[Bundle], wanted: Callable[[str, str], bool], options: dict[str, Any]
+) -> list[Subject]:
+    """The sets with their costs; their sandboxes are gone."""
+    given = _workload(options)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with contextlib.ExitStack() as open_sets, progress:
+        asking = progress.add_task("asking what is asked", total=len(sets))
+        subjects = []
+        for bundle in sets:
+            workload = _decided_by(bundle, given, options)
+            subject = Subject(bundle, workload, wanted, seed=options["seed"])
+            subjects.append(open_sets.enter_context(subject))
+            progress.advance(asking)
+        rounds = progress.add_task("rounds", total=options["rounds"])
+        for _ in measure(subjects, options["rounds"]):
+            progress.advance(rounds)
+    return subjects
+
+
+def _workload(options: dict[str, Any]) -> Workload:
+    if not options["inputs"]:
+        return generated_workload(options["nodes"], options["pods"], options["seed"])
+    read = read_workload(*options["inputs"])
+    if not read.cluster.nodes:
+        raise WorkloadError("there is no node in the input")
+    return with_arrivals(read, options["pods"], options["seed"])
+
+
+def _decided_by(bundle: Bundle, workload: Workload, options: dict[str, Any]) -> Workload:
+    """The workload with pods that *bundle* decides: as they ask for it, or all of them."""
+    profiles = [profile.scheduler_name for profile in bundle.profiles]
+    if options["profile"] is not None:
+        if options["profile"] not in profiles:
+            known = ", ".join(f"`{name}`" for name in profiles)
+            raise click.BadParameter(f"want one of {known}", param_hint="--profile")
+        return workload.decided_as(options["profile"])
+    if any(one.pod.scheduler_name in profiles for one in workload.arrivals):
+        return workload
+    return workload.decided_as(profiles[0])
+
+
+def _silent(bundle: Bundle, wanted: Callable[[str, str], bool], costs: list[HookCost]) -> list[str]:
+    """The hooks that were to be measured and were never asked."""
+    asked = {(cost.policy, cost.hook) for cost in costs}
+    return [
+        f"{policy.name}.{hook}"
+        for policy in bundle.policies.values()
+        for hook in policy.hooks
+        if wanted(policy.name, hook) and (policy.name, hook) not in asked
+    ]
+
+
+# --- printing --------------------------------------------------------------------------------
+
+
+def _print_costs(console: Console, costs: list[HookCost], silent: list[str]) -> None:
+    table = Table()
+    for column in ("policy", "hook"):
+        table.add_column(column, no_wrap=True)
+    columns = ("asked / pod", "nodes / call", "operations", "µs", "95 %")
+    for column in (*columns, "operations / call", "µs / call", "µs / pod"):
+        table.add_column(column, justify="right")
+    before = ""
+    for cost in costs:
+        name, before = ("" if cost.policy == before else cost.policy), cost.policy
+        table.add_row(
+            escape(name),
+            escape(cost.hook) + (" [red]fails[/red]" if cost.failures else ""),
+            f"{cost.per_pod:.2f}",
+            f"{cost.nodes_per_call:.1f}",
+            f"{cost.operations:.1f}",
+            _short(cost.microseconds.median),
+            f"{_short(cost.microseconds.low)}..{_short(cost.microseconds.high)}",
+            f"{cost.operations_per_call:.0f}",
+            _short(cost.microseconds_per_call),
+            _short(cost.microseconds_per_pod),
+        )
+    if costs:
+        console.print(table)
+        console.print(
+            "[dim]operations and µs: of one evaluation, for one node or for the pod[/dim]"
+        )
+    for cost in costs:
+        if cost.failures:
+            text = f"{cost.policy}.{cost.hook}: {cost.failures} of {cost.evaluations} failed"
+            console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
+    if silent:
+        text = f"never asked on this input: {', '.join(silent)}"
+        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
+
+
+def _short(number: float) -> str:
+    """Three digits, for a number of microseconds."""
+    return f"{number:.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _print_lines(console: Console, costs: list[HookCost], shown: int) -> None:
+    for cost in costs:
+        if not cost.lines:
+            continue
+        console.print(f"\n[bold]{escape(f'{cost.policy}.{cost.hook}')}[/bold]")
+        for line in cost.lines[:shown]:
+            place = f"{line.file}:{line.line}"
+            text = line.text if len(line.text) <= _LINE_WIDTH else f"{line.text[:_LINE_WIDTH]}..."
+            console.print(
+                f"  {100 * line.share:5.1f} %  {line.runs:7.2f} x  "
+                f"[cyan]{escape(place)}[/cyan]  {escape(text)}",
+                soft_wrap=True,
+            )
+
+
+def _print_changes(
+    console: Console, found: list[Change], subjects: list[Subject], other: str
+) -> None:
+    console.print(f"\nCompared with {escape(other)}:", soft_wrap=True)
+    table = Table("policy", "hook")
+    for column in ("operations", "operations per pod", "time", "95 %", "verdict"):
+        table.add_column(column, justify="right")
+    colours = {"slower": "red", "more operations": "red", "same": "dim"}
+    for one in found:
+        colour = colours.get(one.verdict, "green")
+        table.add_row(
+            escape(one.policy),
+            escape(one.hook),
+            _percent(one.operations),
+            _percent(one.operations_per_pod),
+            f"{one.time.median:+.1%}",
+            f"{one.time.low:+.1%} .. {one.time.high:+.1%}"
+            if one.time.is_sure
+            else "too few rounds",
+            f"[{colour}]{one.verdict}[/{colour}]",
+        )
+    console.print(table)
+    keys = [set(subject.hooks) for subject in subjects]
+    for text, only in (("only there", keys[0] - keys[1]), ("only here", keys[1] - keys[0])):
+        if only:
+            names = ", ".join(sorted(f"{policy}.{hook}" for policy, hook in only))
+            console.print(escape(f"{text}: {names}"), soft_wrap=True)
+
+
+def _percent(ratio: float | None) -> str:
+    return "new" if ratio is None else "=" if ratio == 0 else f"{ratio:+.1%}"

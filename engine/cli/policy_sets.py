@@ -1,0 +1,99 @@
+"""Sets of policies as an argument names them: a directory, a ConfigMap, a revision of git."""
+
+import subprocess
+from pathlib import Path
+
+import click
+
+from engine.cli.policy_option import BUILTIN, read_bundle
+from engine.cli.policy_paths import build, load_problems
+from engine.offline.cluster_file import ClusterFileError, read_documents
+from engine.offline.policy_files import PolicyFiles
+from engine.policy.builtin import TEST_SUFFIX
+from engine.policy.bundle import Bundle
+
+_SUFFIXES = (".star", ".yaml", ".yml", ".json")
+_GIT_SECONDS = 30.0
+
+
+def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
+    """The policies of a directory, of a file with a ConfigMap, or `builtin`, with their files.
+
+    Raises `click.UsageError` for what cannot be read, `click.ClickException` with every problem of
+    policies that cannot decide.
+    """
+    path = Path(name)
+    if name == BUILTIN or not path.is_file():
+        return read_bundle(name, config)
+    try:
+        maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
+    except ClusterFileError as error:
+        raise click.UsageError(str(error)) from error
+    if len(maps) != 1:
+        raise click.UsageError(f"{path}: want one ConfigMap, found {len(maps)}")
+    texts = {str(key): str(text) for key, text in (maps[0].get("data") or {}).items()}
+    return _built(PolicyFiles(path, texts, frozenset(texts)), config)
+
+
+def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
+    """What *name* means to whoever has the policies *beside*.
+
+    A path or `builtin` is what it is for `read_set`; anything else is a revision of the git
+    repository that the directory *beside* is in, and means that directory as it was then.
+    """
+    if name == BUILTIN or Path(name).exists():
+        return read_set(name, config)
+    directory = Path(beside)
+    if not directory.is_dir():
+        raise click.UsageError(f"no file or directory `{name}`, and no revision of `{beside}`")
+    return _built(_files_at(directory, name), config)
+
+
+def _files_at(directory: Path, revision: str) -> PolicyFiles:
+    """The files of *directory* as they were at *revision*."""
+    commit = _git(
+        directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+    )
+    if commit is None:
+        raise click.UsageError(
+            f"`{revision}`: no such file or directory, and no git revision of `{directory}`"
+        )
+    at = commit.decode().strip()
+    listed = _git(directory, "ls-tree", "-z", at, "./") or b""
+    texts = {}
+    for entry in listed.split(b"\0"):
+        facts, _, name = entry.decode(errors="surrogateescape").partition("\t")
+        if " blob " not in facts or not name.endswith(_SUFFIXES) or name.startswith("."):
+            continue
+        raw = _git(directory, "cat-file", "blob", facts.split()[2])
+        try:
+            texts[name] = (raw or b"").decode()
+        except UnicodeDecodeError as error:
+            raise click.UsageError(f"{revision}:{directory / name}: want UTF-8 text") from error
+    if not any(n.endswith(".star") and not n.endswith(TEST_SUFFIX) for n in texts):
+        raise click.UsageError(f"`{directory}` had no `*.star` files at `{revision}`")
+    return PolicyFiles(Path(f"{revision}:{directory}"), texts, frozenset(texts))
+
+
+def _git(directory: Path, *arguments: str) -> bytes | None:
+    """What git prints, or None if it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(directory), *arguments],
+            capture_output=True,
+            check=False,
+            timeout=_GIT_SECONDS,
+        )
+    except FileNotFoundError as error:
+        raise click.UsageError("there is no `git` to ask for revisions") from error
+    return done.stdout if done.returncode == 0 else None
+
+
+def _built(files: PolicyFiles, config: Path | None) -> tuple[Bundle, PolicyFiles]:
+    bundle, problems = build(files, config)
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if bundle is not None:
+        errors += load_problems(bundle, files)
+    if bundle is None or errors:
+        raise click.ClickException("\n".join(str(problem) for problem in errors))
+    return bundle, files

@@ -1,0 +1,109 @@
+"""What policies are asked while a workload is decided: real calls, to be put again.
+
+Owns keeping a sample of them. The calls are those of the engine in a simulation: hooks get what
+they read of pods and nodes and nothing else, nodes that are alike are asked once, and answers that
+are known are not asked for again. So how often a hook is asked is as telling as what a call costs.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.offline.simulation import Simulation
+from engine.offline.workload import Arrival, Workload
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
+
+
+@dataclass(slots=True)
+class HookQuestions:
+    """What one hook was asked.
+
+    Attributes:
+        policy, hook: Which.
+        calls: How many calls there were: a pod, with all nodes that are not known yet.
+        entries: How many evaluations: one for each node, or one for a pod.
+        failures: How many of them gave no verdict.
+        sample: Some of the calls.
+    """
+
+    policy: str
+    hook: str
+    calls: int = 0
+    entries: int = 0
+    failures: int = 0
+    sample: list[Call] = field(default_factory=list)
+
+    @property
+    def sampled_entries(self) -> int:
+        """The evaluations in the sample."""
+        return sum(map(entries_of, self.sample))
+
+
+def entries_of(call: Call) -> int:
+    """How many evaluations of the hook *call* wants."""
+    return 1 if call.nodes is None or call.hook == "score_all" else len(call.nodes)
+
+
+class _Listener:
+    """Passes calls on and keeps a fair sample of them."""
+
+    def __init__(self, bundle: Bundle, evaluator: Evaluator, most: int, seed: int) -> None:
+        self._names = [instance.policy for instance in bundle.program.instances]
+        self._evaluator = evaluator
+        self._most = most
+        self._chance = random.Random(seed)
+        self.heard: dict[tuple[int, str], HookQuestions] = {}
+
+    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+        """One list of verdicts per call, in the order of *calls*."""
+        answers = self._evaluator.evaluate(calls)
+        for call, answer in zip(calls, answers, strict=True):
+            key = call.instance, call.hook
+            known = self.heard.get(key)
+            if known is None:
+                name = self._names[call.instance]
+                known = self.heard[key] = HookQuestions(name, call.hook)
+            known.calls += 1
+            known.entries += entries_of(call)
+            known.failures += sum(isinstance(one, PolicyFailure) for one in answer)
+            if len(known.sample) < self._most:
+                known.sample.append(call)
+            elif (place := self._chance.randrange(known.calls)) < self._most:
+                known.sample[place] = call
+        return answers
+
+    def close(self) -> None:
+        """The evaluator is closed by whoever opened it."""
+
+
+def questions_of(
+    bundle: Bundle, evaluator: Evaluator, workload: Workload, *, most: int, seed: int
+) -> list[HookQuestions]:
+    """What *bundle*'s hooks are asked while *workload* is decided, *most* calls of each kept.
+
+    Raises `ManifestError` for a cluster that cannot be built.
+    """
+    listener = _Listener(bundle, evaluator, most, seed)
+    Simulation(bundle, listener, workload).run()
+    return [listener.heard[key] for key in sorted(listener.heard)]
+
+
+def with_arrivals(workload: Workload, pods: int, seed: int) -> Workload:
+    """*workload* with at least *pods* pods that come, if it has so many pods.
+
+    A cluster at rest has no pod that wants a node, so some that have one are taken off their nodes,
+    in an order that the seed gives, and come again.
+    """
+    missing = pods - len(workload.arrivals)
+    placed = list(workload.cluster.placed_pods())
+    if missing <= 0 or not placed:
+        return workload
+    chosen = random.Random(seed).sample(placed, min(missing, len(placed)))
+    taken = {id(manifest) for manifest in chosen}
+    rest = [manifest for manifest in workload.cluster.pods if id(manifest) not in taken]
+    arrivals = [
+        *workload.arrivals,
+        *(Arrival(0.0, workload.cluster.pod_of(manifest)) for manifest in chosen),
+    ]
+    return replace(workload, cluster=replace(workload.cluster, pods=rest), arrivals=arrivals)
