@@ -53,7 +53,7 @@ class PodKinds:
         self._keys: dict[int, tuple[Any, ...]] = {}
         self._next_id = 0
         self._pods: list[dict[str, tuple[Pod, int]]] = []  # by slot: uid -> (pod, kind)
-        self._snapshot: Snapshot | None = None
+        self._history: object = None
         self._generation = -1
 
     @property
@@ -69,18 +69,19 @@ class PodKinds:
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the kinds up to *snapshot*."""
-        if snapshot is self._snapshot and snapshot.generation == self._generation:
+        continues = snapshot.continues(self._history, self._generation)
+        if continues and snapshot.generation == self._generation:
             return
         changed: Sequence[int] | None = None
-        if snapshot is self._snapshot:
+        if continues:
             changed = snapshot.changed_since(self._generation)
-        elif self._snapshot is not None:
+        elif self._history is not None:
             self._restart()
         while len(self._pods) < len(snapshot.infos):
             self._pods.append({})
         for slot in range(len(snapshot.infos)) if changed is None else changed:
             self._refresh_slot(slot, snapshot)
-        self._snapshot, self._generation = snapshot, snapshot.generation
+        self._history, self._generation = snapshot.history, snapshot.generation
         self._trim()
 
     def _refresh_slot(self, slot: int, snapshot: Snapshot) -> None:

@@ -39,6 +39,8 @@ class Snapshot:
     """
 
     def __init__(self, objects: ObjectStore | None = None) -> None:
+        #: Shared by the copies of one snapshot: as long as they say the same, see `continues`.
+        self.history: Final = object()
         self.infos: list[NodeInfo | None] = []
         self.slot_of: dict[str, int] = {}
         self.generation = 0
@@ -63,6 +65,14 @@ class Snapshot:
         """The NodeInfo of node *name*, or None if there is no such node."""
         slot = self.slot_of.get(name)
         return None if slot is None else self.infos[slot]
+
+    def continues(self, history: object, generation: int) -> bool:
+        """True if what was known of a snapshot of *history* at *generation* holds but for changes.
+
+        Those are `changed_since`. A copy that stays as it was when it was made continues as the
+        original does; the original continues the copy, but not the copy what came after it.
+        """
+        return history is self.history and 0 <= generation <= self.generation
 
     def changed_since(self, generation: int) -> list[int] | None:
         """The slots that changed after *generation*, each once, in the order of first change.

@@ -23,15 +23,16 @@ class TopologyColumn:
         self.size = 0
         self.version = 0
         self._index: dict[str, int] = {}
-        self._snapshot: Snapshot | None = None
+        self._history: object = None
         self._generation = -1
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the column up to *snapshot*."""
-        if snapshot is self._snapshot and snapshot.generation == self._generation:
+        continues = snapshot.continues(self._history, self._generation)
+        if continues and snapshot.generation == self._generation:
             return
         changed: Sequence[int] | None = None
-        if snapshot is self._snapshot:
+        if continues:
             changed = snapshot.changed_since(self._generation)
         slots = len(snapshot.infos)
         if len(self.ids) < slots or changed is None:
@@ -49,7 +50,7 @@ class TopologyColumn:
                 self.ids[slot] = domain
                 self.version += 1
         self.size = slots if self.key is None else len(self._index)
-        self._snapshot, self._generation = snapshot, snapshot.generation
+        self._history, self._generation = snapshot.history, snapshot.generation
 
     def _domain(self, slot: int, snapshot: Snapshot) -> int:
         info = snapshot.infos[slot]

@@ -28,7 +28,7 @@ class NodeColumns:
         self._columns: dict[frozenset[str], NodeColumn] = {}
         self._behind: list[NodeColumn] = []  # made since the last refresh
         self._affected: dict[int, tuple[NodeColumn, ...]] = {}
-        self._snapshot: Snapshot | None = None
+        self._history: object = None
         self._generation = -1
         self._image_generation = -1
         self._infos: list[NodeInfo | None] = []  # by slot, as of the last refresh
@@ -66,7 +66,7 @@ class NodeColumns:
         which columns are about the change: a placement changes what is requested, not the labels.
         """
         changed: Sequence[int] | None = None
-        if snapshot is self._snapshot and self._generation >= 0:
+        if snapshot.continues(self._history, self._generation):
             changed = snapshot.changed_since(self._generation)
         size = len(snapshot.infos)
         if changed is None or len(self.present) < size:
@@ -84,7 +84,7 @@ class NodeColumns:
         for column in whole:
             column.update(snapshot, range(max(size, len(column.ids))))
         self._behind.clear()
-        self._snapshot, self._generation = snapshot, snapshot.generation
+        self._history, self._generation = snapshot.history, snapshot.generation
         self._image_generation = snapshot.image_generation
 
     def _restart(self, snapshot: Snapshot) -> None:

@@ -124,7 +124,7 @@ class PodClass:
     tables: list[Table] = field(default_factory=list)
     filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
     normalize_failure: PolicyFailure | None = None
-    snapshot: Snapshot | None = None
+    history: object = None
     generation: int = -1
     image_generation: int = -1
 
@@ -157,8 +157,7 @@ class PodClass:
         size = len(snapshot.infos)
         changed: Sequence[int] | None = None
         if (
-            snapshot is self.snapshot
-            and self.generation >= 0
+            snapshot.continues(self.history, self.generation)
             and len(self.codes) == size
             and (snapshot.image_generation == self.image_generation or not self._is_shared)
         ):
@@ -175,7 +174,7 @@ class PodClass:
             self._few(slots.tolist(), gone.tolist(), memo, normalizer)
         else:
             self._many(slots, memo, normalizer)
-        self.snapshot = snapshot
+        self.history = snapshot.history
         self.generation = snapshot.generation
         self.image_generation = snapshot.image_generation
 
