@@ -58,9 +58,10 @@ bench-fgd: setup ## the published comparison of GPU policies, reproduced by simu
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)
 
-controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kustomize and Prometheus (cached outside)
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize and Prometheus (cached outside)
 	$(BIN)/python controlplane/build.py
 	$(BIN)/python tools/kustomize/build.py
+	$(BIN)/python tools/kubectl/build.py
 	$(BIN)/python tools/prometheus/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)

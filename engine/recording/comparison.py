@@ -22,9 +22,9 @@ from engine.recording.log_reader import Line
 from engine.recording.replay import Replayer
 
 MOVED: Final = "moved"
-PENDING: Final = "becomes pending"
-PLACED: Final = "becomes placed"
-REASON: Final = "another reason"
+PENDING: Final = "now pending"
+PLACED: Final = "now placed"
+REASON: Final = "pending for another reason"
 
 # Student's t for 95 % of both sides, by degrees of freedom from 1; later ones are 1.96 or so.
 _T: Final = (

@@ -75,7 +75,7 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     said = json.loads(result.stdout)
     kinds = [change["kind"] for change in said["changes"]]
     # Three are on each of the two nodes; of four cores, one is free on the first.
-    assert kinds.count("becomes pending") == 2
+    assert kinds.count("now pending") == 2
     assert kinds.count("moved") == said["moved"] == 2
     assert said["pending_more"] == 2
     pending = said["metrics"]["pending"]
@@ -84,7 +84,7 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     # The other way round.
     said = json.loads(diff(one, both, "--on", snapshot, "--output", "json").stdout)
     assert said["pending_more"] == -2
-    assert [c["kind"] for c in said["changes"]].count("becomes placed") == 2
+    assert [c["kind"] for c in said["changes"]].count("now placed") == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,149 @@
+"""The tutorial, command by command as it is written, on a real control plane."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.devcluster import make_node
+from tests.controlplane import ControlPlane
+
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+STEP_SECONDS = 90.0
+
+# A file with its name before it, or a block of commands, or what they show.
+_BLOCK = re.compile(
+    r"(?:^`(?P<file>[\w./]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+_END = "--- end of the step"
+
+
+class Shell:
+    """One bash that runs step after step, as a reader's terminal would."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._bash = subprocess.Popen(
+            ["bash"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, commands: str) -> tuple[str, int]:
+        """What *commands* print and the exit code of the last one."""
+        assert self._bash.stdin is not None
+        assert self._bash.stdout is not None
+        self._bash.stdin.write(f"{commands}\ncode=$?; echo; echo '{_END}' $code\n".encode())
+        self._bash.stdin.flush()
+        deadline = time.monotonic() + STEP_SECONDS
+        shown = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._bash.stdout, selectors.EVENT_READ)
+            while not (found := re.search(rf"\n{_END} (\d+)\n".encode(), shown)):
+                assert selector.select(deadline - time.monotonic()), shown.decode()
+                chunk = os.read(self._bash.stdout.fileno(), 65536)
+                assert chunk, shown.decode()
+                shown += chunk
+        return shown[: found.start()].decode(), int(found[1])
+
+    def close(self) -> None:
+        """End it, and whatever it left running."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._bash.pid, signal.SIGKILL)
+        for stream in (self._bash.stdin, self._bash.stdout):
+            assert stream is not None
+            stream.close()
+        self._bash.wait()
+
+
+def kubectl() -> Path:
+    """The pinned kubectl; builds it if it is missing."""
+    path = ROOT / "tools" / "kubectl" / "build.py"
+    spec = importlib.util.spec_from_file_location("starsched_kubectl_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    binary: Path = module.binary()
+    return binary
+
+
+def shows(want: str, got: str) -> bool:
+    """Whether *got* is what the tutorial shows: `...` is anything, alone in its line any lines."""
+    pattern = ""
+    for line in want.rstrip("\n").split("\n"):
+        if line.strip() == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += re.escape(line.rstrip()).replace(r"\.\.\.", ".*") + r"[ \t]*\n"
+    return re.fullmatch(pattern, got.strip("\n") + "\n") is not None
+
+
+@pytest.fixture
+def shell(own_control_plane: ControlPlane, tmp_path: Path) -> Iterator[Shell]:
+    for name in ("worker-a", "worker-b"):
+        own_control_plane.create_if_missing("/api/v1/nodes", make_node(name))
+    kubeconfig = own_control_plane.kubeconfig(tmp_path / "kubeconfig")
+    home = tmp_path / "tutorial"
+    home.mkdir()
+    one = Shell(
+        home,
+        {
+            "PATH": f"{kubectl().parent}:{Path(sys.executable).parent}:/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "KUBECONFIG": str(kubeconfig),
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "160",
+        },
+    )
+    yield one
+    one.close()
+
+
+@pytest.mark.slow
+def test_the_tutorial_goes_as_it_is_written(shell: Shell, tmp_path: Path) -> None:
+    got, steps = "", 0
+    for block in _BLOCK.finditer(TUTORIAL.partition("\n## Write it\n")[2]):
+        text = block["text"]
+        if block["file"]:
+            path = tmp_path / "tutorial" / block["file"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        elif block["language"] == "sh":
+            got, code = shell.run(text)
+            said = re.search(r"# exit code (\d+)", text)
+            assert code == (int(said[1]) if said else 0), f"{text}\n{got}"
+            steps += 1
+        else:
+            assert block["language"] == "text"
+            assert shows(text, got), f"want\n{text}\ngot\n{got}"
+    assert steps >= 15
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "is_shown"),
+    [
+        ("a\n", "a\n", True),
+        ("a\n", "b\n", False),
+        ("a ... c\n", "a b c\n", True),
+        ("a\n...\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n...\n", "b\na\n", False),
+    ],
+)
+def test_what_is_shown_is_compared(want: str, got: str, is_shown: bool) -> None:
+    assert shows(want, got) == is_shown
