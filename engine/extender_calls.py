@@ -202,6 +202,10 @@ class ExtenderCalls:
             return True
         return False
 
+    def binds(self, pod: Pod) -> bool:
+        """True if an extender wants to bind *pod*."""
+        return bool(self._extenders) and bool(self._interested(pod, lambda e: e.bind_verb))
+
     # --- asking -------------------------------------------------------------------------------
 
     def _interested(self, pod: Pod, verb: Callable[[Extender], str]) -> list[Extender]:
@@ -270,6 +274,14 @@ class ExtenderBinder:
             raise BindingRefused(str(error)) from error
         if not is_bound:
             await self._binder.bind(pod, node_name)
+
+    def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
+        """As `Binder.send`; None for a pod that an extender binds."""
+        return None if self._calls.binds(pod) else self._binder.send(pod, node_name)
+
+    async def finish(self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None") -> None:
+        """As `Binder.finish`."""
+        await self._binder.finish(pod, node_name, sent)
 
 
 async def taken_turn(

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from engine.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized
 from engine.kube.resources import PODS
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -127,19 +127,32 @@ class Binder:
         While the outcome is unknown and cannot be read, this waits rather than raises: giving up
         would free the node's resources under a pod that may be there.
         """
+        await self.finish(pod, node_name, None)
+
+    def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
+        """Send the first request of `bind` at once, without a task; None if that cannot be done.
+
+        If the future ends well, *pod* is on *node_name*. If it fails, `finish` goes on with it; it
+        alone knows what that means.
+        """
+        return self._client.bind_now(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            node_name,
+            annotations=pod.added_annotations,
+            timeout=REQUEST_TIMEOUT,
+        )
+
+    async def finish(self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None") -> None:
+        """As `bind`, whose first request was *sent* if it is not None."""
         started = self._clock.monotonic()
         backoff: Backoff | None = None
         conflicts = 0
         while True:
             try:
-                await self._client.bind(
-                    pod.namespace,
-                    pod.name,
-                    pod.uid,
-                    node_name,
-                    annotations=pod.added_annotations,
-                    timeout=REQUEST_TIMEOUT,
-                )
+                first, sent = sent, None
+                await self._request(pod, node_name, first)
                 return
             except NotFound as error:
                 raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
@@ -164,6 +177,24 @@ class Binder:
             self._metrics.binding_retries.labels(type(failure).__name__).inc()
             log.debug("Binding again", pod=pod.key, node=node_name, reason=str(failure))
             await self._sleep(backoff.next(failure.retry_after))
+
+    async def _request(
+        self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None"
+    ) -> None:
+        if sent is not None:
+            try:
+                await sent
+                return
+            except Unauthorized:
+                pass  # nothing was carried out; what follows renews the credential
+        await self._client.bind(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            node_name,
+            annotations=pod.added_annotations,
+            timeout=REQUEST_TIMEOUT,
+        )
 
     async def is_bound(self, pod: Pod, node_name: str) -> bool:
         """True if *pod* is on *node_name*, False if on none; asks until it knows.

@@ -5,9 +5,10 @@ scheduling loop; whatever way out but success is taken here, it is forgotten aga
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import structlog
 
@@ -38,8 +39,25 @@ class Binds(Protocol):
         ...
 
 
+@runtime_checkable
+class Sends(Binds, Protocol):
+    """What can send a binding without a task of its own."""
+
+    def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
+        """Send the request at once. If the future ends well the pod is bound; None: use `bind`."""
+        ...
+
+    async def finish(self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None") -> None:
+        """Go on as `bind` does with a request that was *sent*."""
+        ...
+
+
 class BindingCycle:
     """Runs binding cycles, at most `limit` at once.
+
+    A pod that nothing has to be prepared for is bound by a callback: its request goes out when the
+    cycle starts, and if the answer is good there was never a task. Every other answer, and every
+    other pod, takes a task.
 
     Args:
         cache: Where the pod is assumed.
@@ -65,11 +83,13 @@ class BindingCycle:
         self._cache = cache
         self._queue = queue
         self._binder = binder
+        self._sender = binder if isinstance(binder, Sends) else None
         self._outcomes = outcomes
         self._metrics = metrics
         self._clock = clock
         self._limit = limit
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Tasks, and the answers of requests that have none.
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
         # By the pod's uid, while plugins prepare it; and those that were called off meanwhile.
@@ -99,10 +119,48 @@ class BindingCycle:
 
     def start(self, placement: Placement) -> None:
         """Start the cycle of an assumed pod; returns at once."""
-        task = asyncio.ensure_future(self._run(placement))
+        sent = self._send(placement)
+        if sent is None:
+            self._start_task(placement, None, 0.0)
+            return
+        # From here no event can change the outcome: the queue need not remember them.
+        self._queue.done(placement.pod.uid)
+        self._tasks.add(sent)
+        self._update_room()
+        sent.add_done_callback(
+            functools.partial(self._answered, placement, self._clock.monotonic())
+        )
+
+    def _start_task(
+        self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float
+    ) -> None:
+        task = asyncio.ensure_future(self._run(placement, sent, sent_at))
         self._tasks.add(task)
         self._update_room()
         task.add_done_callback(self._ended)
+
+    def _send(self, placement: Placement) -> "asyncio.Future[bytes] | None":
+        """Send the binding, if that is all there is to do."""
+        if self._sender is None or placement.reserves:
+            return None
+        try:
+            return self._sender.send(placement.pod, placement.node)
+        except Exception:  # a task meets the same, and undoes what has to be undone
+            return None
+
+    def _answered(
+        self, placement: Placement, sent_at: float, sent: "asyncio.Future[bytes]"
+    ) -> None:
+        """The answer to a request that has no task has come."""
+        if sent.cancelled():
+            self._ended(sent)
+            self._cache.forget(placement.pod.uid)
+        elif sent.exception() is None:
+            self._ended(sent)
+            self._bound(placement, sent_at)
+        else:
+            self._start_task(placement, sent, sent_at)
+            self._ended(sent)
 
     def call_off(self, uid: str) -> bool:
         """Send the pod of *uid* back that is being prepared; False if it is not, or is past that.
@@ -142,17 +200,20 @@ class BindingCycle:
         """
         for action in self._actions:
             action.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
+        ends_at = asyncio.get_running_loop().time() + timeout
+        # A request that fails goes on as a task.
+        while self._tasks and (seconds := ends_at - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=seconds)
         left = list(self._tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         return len(left)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
-        self._waiting.discard(task)
+        if isinstance(task, asyncio.Task):
+            self._waiting.discard(task)
         self._update_room()
 
     def _mark(self, cycle: asyncio.Task[None], is_waiting: bool) -> None:
@@ -169,19 +230,20 @@ class BindingCycle:
         else:
             self._room.clear()
 
-    async def _run(self, placement: Placement) -> None:
+    async def _run(
+        self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float
+    ) -> None:
         this = asyncio.current_task()
         assert this is not None
         tell_of_waiting(lambda is_waiting: self._mark(this, is_waiting))
         try:
-            rejection = await self._carry_out(placement)
+            rejection = await self._carry_out(placement, sent, sent_at)
         except Exception as error:
             # Nothing known raises here: a fault of ours. The pod must not be lost with it.
             log.exception("Unexpected exception in a binding cycle", pod=placement.pod.key)
             self._loop_errors.inc()
             rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
         if rejection is None:
-            self._outcomes.bound(placement)
             return
         # The room that the pod held is free again; somebody may have been rejected for it.
         self._queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
@@ -193,8 +255,13 @@ class BindingCycle:
             started_at=placement.started_at,
         )
 
-    async def _carry_out(self, placement: Placement) -> Rejection | None:
-        """Prepare, bind. None: bound. Anything else: all is undone, and this is why."""
+    async def _carry_out(
+        self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float
+    ) -> Rejection | None:
+        """Prepare, bind. None: bound. Anything else: all is undone, and this is why.
+
+        The request may have been *sent* already.
+        """
         pod, node = placement.pod, placement.node
         async with AsyncExitStack() as undo:
             # 1. The loop assumed the pod and plugins reserved what it needs; from here on letting
@@ -210,9 +277,12 @@ class BindingCycle:
             except PreBindError as error:
                 return Rejection(str(error), is_error=True)
             # 4. Make it so.
-            sent_at = self._clock.monotonic()
             try:
-                await self._binder.bind(pod, node)
+                if sent is not None and self._sender is not None:
+                    await self._sender.finish(pod, node, sent)
+                else:
+                    sent_at = self._clock.monotonic()
+                    await self._binder.bind(pod, node)
             except BindingError as error:
                 self._observe("Bind", "Error", placement, sent_at)
                 self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
@@ -220,9 +290,19 @@ class BindingCycle:
                 message = f"binding rejected: {error}"
                 return Rejection(message, is_error=True, is_reported=is_reported)
             undo.pop_all()  # bound: nothing left to undo
+        self._bound(placement, sent_at)
+        return None
+
+    def _bound(self, placement: Placement, sent_at: float) -> None:
+        """Count and tell that the API server has taken the binding."""
+        try:
             self._observe("Bind", "Success", placement, sent_at)
             self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
-        return None
+            self._outcomes.bound(placement)
+        except Exception:
+            # The pod is bound, whatever comes of telling so.
+            log.exception("Unexpected exception after a binding", pod=placement.pod.key)
+            self._loop_errors.inc()
 
     async def _prepare(self, placement: Placement) -> None:
         """Let plugins make what they reserved. Raises `PreBindError` if they cannot or must not."""

@@ -183,7 +183,10 @@ class ApiClient:
     async def _authorize(self, request: Request) -> None:
         if self._is_closed:
             raise ConnectionLost("the client is closed", sent=False, request=request.label)
-        request.authorization = await self._credentials.authorization()
+        credentials = self._credentials
+        request.authorization = (
+            await credentials.authorization() if credentials.is_due else credentials.header
+        )
 
     async def _has_new_credential(self, request: Request) -> bool:
         """True if there is another credential than the one that *request* was refused with."""
@@ -312,21 +315,6 @@ class ApiClient:
         if self._is_closed or self._credentials.is_due:
             return None
         request = _binding(namespace, name, uid, node, annotations, timeout)
-        request.authorization = self._credentials.header
-        return self._transport.send_now(request)
-
-    def create_now(
-        self,
-        resource: Resource,
-        body: bytes,
-        namespace: str | None = None,
-        *,
-        timeout: float = DEFAULT_TIMEOUT,
-    ) -> "asyncio.Future[bytes] | None":
-        """As `create`, without a task of its own; see `bind_now`."""
-        if self._is_closed or self._credentials.is_due:
-            return None
-        request = Request("POST", resource.path(namespace), timeout, body)
         request.authorization = self._credentials.header
         return self._transport.send_now(request)
 

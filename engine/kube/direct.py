@@ -115,9 +115,7 @@ class DirectTransport:
         """Send *value* from now on."""
         if value is not None and not value.isprintable():
             # What a credential plugin prints must not become a header of its own.
-            raise KubeConfigError(
-                "credentials: want a token, got control characters"
-            )
+            raise KubeConfigError("credentials: want a token, got control characters")
         line = f"Authorization: {value}\r\n" if value is not None else ""
         self._authorization, self._head_end = value, self._fields + line
 
