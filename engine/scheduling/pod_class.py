@@ -11,6 +11,7 @@ Hooks over counters are not kept here: a pod placed in one domain changes their 
 They are `counted`'s.
 """
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Status
+from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import (
@@ -108,7 +110,8 @@ class PodClass:
     `codes[slot]`: FITS, the interned rejection of the first filter that rejects, FAILED, or
     ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
     valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
-    whose `score_all` sees all feasible nodes) and their states are for the cycle to add.
+    whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
+    is the pod that it was made for.
     """
 
     pre: PreFiltered
@@ -127,6 +130,7 @@ class PodClass:
     history: object = None
     generation: int = -1
     image_generation: int = -1
+    example: Pod | None = None
 
     @property
     def nbytes(self) -> int:
@@ -431,6 +435,11 @@ class PodClasses:
     def drop(self, key: tuple[object, ...]) -> None:
         """Forget a class, so that the next pod of it is judged from the start."""
         self._classes.pop(key, None)
+
+    def examples(self, most: int) -> list[Pod]:
+        """A pod of each of the *most* classes used last, the latest first."""
+        classes = itertools.islice(reversed(self._classes.values()), most)
+        return [c.example for c in classes if c.example is not None]
 
     def trim(self) -> None:
         """Drop the least recently used classes beyond the bound (the newest always stays)."""

@@ -119,6 +119,10 @@ class Scheduler:
         """The verdict tables, for metrics."""
         return self._memo
 
+    def recent_pods(self, most: int) -> list[Pod]:
+        """A pod of each of the *most* pod classes that were decided last, the latest first."""
+        return self._classes.examples(most)
+
     def use_plugins(self, plugins: Mapping[str, RuntimePlugin]) -> None:
         """Ask *plugins* from the next decision on: those that carry out what is decided."""
         self._plugins = dict(plugins)
@@ -258,6 +262,7 @@ class Scheduler:
             if pod_class.pre.failure is not None:
                 return self._failed(snapshot, (pod_class.pre.failure,))
             if not pod_class.pre_score_failures:  # a failure is asked again by the next pod
+                pod_class.example = pod
                 self._classes.put(key, pod_class)
         pre = pod_class.pre
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pre.rejection)
