@@ -7,7 +7,7 @@ is therefore a loud error in the hook, never a stale answer.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.model.fact import Facts
+from engine.model.node import Node
+from engine.model.node_info import NodeInfo
 from engine.policy.views import AGES, VIEWS, ClusterFacts, ViewField
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
@@ -62,6 +64,13 @@ class Projector:
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
+        # What is the same as long as the node object is, apart from what placements change.
+        self._fixed = [
+            (name, field, wanted)
+            for name, field, wanted in self._parts
+            if view == "node" and not (field.is_placed or field.is_shared or field.fills)
+        ]
+        self._moving = [part for part in self._parts if part not in self._fixed]
         self._has_ages = AGES in self.paths
         self._facts: list[tuple[str, bool, dict[str, Any]]] = []
         for name in sorted(keys):
@@ -72,13 +81,20 @@ class Projector:
                 self._facts.append((name, is_nested, missing))
 
     def project(self, item: Any, facts: ClusterFacts) -> bytes:
-        """The JSON object of this projector's fields of *item*, keys sorted."""
-        values = {}
-        for name, field, wanted in self._parts:
-            value = field.extract(item, facts)
-            if wanted is not None:
-                value = {key: value[key] for key in wanted if key in value}
-            values[name] = value
+        """The JSON object of this projector's fields of *item*; the order is the projector's."""
+        return self.join(self.fixed(item, facts), item, facts)
+
+    def fixed(self, item: Any, facts: ClusterFacts) -> bytes:
+        """The members about the node object itself, each with a comma behind it."""
+        if not self._fixed:
+            return b""
+        return _encode(self._values(self._fixed, item, facts))[1:-1] + b","
+
+    def join(self, fixed: bytes, item: Any, facts: ClusterFacts) -> bytes:
+        """The projection of *item*, whose `fixed` members are known."""
+        if not self._moving:
+            return b"{" + fixed[:-1] + b"}"
+        values = self._values(self._moving, item, facts)
         for name, is_nested, missing in self._facts:
             found = values[name]
             plain = (
@@ -87,7 +103,21 @@ class Projector:
                 else self._plain(found)
             )
             values[name] = missing | plain
-        return _encode(values)
+        return b"{" + fixed + _encode(values)[1:]
+
+    @staticmethod
+    def _values(
+        parts: Sequence[tuple[str, ViewField, tuple[str, ...] | None]],
+        item: Any,
+        facts: ClusterFacts,
+    ) -> dict[str, Any]:
+        values = {}
+        for name, field, wanted in parts:
+            value = field.extract(item, facts)
+            if wanted is not None:
+                value = {key: value[key] for key in wanted if key in value}
+            values[name] = value
+        return values
 
     def _plain(self, facts: Facts) -> dict[str, Any]:
         return {name: fact.plain(with_age=self._has_ages) for name, fact in facts.items()}
@@ -101,13 +131,16 @@ class NodeColumn:
     the column says which slots to look at (`scheduling.node_columns`).
     """
 
-    __slots__ = ("_index", "epoch", "ids", "projector", "values", "version")
+    __slots__ = ("_fixed", "_index", "_nodes", "epoch", "ids", "projector", "values", "version")
 
     def __init__(self, projector: Projector) -> None:
         self.projector = projector
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
         self._index: dict[bytes, int] = {}
+        # By slot: the node object that was last projected, and the members about it alone.
+        self._nodes: list[Node | None] = []
+        self._fixed: list[bytes] = []
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.version = 0  # grows when a node gets another id
 
@@ -118,13 +151,17 @@ class NodeColumn:
             grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
             grown[: len(self.ids)] = self.ids
             self.ids = grown
-        project, index, values, ids = self.projector.project, self._index, self.values, self.ids
+            more = len(grown) - len(self._nodes)
+            self._nodes += [None] * more
+            self._fixed += [b""] * more
+        index, values, ids = self._index, self.values, self.ids
         for slot in slots:
             info = infos[slot] if slot < len(infos) else None
             if info is None or info.node is None:
                 known = -1
+                self._nodes[slot] = None
             else:
-                value = project(info, snapshot)
+                value = self._project(slot, info, snapshot)
                 found = index.get(value)
                 if found is None:
                     found = index[value] = len(values)
@@ -134,8 +171,22 @@ class NodeColumn:
                 ids[slot] = known
                 self.version += 1
 
-    def intern(self, value: bytes) -> int:
-        """The id of a projection, one that no node has included. Valid until the next `compact`."""
+    def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
+        projector = self.projector
+        if not projector.is_placed:
+            return projector.project(info, snapshot)
+        if self._nodes[slot] is not info.node:
+            self._nodes[slot], self._fixed[slot] = info.node, projector.fixed(info, snapshot)
+        return projector.join(self._fixed[slot], info, snapshot)
+
+    def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
+        """The id that the node of *slot* would have with *info*. Valid until the next `compact`.
+
+        *info* is about the node object of *snapshot*, with other pods.
+        """
+        if not self.projector.is_placed:
+            return int(self.ids[slot])
+        value = self._project(slot, info, snapshot)
         known = self._index.get(value)
         if known is None:
             known = self._index[value] = len(self.values)
@@ -149,8 +200,10 @@ class NodeColumn:
         Dead projections are kept for a while on purpose: a node that loses a pod returns to a
         projection that it had before.
         """
+        if len(self.values) <= 4096:
+            return None
         living = np.unique(self.ids[self.ids >= 0]).astype(np.int64)
-        if len(self.values) <= max(4096, 4 * len(living)):
+        if len(self.values) <= 4 * len(living):
             return None
         renumbered = np.full(len(self.values) + 1, -1, np.int32)
         renumbered[living] = np.arange(len(living), dtype=np.int32)

@@ -29,6 +29,9 @@ SCORE_UNKNOWN: Final = _INT64_MIN
 SCORE_FAILED: Final = _INT64_MIN + 1
 SCORE_NONE: Final = _INT64_MIN + 2
 
+# Up to this many ids plain Python is faster than numpy.
+_FEW: Final = 64
+
 # Failures that the same input need not repeat: they are answered again when asked again.
 _TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
 
@@ -93,8 +96,12 @@ class Table:
     def unknown_of(self, ids: NDArray[np.int32]) -> NDArray[Any]:
         """The distinct ids among *ids* that have no verdict yet."""
         codes = self.codes[ids]
-        missing = ids[codes == (SCORE_UNKNOWN if self.is_score else UNKNOWN)]
-        return np.unique(missing) if len(missing) > 1 else missing
+        missing: NDArray[Any] = ids[codes == (SCORE_UNKNOWN if self.is_score else UNKNOWN)]
+        if len(missing) <= 1:
+            return missing
+        if len(missing) <= _FEW:
+            return np.array(list(dict.fromkeys(missing.tolist())), np.int32)
+        return np.unique(missing)
 
     def follow(self, living: NDArray[np.int64], epoch: int) -> None:
         """Renumber after a compaction of the column."""
@@ -199,6 +206,14 @@ class VerdictMemo:
             self._store(table, missing, answer)
 
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
+        # Most answers are plain: ints, or nothing against any node.
+        if table.is_score:
+            if set(map(type, answer)) == {int}:
+                table.codes[ids] = answer
+                return
+        elif answer.count(None) == len(answer):
+            table.codes[ids] = FITS
+            return
         policy = self._policy_names[table.instance]
         for i, verdict in zip(ids.tolist(), answer, strict=True):
             if isinstance(verdict, PolicyFailure):

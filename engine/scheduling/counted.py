@@ -6,7 +6,7 @@ kept by input, like all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -391,18 +391,16 @@ class CountedHooks:
         else:
             chosen, of_missing = np.zeros(1, np.int64), np.zeros(len(missing), np.int64)
         members = [_members(values) for values in groups.shared]
-        entries = []
-        likely: dict[bytes, None] = {}
+        asked = []
         for k in chosen.tolist():
             group = int(missing[k])
             node = use.column.values[int(use.column.ids[groups.example[group]])]
-            here = [int(counts[group]) for counts in groups.here]
-            entries.append(_entry(node, here, members))
-            if len(chosen) <= _FEW:
-                for numbers in groups.steps.from_here(flat(here, groups.shared)):
-                    then, values = unflat(numbers, len(here), groups.shared)
-                    likely[_entry(node, then, [_members(v) for v in values])] = None
-        answers = self._ask(use, entries, list(likely))
+            asked.append((node, [int(counts[group]) for counts in groups.here]))
+
+        def likely() -> list[bytes]:
+            return _likely(groups, asked) if len(asked) <= _FEW else []
+
+        answers = self._ask(use, [_entry(node, here, members) for node, here in asked], likely)
         codes = np.empty(len(chosen), np.int64)
         failed: dict[int, PolicyFailure] = {}
         for k, answer in enumerate(answers):
@@ -451,7 +449,10 @@ class CountedHooks:
         return values
 
     def _ask(
-        self, use: CountedHook, entries: Sequence[bytes], likely: Sequence[bytes] = ()
+        self,
+        use: CountedHook,
+        entries: Sequence[bytes],
+        likely: Callable[[], Sequence[bytes]] = tuple,
     ) -> list[Any]:
         """The codes or scores of *entries*, failures as they are.
 
@@ -464,7 +465,7 @@ class CountedHooks:
         fresh: dict[bytes, Any] = {}
         if missing:
             call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-            more = [e for e in likely if e not in missing and (*head, e) not in known]
+            more = [e for e in likely() if e not in missing and (*head, e) not in known]
             calls = [call, call._replace(nodes=more)] if more else [call]
             answered, *foreseen = self._memo.evaluate(calls)
             for entry, verdict in zip(missing, answered, strict=True):
@@ -516,6 +517,16 @@ def _entry(node: bytes, here: Sequence[int], members: Sequence[bytes]) -> bytes:
             text = b'"here":' + value + (b"," + text if text else b"")
         counts.append(b"{" + text + b"}")
     return b'{"node":' + node + b',"counts":[' + b",".join(counts) + b"]}"
+
+
+def _likely(groups: Groups, asked: Sequence[tuple[bytes, list[int]]]) -> list[bytes]:
+    """The inputs that may follow those that are *asked*, each a node and its counts."""
+    likely: dict[bytes, None] = {}
+    for node, here in asked:
+        for numbers in groups.steps.from_here(flat(here, groups.shared)):
+            then, values = unflat(numbers, len(here), groups.shared)
+            likely[_entry(node, then, [_members(each) for each in values])] = None
+    return list(likely)
 
 
 def _combine(vectors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import HookUse, PodClass
+from engine.scheduling.pod_class import PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 
@@ -227,7 +227,7 @@ class Feasibility:
         tables = []
         wants = []
         for use in uses:
-            projection = self._projection(use, info, changes.slot, filters.snapshot)
+            projection = use.column.id_if(changes.slot, info, filters.snapshot)
             table = use.table(self._memo)
             tables.append((table, projection))
             if table.codes[projection] == UNKNOWN:
@@ -267,15 +267,5 @@ class Feasibility:
         columns = self._counter_columns(use, filters)
         if isinstance(columns, PolicyFailure):
             return columns
-        projection = self._projection(use, info, changes.slot, filters.snapshot)
+        projection = use.column.id_if(changes.slot, info, filters.snapshot)
         return self._counted.verdict_at(use, columns, changes, projection)
-
-    @staticmethod
-    def _projection(
-        use: HookUse | CountedHook, info: NodeInfo, slot: int, snapshot: Snapshot
-    ) -> int:
-        """What the hook sees of the node: only fields that placements change are looked at anew."""
-        column = use.column
-        if not column.projector.is_placed:
-            return int(column.ids[slot])
-        return column.intern(column.projector.project(info, snapshot))

@@ -48,6 +48,8 @@ INFEASIBLE: Final = -1
 
 # Up to this many changed slots plain Python is faster than numpy's call overhead.
 _FEW: Final = 16
+# Up to this many changed slots all hooks are asked at once.
+_ONE_TRIP: Final = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,7 @@ class PodClass:
         if len(slots) <= _FEW:
             self._few(slots.tolist(), gone.tolist(), memo, normalizer)
         else:
-            self._many(slots, memo, normalizer)
+            self._many(slots, gone, memo, normalizer)
         self.history = snapshot.history
         self.generation = snapshot.generation
         self.image_generation = snapshot.image_generation
@@ -212,8 +214,13 @@ class PodClass:
         self, changed: Sequence[int], snapshot: Snapshot, present: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The changed slots that have a node of the class, and those that have none (now)."""
-        members, gone = [], []
         subset = self.pre.subset
+        has_failures = self.filter_failures or any(v.failures for v in self.vectors)
+        if subset is None and not has_failures:
+            slots = np.array(changed, np.int64)
+            there = present[slots]
+            return slots[there], slots[~there]
+        members, gone = [], []
         for slot in changed:
             self.filter_failures.pop(slot, None)
             for vector in self.vectors:
@@ -313,10 +320,25 @@ class PodClass:
 
     # --- many slots ------------------------------------------------------------------------
 
-    def _many(self, slots: NDArray[np.int64], memo: VerdictMemo, normalizer: Normalizer) -> None:
-        """Look at many slots: a node stops at the first filter that rejects it."""
-        remaining = slots
+    def _many(
+        self,
+        slots: NDArray[np.int64],
+        gone: NDArray[np.int64],
+        memo: VerdictMemo,
+        normalizer: Normalizer,
+    ) -> None:
+        """Look at many slots: a node stops at the first filter that rejects it.
+
+        While they are not too many, all hooks are asked about all of them in one round trip: that
+        costs less than a second one for the scores of those that fit.
+        """
         tables = self._current_tables(memo)
+        if len(slots) <= _ONE_TRIP:
+            uses = (*self.filters, *self.scores)
+            memo.fill(
+                [(t, u.column, u.column.ids[slots]) for u, t in zip(uses, tables, strict=True)]
+            )
+        remaining = slots
         for use, table in zip(self.filters, tables, strict=False):
             if not len(remaining):
                 break
@@ -334,7 +356,7 @@ class PodClass:
                 memo.forget_transient(table)
             remaining = remaining[fits]
         self.codes[remaining] = FITS
-        self._score_many(slots, remaining, memo, normalizer)
+        self._score_many(np.concatenate((slots, gone)), remaining, memo, normalizer)
 
     def _score_many(
         self,
@@ -343,15 +365,19 @@ class PodClass:
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip."""
+        """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip.
+
+        The totals of other nodes change only with a normalisation whose range moved.
+        """
         tables = self._current_tables(memo)[len(self.filters) :]
         ids = [use.column.ids[feasible] for use in self.scores]
         if len(feasible):
             columns = [use.column for use in self.scores]
             memo.fill(list(zip(tables, columns, ids, strict=True)))
-        self.totals[slots] = INFEASIBLE
-        self.totals[feasible] = 0
+        sums = np.zeros(len(feasible), np.int64)
+        moved = []
         for vector, table, projected in zip(self.vectors, tables, ids, strict=True):
+            before = vector.raw[slots]
             vector.raw[slots] = SCORE_NONE
             values = table.codes[projected]
             if table.failures:
@@ -362,20 +388,19 @@ class PodClass:
                 memo.forget_transient(table)
             vector.raw[feasible] = values
             if not vector.use.normalizes:
-                vector.normal[slots] = 0
-                vector.normal[feasible] = np.where(values == SCORE_NONE, 0, values)
-        self._sum_up(normalizer)
-
-    def _sum_up(self, normalizer: Normalizer) -> None:
-        """Totals from the score vectors, all of them."""
-        feasible = np.flatnonzero(self.codes == FITS)
-        sums = np.zeros(len(feasible), np.int64)
-        for vector in self.vectors:
-            if vector.use.normalizes:
-                self._normalize(vector, feasible, normalizer)
-            sums += vector.normal[feasible] * vector.use.enabled.weight
-        self.totals[:] = INFEASIBLE
+                normal = np.where(values == SCORE_NONE, 0, values)
+            else:
+                # As it was; where that does not hold any more, the whole vector is done anew.
+                normal = vector.normal[feasible]
+                if not np.array_equal(before, vector.raw[slots]):
+                    moved.append(vector)
+            vector.normal[slots] = 0
+            vector.normal[feasible] = normal
+            sums += normal * vector.use.enabled.weight
+        self.totals[slots] = INFEASIBLE
         self.totals[feasible] = sums
+        for vector in moved:
+            self._renormalize(vector, normalizer)
 
     def _renormalize(self, vector: _ScoreVector, normalizer: Normalizer) -> None:
         """Take new raw scores of *vector* into the totals."""

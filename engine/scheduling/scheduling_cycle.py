@@ -50,6 +50,7 @@ from engine.scheduling.rejections import diagnose, filter_failures, node_name, r
 from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
 from engine.scheduling.select_host import SortKey, sort_key, tie_order
+from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
 
 #: Nothing is promised to anybody.
@@ -112,6 +113,7 @@ class Scheduler:
             score_order=self._classifier.score_order,
             ignores_failures=bundle.runtime.score_failure_policy == "Ignore",
         )
+        self._tie_keys = TieKeys(self._memo)
         self._decisions = 0
 
     @property
@@ -528,20 +530,21 @@ class Scheduler:
                 break
             use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
             self._columns.refresh(snapshot)  # its column may be new
-            nodes = [use.column.values[i] for i in use.column.ids[best].tolist()]
-            call = Call(enabled.instance, "tie_key", use.pod, nodes, use.extra)
-            keys = []
-            for verdict in self._memo.evaluate([call])[0]:
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
-                keys.append(sort_key(verdict))
+            keys = self._tie_keys.of(use, use.column.ids[best])
+            if isinstance(keys, PolicyFailure):
+                return keys
             smallest = min(keys)
-            best = best[[key == smallest for key in keys]]
+            best = best[np.array([key == smallest for key in keys])]
         if len(best) == 1:
             return int(best[0])
-        ranks = tie_order(pod.uid, self._columns.name_hashes[best])
-        first = best[ranks == ranks.min()].tolist()
-        return int(min(first, key=lambda slot: node_name(slot, snapshot)))
+        hashes = self._columns.name_hashes
+        if len(best) != len(hashes):
+            hashes = hashes[best]
+        ranks = tie_order(pod.uid, hashes)
+        first = best[ranks == ranks.min()]
+        if len(first) > 1:  # names with one hash
+            return int(min(first.tolist(), key=lambda slot: node_name(slot, snapshot)))
+        return int(first[0])
 
     # --- outcomes ---------------------------------------------------------------------------
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 SortKey = tuple[tuple[int, int | str], ...]
 """A key in which any two have an order; see `sort_key`."""
@@ -31,12 +30,9 @@ def name_hash(name: str) -> int:
 def tie_order(uid: str, name_hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The rank of each node for the pod *uid*: smaller goes first.
 
-    *name_hashes* are `name_hash` of the node names. Mixing is splitmix64's finaliser, whose
-    output for different pods is independent enough that equal nodes share pods evenly.
+    *name_hashes* are `name_hash` of the node names. Both hashes are good ones, so that one odd
+    multiplication, whose upper bits depend on all of both, lets equal nodes share pods evenly.
     """
     with np.errstate(over="ignore"):
-        mixed = name_hashes ^ (np.uint64(name_hash(uid)) * _GOLDEN)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX_1
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX_2
-        result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+        result: NDArray[np.uint64] = (name_hashes ^ (np.uint64(name_hash(uid)) * _GOLDEN)) * _MIX
     return result
