@@ -61,6 +61,7 @@ from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_groups import PodGroups
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
+from engine.telemetry.pauses import DecisionPauses
 from engine.watching.informer import Handler, Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -173,6 +174,7 @@ class App:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
+        self._pauses = DecisionPauses(self.metrics.decision_pauses)
         # 2. The cluster as we know it.
         self.journal = recorder
         self.cache = Cache() if recorder is None else recorder.cache
@@ -183,7 +185,7 @@ class App:
             initial_backoff=self.settings.initial_backoff,
             max_backoff=self.settings.max_backoff,
             max_unschedulable=self.settings.max_unschedulable,
-            on_ready=self._ready.set,
+            on_ready=self._wake,
             on_incoming=self._count_incoming,
         )
         # 3. Telling the API server.
@@ -226,7 +228,7 @@ class App:
             is_going=self._is_going,
             may_act=lambda: self.elector is None or self.elector.may_act,
         )
-        self.groups = PodGroups(self.cache, on_change=self._ready.set)
+        self.groups = PodGroups(self.cache, on_change=self._wake)
         self.permits = Permits(
             groups=self.groups,
             cache=self.cache,
@@ -401,23 +403,30 @@ class App:
         loop = self.loop
         while True:
             if not self.bindings.has_room:
+                self._pauses.rest()
                 await self.bindings.wait_for_room()
             if self.elector is not None and not self.elector.may_act:
                 # Stopped or starved for too long: somebody else may lead by now.
+                self._pauses.rest()
                 await asyncio.sleep(0.1)
                 continue
             self.permits.work()
-            ends_at = monotonic() + SLICE_SECONDS
+            now = monotonic()
+            self._pauses.begin(now)
+            ends_at = now + SLICE_SECONDS
             is_idle = False
-            while self.bindings.has_room and monotonic() < ends_at:
+            while self.bindings.has_room and now < ends_at:
                 if loop.asks_extenders:
                     is_idle = not await taken_turn(loop.turn(), self.extenders.answer)
                 else:
                     is_idle = not loop.schedule_one()
                 if is_idle:
                     break
+                now = monotonic()
+                self._pauses.decided(now)
             if is_idle and not self.groups.has_changes:
                 self._ready.clear()
+                self._pauses.rest()
                 await self._ready.wait()
             else:
                 await asyncio.sleep(0)
@@ -429,6 +438,12 @@ class App:
             self.queue.flush()
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
+
+    def _wake(self) -> None:
+        """There is something to decide."""
+        if not self._ready.is_set():
+            self._pauses.begin(self._clock.monotonic())
+            self._ready.set()
 
     def _is_busy(self) -> bool:
         return self.bindings.at_work > 0 or self.queue.counts()["active"] > 0

@@ -240,6 +240,12 @@ class Metrics:
             buckets=exponential(0.01, 2, 12),
             registry=registry,
         )
+        self.decision_pauses = Histogram(
+            "starsched_decision_pause_seconds",
+            "From one decision to the next, or from a pod's arrival if nothing was to be decided.",
+            buckets=(0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5),
+            registry=registry,
+        )
         self.evaluation_seconds = Histogram(
             "starsched_evaluation_duration_seconds",
             "Round trips to the sandbox: what no verdict was kept for, of all policies at once.",
