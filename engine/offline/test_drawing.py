@@ -18,6 +18,8 @@ Plan = Mapping[str, Any]
 MOST_RUNS: Final = 10_000
 # How often a bound is drawn instead of anything between: that is where policies go wrong.
 _BOUNDS: Final = 0.2
+# So many of the simplest numbers are tried whatever the number is.
+_SMALL: Final = 10
 
 
 def draw(plan: Plan, rng: random.Random) -> Any:
@@ -119,7 +121,7 @@ def shrunk(plan: Plan, value: Any, fails: Callable[[Any], bool | None]) -> Any:
 
 
 def _smaller(plan: Plan, value: float) -> Iterator[float]:
-    """Towards the simplest number: at once, then by halves of the way, last by one."""
+    """Towards the simplest number: those next to it, then by halves of the way, last by one."""
     target = simplest(plan)
     distance = value - target
     if plan["any"] == "float":
@@ -131,9 +133,10 @@ def _smaller(plan: Plan, value: float) -> Iterator[float]:
                 yield candidate
         return
     step, sign = abs(distance), 1 if distance > 0 else -1
-    while step > 0:
-        yield value - sign * step
+    yield from (target + sign * small for small in range(min(_SMALL, step)))
+    while step > 1:
         step //= 2
+        yield value - sign * step
 
 
 def _rounded(value: float, plan: Plan) -> float:

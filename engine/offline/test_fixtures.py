@@ -5,6 +5,7 @@ file, checked one by one, and where a problem is. What is made of the objects is
 `@std/testing.star`'s.
 """
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -38,7 +39,7 @@ _READ_KINDS: Final = ("Node", "Pod", _POD_GROUP, "PriorityClass", *OBJECT_KINDS)
 _LOWER: Final = {kind.lower(): kind for kind in _READ_KINDS}
 _MISSPELT: Final = 0.85
 _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_STEP: Final = re.compile(r"\.([^.\[]+)|\[\"([^\"]*)\"\]|\[(\d+|\.\.\.)\]")
 _JSON_TYPES: Final = {
     dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float",
     type(None): "null",
@@ -308,7 +309,7 @@ def _place(manifest: Any, path: str, got: str) -> tuple[str | int, ...]:
     at: list[str | int] = []
     value = manifest
     for match in _STEP.finditer(path):
-        step: str | int = match[1] or match[2]
+        step: str | int = next(group for group in match.groups() if group is not None)
         if isinstance(value, list) and str(step).isdigit():
             step = int(step)
         elif step == "..." and isinstance(value, dict):
@@ -316,8 +317,6 @@ def _place(manifest: Any, path: str, got: str) -> tuple[str | int, ...]:
             step = next((k for k, v in value.items() if _JSON_TYPES.get(type(v)) == got), "")
             if not step:
                 break
-        elif match[2] and isinstance(value, dict):
-            step = str(match[2])
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
@@ -403,7 +402,8 @@ LineOf = Callable[[int], Callable[[tuple[str | int, ...]], int]]
 
 def _decoded(name: str, raw: bytes) -> str:
     try:
-        return raw.decode("utf-8-sig")
+        # (Not "utf-8-sig": where tests are confined a codec cannot be loaded any more.)
+        return raw.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise FixtureError(f"{name}:{line}: want UTF-8 text, got other bytes") from error

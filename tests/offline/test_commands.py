@@ -1,4 +1,5 @@
 import json
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -195,6 +196,85 @@ def test_test_results_as_junit(tmp_path: Path) -> None:
     failure = suite.find("testcase[@name='test_wrong']/failure")
     assert failure is not None
     assert failure.get("message") == 'scores: got {"a": 1}, want {"a": 2}'
+
+
+TABLE = """load("@std/testing.star", "asserts", "cases", "cluster", "make_node", "make_pod")
+
+def _check(node, want):
+    asserts.scores(cluster(make_node(node)), make_pod(), {node: want})
+
+test_golden = cases(_check, {
+    "half full": {"node": "a", "want": 1},
+    "full": {"node": "bb", "want": 3},
+})
+
+def test_any():
+    asserts.for_any(lambda n: asserts.true(n < 12, "small"), n = any_int(0, 50))
+""".replace("load(", 'load("@std/generators.star", "any_int")\nload(', 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "want"),
+    [
+        ("test_golden[half full]", "1 passed, 0 failed"),
+        ("x_test.star::test_golden[full]", "0 passed, 1 failed"),
+        ("golden[*full", "1 passed, 1 failed"),
+        ("test_golden", "1 passed, 1 failed"),
+        ("half", "1 passed, 0 failed"),
+        ("test_golden[none]", "no tests to run"),
+    ],
+)
+def test_run_selects_a_case_by_its_name(tmp_path: Path, pattern: str, want: str) -> None:
+    result = _test(_write(tmp_path / "p", x=POLICY, x_test=TABLE), "--run", pattern)
+    assert result.output.splitlines()[-1].startswith(want)
+
+
+def test_the_command_that_is_printed_for_a_drawn_case_runs_it_again(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY, x_test=TABLE)
+    first = _test(path, "--seed", "5", "--run", "any").output.splitlines()
+    assert "        for   n = 12" in first
+    (again,) = [line for line in first if line.startswith("        again ")]
+    command = shlex.split(again.removeprefix("        again starsched test "))
+    assert command == [f"{path}/x_test.star", "--run", "test_any", "--seed", "5"]
+    assert "        for   n = 12" in _test(*command).output.splitlines()
+
+
+def test_drawn_cases_are_in_the_reports_for_programs(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY, x_test=TABLE)
+    (one,) = json.loads(_test(path, "--run", "any", "--output", "json").output)["tests"]
+    assert (one["example"], one["seed"], one["message"]) == ("n = 12", 0, "small")
+    suite = ElementTree.fromstring(_test(path, "--output", "junit").output)
+    assert [case.get("name") for case in suite] == [
+        "test_golden[half full]",
+        "test_golden[full]",
+        "test_any",
+    ]
+
+
+def test_list_names_every_test_and_runs_none(tmp_path: Path) -> None:
+    path = _write(tmp_path / "p", x=POLICY, x_test=TABLE)
+    names = [
+        f"{path}/x_test.star::{name}"
+        for name in ("test_golden[half full]", "test_golden[full]", "test_any")
+    ]
+    result = _test(path, "--list")
+    assert (result.exit_code, result.output.splitlines()) == (0, names)
+    result = _test(path, "--list", "--run", "half", "--output", "json")
+    assert json.loads(result.output) == {"tests": names[:1], "problems": []}
+    assert _test(path, "--list", "--run", "nothing").exit_code == 2
+
+
+def test_data_of_tests_may_lie_beside_policies(tmp_path: Path) -> None:
+    test = (
+        'load("@std/testing.star", "asserts", "load_manifests", "make_pod")\n\n'
+        'def test_it():\n    nodes = load_manifests("nodes_test.yaml").cluster\n'
+        '    asserts.scores(nodes, make_pod(), {"abc": 3})\n'
+    )
+    path = _write(tmp_path / "p", x=POLICY, x_test=test)
+    (tmp_path / "p" / "nodes_test.yaml").write_text("kind: Node\nmetadata: {name: abc}\n")
+    result = _test(path)
+    assert result.exit_code == 0, result.output
+    assert _check(path, "--strict").exit_code == 0
 
 
 # --- eject ---------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from structlog.testing import capture_logs
+
 from engine.offline.policy_tests import describe
 from engine.offline.test_process import LOADING, MIB, run_tests_confined
 
@@ -75,3 +77,80 @@ def test_all_tests_of_the_shipped_policies_pass_behind_the_walls() -> None:
     results = run_tests_confined(files | {"whole_test.star": LOADS + whole})
     assert len(results) > 90
     assert [describe(result) for result in results if not result.passed] == []
+
+
+CASES = (
+    'load("@std/testing.star", "cases")\n'
+    "def _check(length):\n"
+    '    asserts.scores(cluster(make_node("a" * length)), make_pod(), {"a" * length: length})\n'
+)
+
+
+def test_cases_of_a_table_are_told_one_by_one() -> None:
+    test = LOADS + CASES + 'test_it = cases(_check, {"one": {"length": 1}, "two": {"length": 2}})\n'
+    results = run_tests_confined({"x.star": POLICY, "x_test.star": test})
+    assert [(r.name, r.passed) for r in results] == [("test_it[one]", True), ("test_it[two]", True)]
+
+
+def test_a_case_that_takes_all_memory_fails_and_the_others_run() -> None:
+    test = (
+        LOADS
+        + 'load("@std/testing.star", "cases")\n'
+        + "def _check(times):\n"
+        + '    x = "a"\n    for i in range(times):\n        x = x + x\n'
+        + 'test_it = cases(_check, {"a": {"times": 1}, "b": {"times": 40}, "c": {"times": 1}})\n'
+        + GOOD
+    )
+    results = run_tests_confined({"x.star": POLICY, "x_test.star": test}, address_space=256 * MIB)
+    assert [(r.name, r.passed) for r in results] == [
+        ("test_it[a]", True),
+        ("test_it[b]", False),
+        ("test_it[c]", True),
+        ("test_good", True),
+    ]
+
+
+def test_tests_whose_files_did_not_come_along_are_skipped_and_said_so() -> None:
+    """A ConfigMap holds no directories: what a test reads from one says nothing of the policy."""
+    inside = 'load("@std/testing.star", "load_data")\ndef test_it():\n    load_data("f/a.yaml")\n'
+    top = (
+        'load("@std/testing.star", "load_manifests")\n'
+        'F = load_manifests("f/a.yaml")\n\n'
+        "def test_it():\n    asserts.fits(F.cluster, make_pod())\n"
+    )
+    files = {
+        "x.star": POLICY,
+        "x_test.star": LOADS + GOOD + inside,
+        "y_test.star": LOADS + top,
+    }
+    with capture_logs() as logs:
+        results = run_tests_confined(files)
+    reason = "f/a.yaml: no such file among those of the policies"
+    assert [(r.file, r.name, r.passed, r.skipped) for r in results] == [
+        ("x_test.star", "test_good", True, ""),
+        ("x_test.star", "test_it", True, reason),
+        ("y_test.star", "test_it", True, reason),
+    ]
+    assert [(one["event"], one["test"], one["reason"]) for one in logs] == [
+        ("Skipped test", "test_it", reason)
+    ] * 2
+
+
+def test_data_beside_the_tests_comes_along() -> None:
+    test = (
+        LOADS
+        + 'load("@std/testing.star", "load_data", "load_manifests")\n'
+        + "def test_it():\n"
+        + '    nodes = load_manifests("nodes_test.yaml").cluster\n'
+        + '    asserts.scores(nodes, make_pod(), load_data("want_test.json"))\n'
+    )
+    files = {
+        "x.star": POLICY,
+        "x_test.star": test,
+        "nodes_test.yaml": "kind: Node\nmetadata: {name: abc}\n",
+        "want_test.json": '{"abc": 3}',
+    }
+    (result,) = run_tests_confined(files)
+    assert (result.passed, result.skipped) == (True, ""), describe(result)
+    (result,) = run_tests_confined({**files, "want_test.json": '{"abc": 4}'})
+    assert not result.passed

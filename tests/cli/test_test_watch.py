@@ -1,0 +1,179 @@
+"""`starsched test --watch`, as an author uses it: a process that runs while files are edited."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from engine.cli.main import main
+
+LOADS = (
+    'load("@std/testing.star", "asserts", "cluster", "load_manifests", "make_node", "make_pod")\n'
+)
+POLICY = """load("lengths.star", "length")
+
+def score(pod, node):
+    return length(node)
+"""
+TEST = (
+    LOADS
+    + """
+def test_scores():
+    asserts.scores(load_manifests("fixtures/nodes.yaml").cluster, make_pod(), {"a": 1})
+"""
+)
+OTHER = "def filter(pod, node):\n    return None\n"
+OTHER_TEST = LOADS + "\ndef test_fits():\n    asserts.fits(cluster(make_node()), make_pod())\n"
+SECONDS = 30.0
+
+
+class Watcher:
+    """The command at work, and its lines as they come."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "engine.cli.main", "test", "--watch", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def run(self) -> list[str]:
+        """The lines of the next run, up to where it waits for changes again."""
+        lines: list[str] = []
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            try:
+                line = self._lines.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            if line.startswith("watching "):
+                return [line for line in lines if line]
+            lines.append(line)
+        raise AssertionError(f"no run ended in {SECONDS} s, got {lines}")
+
+    def end(self) -> int:
+        """Press Ctrl-C; the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(SECONDS)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    root = tmp_path / "policies"
+    (root / "fixtures").mkdir(parents=True)
+    (root / "fixtures" / "nodes.yaml").write_text("kind: Node\nmetadata: {name: a}\n")
+    (root / "lengths.star").write_text("def length(node):\n    return len(node.name)\n")
+    (root / "x.star").write_text(POLICY)
+    (root / "x_test.star").write_text(TEST)
+    (root / "y.star").write_text(OTHER)
+    (root / "y_test.star").write_text(OTHER_TEST)
+    return root
+
+
+@pytest.fixture
+def watcher(policies: Path) -> Iterator[Watcher]:
+    one = Watcher(str(policies))
+    yield one
+    if one.process.poll() is None:
+        one.process.kill()
+        one.process.wait()
+    assert one.process.stdout is not None
+    one.process.stdout.close()
+
+
+def ran(lines: list[str]) -> list[str]:
+    """Verdict and name of the tests among *lines*."""
+    return [
+        f"{line.split()[0]} {line.split()[-1]}"
+        for line in lines
+        if line.startswith(("PASS", "FAIL"))
+    ]
+
+
+def save(path: Path, text: str) -> None:
+    """Save as many editors do: write beside the file, then put it in its place."""
+    beside = path.with_name(f".{path.name}.swp")
+    beside.write_text(text)
+    beside.replace(path)
+
+
+def test_a_change_runs_the_tests_that_stand_on_it_and_no_other(
+    policies: Path, watcher: Watcher
+) -> None:
+    assert ran(watcher.run()) == ["PASS test_scores", "PASS test_fits"]
+
+    # The policy.
+    (policies / "y.star").write_text(OTHER.replace("None", '"no"'))
+    lines = watcher.run()
+    assert f"changed: {policies}/y.star" in lines
+    assert ran(lines) == ["FAIL test_fits"]
+    save(policies / "y.star", OTHER)
+    assert ran(watcher.run()) == ["PASS test_fits"]
+
+    # The fixture, and the helper that the policy loads.
+    save(policies / "fixtures" / "nodes.yaml", "kind: Node\nmetadata: {name: aa}\n")
+    assert ran(watcher.run()) == ["FAIL test_scores"]
+    save(policies / "lengths.star", "def length(node):\n    return len(node.name) - 1\n")
+    assert ran(watcher.run()) == ["FAIL test_scores"]
+    save(policies / "fixtures" / "nodes.yaml", "kind: Node\nmetadata: {name: aa}\n---\n")
+    assert ran(watcher.run()) == ["FAIL test_scores"]
+
+    # The test itself, and one that is new.
+    save(policies / "x_test.star", TEST.replace('{"a": 1}', '{"aa": 1}'))
+    assert ran(watcher.run()) == ["PASS test_scores"]
+    save(policies / "z_test.star", OTHER_TEST.replace("asserts.fits(", "asserts.equal("))
+    assert ran(watcher.run()) == ["FAIL test_fits"]
+    (policies / "z_test.star").unlink()
+    assert "no test stands on that" in watcher.run()
+    assert watcher.end() == 1
+
+
+def test_broken_edits_are_told_and_survived(policies: Path, watcher: Watcher) -> None:
+    watcher.run()
+    save(policies / "x.star", "def score(pod, node:\n")
+    lines = watcher.run()
+    assert any(f"{policies}/x.star:1:" in line for line in lines)
+    assert ran(lines) == []
+    # While one file is broken a change of another is not lost.
+    save(policies / "y.star", OTHER.replace("None", '"no"'))
+    assert ran(watcher.run()) == []
+    save(policies / "x.star", POLICY)
+    assert ran(watcher.run()) == ["PASS test_scores", "FAIL test_fits"]
+    save(policies / "fixtures" / "nodes.yaml", "kind: Node\nmetadata: {name: [\n")
+    lines = watcher.run()
+    assert ran(lines) == ["FAIL test_scores"]
+    assert any("fixtures/nodes.yaml:" in line for line in lines)
+    (policies / "y.star").write_bytes(b"\xff\xfe")
+    assert any("want UTF-8 text" in line for line in watcher.run())
+    save(policies / "y.star", OTHER)
+    save(policies / "fixtures" / "nodes.yaml", "kind: Node\nmetadata: {name: a}\n")
+    seen: list[str] = []
+    while not {"PASS test_scores", "PASS test_fits"} <= set(seen):
+        seen += ran(watcher.run())
+    assert watcher.end() == 0
+
+
+@pytest.mark.parametrize(
+    "options", [["--output", "json"], ["--coverage"], ["--fail-under", "50"]], ids=" ".join
+)
+def test_what_watching_cannot_print_is_a_wrong_use(policies: Path, options: list[str]) -> None:
+    result = CliRunner().invoke(main, ["test", str(policies), "--watch", *options])
+    assert result.exit_code == 2
+    assert "--watch prints results as text" in result.output
