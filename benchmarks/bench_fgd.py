@@ -44,14 +44,26 @@ _SCORES: Final[dict[str, list[dict[str, Any]]]] = {
 
 
 def configuration(policy: str) -> str:
-    """The profile `gpu` with the scores of *policy* alone; without scores the tie is random."""
+    """The profile `gpu` as the comparison has it: no plugin but those that it is about.
+
+    A node has to have the cpu, the memory and the GPUs; *policy* alone scores, and without a score
+    the tie is random. Nothing is evicted.
+    """
     document = yaml.safe_load(_PROFILE.read_text(encoding="utf-8"))
     scores = _SCORES[policy]
     profile: dict[str, Any] = {
         "schedulerName": "gpu",
         "plugins": {
-            "multiPoint": {"enabled": [*scores, {"name": "GpuShare"}]},
-            "score": {"disabled": [{"name": "*"}], "enabled": scores},
+            "multiPoint": {
+                "disabled": [{"name": "*"}],
+                "enabled": [
+                    {"name": "PrioritySort"},
+                    *scores,
+                    {"name": "GpuShare"},
+                    {"name": "DefaultBinder"},
+                ],
+            },
+            "filter": {"enabled": [{"name": "NodeResourcesFit"}]},
         },
     }
     if policy == "FGD":

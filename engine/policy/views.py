@@ -25,6 +25,7 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.model.quantity import QuantityError, resource_amount
+from engine.policy.device_views import DeviceShares
 from engine.policy.volume_views import (
     VOLUME_RECORDS,
     used_claims_view,
@@ -688,6 +689,13 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "annotations of its pods whose keys start with the one that is asked for: a dict for each "
         "pod that has such; ask with a constant",
         _PodAnnotations,
+        parts=("pods",),
+    ),
+    "device_shares": _node(
+        "dict[str, list[int]]",
+        "thousandths left of each of its devices, by index, as annotations of its pods say; ask "
+        "with the constant that their names start with, such as `alibabacloud.com/gpu-`",
+        DeviceShares,
         parts=("pods",),
     ),
     "facts": ViewField(

@@ -51,6 +51,7 @@ FIELD_EVENTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "used_ports": (ASSIGNED_POD,),
         "limits": (ASSIGNED_POD,),
         "pod_annotations": (ASSIGNED_POD,),
+        "device_shares": (ASSIGNED_POD,),
         "used_disks": (ASSIGNED_POD,),
         "used_claims": (ASSIGNED_POD,),
         "volume_limits": ("CSINode",),

@@ -1,0 +1,74 @@
+"""Shares of single devices: what is left of each one, as the pods of a node say.
+
+Owns one convention, that of device plugins that share GPUs. A node offers `PREFIXcount` devices. A
+pod asks by annotations: `PREFIXcount` of them, and thousandths of each by `PREFIXmilli` if it is
+one; `PREFIXindex` says which it was given (`2-3`). What a policy makes of it is the policy's.
+"""
+
+import functools
+from typing import Final
+
+from engine.model.node_info import NodeInfo
+from engine.policy.sandbox.builtins import parse_int
+
+WHOLE: Final = 1000
+
+
+class DeviceShares(dict[str, list[int]]):
+    """What is left of a node's devices, by the prefix of their names; found when it is asked for.
+
+    As a whole it is empty: which prefixes mean devices, only a policy knows.
+    """
+
+    def __init__(self, info: NodeInfo) -> None:
+        super().__init__()
+        self._info = info
+
+    def __contains__(self, prefix: object) -> bool:
+        return True
+
+    def __getitem__(self, prefix: str) -> list[int]:
+        return shares_left(self._info, prefix)
+
+
+def shares_left(info: NodeInfo, prefix: str) -> list[int]:
+    """Thousandths left of each device of *info* whose names start with *prefix*, by index.
+
+    A pod that names no device counts on those with least left that take it, large pods first.
+    Indices that the node does not have, and amounts that are no numbers, take nothing.
+    """
+    count, milli, index = f"{prefix}count", f"{prefix}milli", f"{prefix}index"
+    left = [WHOLE] * (0 if info.node is None else max(0, info.node.allocatable.get(count, 0)))
+    unnamed: list[tuple[int, int]] = []
+    for pod in info.pods.values():
+        given = pod.annotations
+        if not given or not (index in given or count in given or milli in given):
+            continue
+        number, each, named = _share(given.get(count), given.get(milli), given.get(index))
+        if named is None:
+            unnamed.append((number, each))
+            continue
+        for i in named:
+            if i < len(left):
+                left[i] = max(0, left[i] - each)
+    for number, each in sorted(unnamed, reverse=True):
+        fitting = sorted((amount, i) for i, amount in enumerate(left) if amount >= each)
+        if len(fitting) >= number:
+            for _, i in fitting[:number]:
+                left[i] -= each
+    return left
+
+
+@functools.lru_cache(maxsize=4096)
+def _share(
+    count: str | None, milli: str | None, index: str | None
+) -> tuple[int, int, tuple[int, ...] | None]:
+    """How many devices, thousandths of each, and which ones; None: it names none."""
+    each = parse_int(milli or "", 0)
+    number = parse_int(count or "", 1 if each > 0 else 0)
+    is_share = number == 1 and 0 < each < WHOLE
+    named = None
+    if index is not None:
+        parts = (parse_int(part, -1) for part in index.split("-"))
+        named = tuple(i for i in parts if i >= 0)
+    return max(0, number), each if is_share else WHOLE, named
