@@ -10,14 +10,17 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from engine.policy.sandbox.protocol import HookSignature, Schema
+from engine.policy.sandbox.protocol import MAX_REASONS, HookSignature, Schema
 
 VIEWS_MODULE: Final = "@starsched/views.star"
 VERDICTS_MODULE: Final = "@starsched/verdicts.star"
 HOOK_MODULE: Final = "@starsched/hook.star"
+RUN_MODULE: Final = "@starsched/run.star"
+NODES_MODULE: Final = "@starsched/nodes"
 
-# More distinct reasons than this in one batch, and they are not constants.
-MAX_REASONS: Final = 64
+# Between the answers of a filter and the distinct reasons in them.
+REASONS_MARK: Final = "\\n"
+
 # Scores without `normalize`; with it, any int in a range that sums cannot leave.
 SCORE_BOUND: Final = 1 << 62
 
@@ -330,28 +333,74 @@ def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Sche
         for p in params
         if p in _SHARED_VIEWS and not (p == "counts" and by_entry) and hook != "candidate_key"
     ]
-    lines = ["def run(pod, nodes, extra):"]
-    if any(p != "pod" for p in shared):
-        lines.append("    extra = json.decode(extra)")
-    for name in shared:
-        source = "json.decode(pod)" if name == "pod" else f'extra.get("{name}")'
-        if name in ("pod", "cluster"):
-            source = source if name == "pod" else 'extra.get("cluster") or {}'
-        view = f"view_{name}({source})"
-        if name == "group":
-            view = f"None if {source} == None else {view}"
-        lines.append(f"    {name} = {view}")
-    changeable = [p for p in shared if p not in ("cluster", "over")]
-    lines += [f"    before_{name} = json.encode({name})" for name in changeable]
-    lines += _loop(hook, params, bounded)
-    for name in changeable:
-        lines.append(f'    if json.encode({name}) != before_{name}:\n        return "M{name}"')
-    lines.append("    return flag + json.encode(answers)")
+    lines = _run_lines("run", hook, params, shared, bounded, made=False)
+    if takes_views(hook, signature):
+        lines += ["", *_run_lines("run_views", hook, params, shared, bounded, made=True)]
     loads = [f'load("{HOOK_MODULE}", hook = "{hook}")', _load_views(schema), _LOAD_VERDICTS]
     return "\n".join([*loads, *lines, ""])
 
 
-def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
+def takes_views(hook: str, signature: HookSignature) -> bool:
+    """True if the driver has a `run_views` too, whose nodes are views that were made before."""
+    params = signature.params
+    if hook in ("filter", "score"):
+        return "node" in params and "counts" not in params
+    return hook == "score_all" or (hook.startswith("among_") and "node" in params)
+
+
+def bound_text(count: int) -> str:
+    """The module whose `go(pod, extra)` runs a hook over the nodes of *count* modules."""
+    names = [f"nodes_{k}" for k in range(count)]
+    loads = [f'load("{NODES_MODULE}/{k}", {name} = "NODES")' for k, name in enumerate(names)]
+    run = f'load("{RUN_MODULE}", "run_views")'
+    nodes = " + ".join(names)
+    return "\n".join(
+        [run, *loads, f"def go(pod, extra): return run_views(pod, {nodes}, extra)", ""]
+    )
+
+
+def nodes_text() -> str:
+    """The module whose `NODES` are the views of the JSON list `TEXT`, which it is given."""
+    return (
+        f'load("{VIEWS_MODULE}", "view_node")\nNODES = [view_node(v) for v in json.decode(TEXT)]\n'
+    )
+
+
+def _run_lines(
+    name: str,
+    hook: str,
+    params: Sequence[str],
+    shared: Sequence[str],
+    bounded: bool,
+    *,
+    made: bool,
+) -> list[str]:
+    lines = [f"def {name}(pod, nodes, extra):"]
+    if any(p != "pod" for p in shared):
+        lines.append("    extra = json.decode(extra)")
+    for param in shared:
+        source = "json.decode(pod)" if param == "pod" else f'extra.get("{param}")'
+        if param in ("pod", "cluster"):
+            source = source if param == "pod" else 'extra.get("cluster") or {}'
+        view = f"view_{param}({source})"
+        if param == "group":
+            view = f"None if {source} == None else {view}"
+        lines.append(f"    {param} = {view}")
+    changeable = [p for p in shared if p not in ("cluster", "over")]
+    lines += [f"    before_{param} = json.encode({param})" for param in changeable]
+    lines += _loop(hook, params, bounded, made=made)
+    for param in changeable:
+        lines.append(f'    if json.encode({param}) != before_{param}:\n        return "M{param}"')
+    if hook == "filter":
+        # A line of its own: JSON has no line breaks in it.
+        reasons = f'"{REASONS_MARK}" + json.encode(list(seen))'
+        lines.append("    if seen:")
+        lines.append(f"        return flag + json.encode(answers) + {reasons}")
+    lines.append("    return flag + json.encode(answers)")
+    return lines
+
+
+def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> list[str]:
     call = f"hook({', '.join(params)})"
     if hook == "normalize":
         return [
@@ -367,7 +416,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
     if hook in _NODE_LOOP_HOOKS or hook == "candidate_key" or is_among:
         lines = [
             '    answers, flag, seen = [], "=", {}',
-            "    for raw in json.decode(nodes):",
+            "    for node in nodes:" if made else "    for raw in json.decode(nodes):",
         ]
         if "counts" in params:
             lines.append('        counts, raw = view_counts(raw["counts"]), raw["node"]')
@@ -376,16 +425,19 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
                 '        victims = [view_pod(pod) for pod in raw["victims"]]',
                 '        violations, raw = raw["violations"], raw["node"]',
             ]
-        if "node" in params:
+        if "node" in params and not made:
             lines.append("        node = view_node(raw)")
         lines.append(f"        answer = {call}")
         if hook == "filter":
+            named, name = (
+                ('hasattr(node, "name")', "node.name") if made else ('"name" in raw', 'raw["name"]')
+            )
             lines += [
                 "        if answer != None:",
                 "            answer = check_filter(answer, seen)",
                 '            if type(answer) == "dict":',
                 '                flag = "!" if flag == "=" else flag',
-                '            elif "name" in raw and [r for r in answer[1] if raw["name"] in r]:',
+                f"            elif {named} and [r for r in answer[1] if {name} in r]:",
                 '                answer, flag = {"n": answer}, "?"',
             ]
         elif hook == "score":
@@ -403,7 +455,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool) -> list[str]:
         lines.append("        answers.append(answer)")
         return lines
     lines = ['    flag = "="']
-    if "nodes" in params:
+    if "nodes" in params and not made:
         lines.append("    nodes = [view_node(raw) for raw in json.decode(nodes)]")
     lines.append(f"    answer = {call}")
     if hook == "score_all":

@@ -6,13 +6,15 @@ fast and knows nothing that it need not know. A frame is a 4-byte big-endian len
 
 import mmap
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 MIB: Final = 1 << 20
+# More distinct reasons than this in one call, and they are not constants.
+MAX_REASONS: Final = 64
 
 # A Starlark module path -> its text.
 Files: TypeAlias = Mapping[str, str]
@@ -130,10 +132,14 @@ class ProgramImage:
 
 
 class RawAnswer(NamedTuple):
-    """One call's answer before decoding: a JSON list with null where `failures` has the entry."""
+    """One call's answer before decoding: a JSON list with null where `failures` has the entry.
+
+    `reasons` are the distinct reasons in it, for filters; one more than `MAX_REASONS` at most.
+    """
 
     verdicts: bytes
     failures: list[tuple[int, PolicyFailure]]
+    reasons: Sequence[str] = ()
 
 
 def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:

@@ -18,6 +18,8 @@ import starlark
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox import drivers, messages
 from engine.policy.sandbox.modules import Budget, Modules, Natives
+from engine.policy.sandbox.node_views import LEAST, NodeViews
+from engine.policy.sandbox.parts import MAX_EXHAUSTED, join, split
 from engine.policy.sandbox.protocol import (
     Call,
     HookSignature,
@@ -32,12 +34,10 @@ _PIECE: Final = 32
 # Beside the budget of one entry, a batch may take this many steps per entry. An overrun is not a
 # failure yet: the batch is repeated in pieces, where each entry alone has the whole budget.
 _STEPS_PER_ENTRY: Final = 5_000
-# Entries of one call that may run out of steps before the others are not tried any more.
-_MAX_EXHAUSTED: Final = 3
+# Entries of one call with the node's name in a reason that are looked at again.
+_MAX_NAMED: Final = 3
 # A name that no node has, to see whether a reason follows the node's name.
 _PROBE: Final = "starsched-probe.invalid"
-
-_BLAMELESS: Final = b"null"
 
 
 class _Failed(Exception):
@@ -51,13 +51,17 @@ class _Failed(Exception):
 class _Hook:
     """One hook of one instance, ready to run."""
 
-    __slots__ = ("instance", "module", "name", "signature")
+    __slots__ = ("index", "instance", "module", "name", "signature", "takes_views")
 
-    def __init__(self, instance: InstanceImage, name: str, module: starlark.FrozenModule) -> None:
+    def __init__(
+        self, index: int, instance: InstanceImage, name: str, module: starlark.FrozenModule
+    ) -> None:
+        self.index = index
         self.instance = instance
         self.name = name
         self.signature: HookSignature = instance.hooks[name]
         self.module = module
+        self.takes_views = drivers.takes_views(name, self.signature)
 
     def failure(self, kind: str, message: str, hint: str = "") -> PolicyFailure:
         """A failure at the place where the hook is defined."""
@@ -95,6 +99,7 @@ class PolicyWorker:
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
         verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
         private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}
+        self._node_views = NodeViews(views, image.limits.address_space)
         problems: list[Problem] = []
         for index, instance in enumerate(image.instances):
             on_load(index)
@@ -126,7 +131,7 @@ class PolicyWorker:
                 drivers.driver_text(name, signature, bounded, schema),
                 {**private, drivers.HOOK_MODULE: module},
             )
-            self._hooks[index, name] = _Hook(instance, name, driver)
+            self._hooks[index, name] = _Hook(index, instance, name, driver)
 
     # --- answering ---------------------------------------------------------------------------
 
@@ -140,6 +145,22 @@ class PolicyWorker:
             return self._single(hook, call, call.nodes or [])
         if not entries:
             return RawAnswer(b"[]", [])
+        parts = split(entries)
+        if len(parts) == 1:
+            return self._part(hook, call, entries)
+        answers: list[RawAnswer] = []
+        exhausted = 0
+        for part in parts:
+            if exhausted >= MAX_EXHAUSTED:
+                # Each costs a full budget, and the call has a deadline.
+                answers.append(_nothing(part))
+                continue
+            answers.append(self._part(hook, call, part))
+            exhausted += sum(f.kind == "steps" for _, f in answers[-1].failures)
+        return join(answers, [len(part) for part in parts], hook.failure)
+
+    def _part(self, hook: _Hook, call: Call, entries: Sequence[bytes]) -> RawAnswer:
+        """The answer to a part of a call, or to all of a small one."""
         steps = self._image.limits.steps + _STEPS_PER_ENTRY * len(entries)
         try:
             return self._run(hook, call, entries, steps)
@@ -164,65 +185,81 @@ class PolicyWorker:
 
     def _isolate(self, hook: _Hook, call: Call, entries: Sequence[bytes]) -> RawAnswer:
         """Answer entry by entry where a piece of the batch fails."""
-        parts: list[bytes] = []
-        failures: list[tuple[int, PolicyFailure]] = []
+        answers: list[RawAnswer] = []
+        counts: list[int] = []
         exhausted = 0
         limit = self._image.limits.steps
         for start in range(0, len(entries), _PIECE):
             piece = entries[start : start + _PIECE]
-            if exhausted < _MAX_EXHAUSTED:
+            if exhausted < MAX_EXHAUSTED:
                 try:
                     answer = self._run(hook, call, piece, limit + _STEPS_PER_ENTRY * len(piece))
-                    parts.append(answer.verdicts[1:-1])
-                    failures += [(start + i, failure) for i, failure in answer.failures]
-                    continue
                 except _Failed:
                     pass
-            for index, entry in enumerate(piece, start):
-                if exhausted >= _MAX_EXHAUSTED:
-                    # Each costs a full budget, and the call has a deadline.
-                    message = f"not tried after {exhausted} others that ran out of steps"
-                    failures.append((index, hook.failure("deadline", message)))
-                    parts.append(_BLAMELESS)
+                else:
+                    answers.append(answer)
+                    counts.append(len(piece))
+                    continue
+            for entry in piece:
+                counts.append(1)
+                if exhausted >= MAX_EXHAUSTED:
+                    answers.append(_nothing([entry]))
                     continue
                 try:
-                    answer = self._run(hook, call, [entry], limit)
-                    parts.append(answer.verdicts[1:-1])
-                    failures += [(index, failure) for _, failure in answer.failures]
+                    answers.append(self._run(hook, call, [entry], limit))
                 except _Failed as failed:
-                    failures.append((index, failed.failure))
-                    parts.append(_BLAMELESS)
+                    answers.append(RawAnswer(b"[null]", [(0, failed.failure)]))
                     exhausted += failed.failure.kind == "steps"
-        return RawAnswer(b"[" + b",".join(parts) + b"]", failures)
+        return join(answers, counts, hook.failure)
 
     def _run(self, hook: _Hook, call: Call, entries: Sequence[bytes], steps: int) -> RawAnswer:
         """One run of the driver. Raises `_Failed` when the interpreter gave no answer."""
+        text = f"[{b','.join(entries).decode()}]"
+        if hook.takes_views and len(entries) >= LEAST:
+            answer = self._run_views(hook, call, entries, text, steps)
+            if answer is not None:
+                return answer
         try:
-            text: Any = hook.module.call_with(
-                self._budget.allow(steps),
-                "run",
-                call.pod.decode(),
-                (b"[" + b",".join(entries) + b"]").decode(),
-                call.extra.decode(),
+            found: Any = hook.module.call_with(
+                self._budget.allow(steps), "run", call.pod.decode(), text, call.extra.decode()
             ).value
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
             # Also the interpreter's own panics, which are not `Exception`s.
             raise _Failed(_failure_of(hook, error, self._field_names)) from error
-        flag = text[0]
+        flag = found[0]
         if flag == "=":
-            return RawAnswer(text[1:].encode(), [])
+            return _answer_of(found)
         if flag == "M":
             # The entries before it may have seen the change too: nothing of this run counts.
-            message = f"{hook.name}() changed `{text[1:]}`, want it left as it was given"
+            message = f"{hook.name}() changed `{found[1:]}`, want it left as it was given"
             hint = "values passed to a hook are read-only: copy before changing"
             raise _Failed(hook.failure("error", message, hint))
-        return self._sort_out(hook, call, entries, text[1:])
+        return self._sort_out(hook, call, entries, found)
+
+    def _run_views(
+        self, hook: _Hook, call: Call, entries: Sequence[bytes], text: str, steps: int
+    ) -> RawAnswer | None:
+        """The answer over views that are kept; None if it is not simply good."""
+        texts = [text]
+        if hook.name == "score_all":
+            texts = [f"[{b','.join(part).decode()}]" for part in split(entries)]
+        try:
+            module = self._node_views.bound((hook.index, hook.name), hook.module, texts)
+            found: Any = module.call_with(
+                self._budget.allow(steps), "go", call.pod.decode(), call.extra.decode()
+            ).value
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException:
+            return None
+        return _answer_of(found) if found[0] == "=" else None
 
     def _sort_out(self, hook: _Hook, call: Call, entries: Sequence[bytes], text: str) -> RawAnswer:
         """Take the failures out of an answer that has some."""
-        verdicts: list[Any] = msgspec.json.decode(text)
+        answer = _answer_of(text)
+        verdicts: list[Any] = msgspec.json.decode(answer.verdicts)
         failures: list[tuple[int, PolicyFailure]] = []
         named = 0
         for index, verdict in enumerate(verdicts):
@@ -232,14 +269,14 @@ class PolicyWorker:
             if "n" not in verdict:
                 failure = hook.failure(verdict["k"], verdict["m"], verdict["h"])
                 failures.append((index, failure))
-            elif named < _MAX_EXHAUSTED and not self._follows_name(
+            elif named < _MAX_NAMED and not self._follows_name(
                 hook, call, entries[index], verdict["n"]
             ):
                 verdicts[index] = verdict["n"]
             else:
                 named += 1
                 failures.append((index, _named_failure(hook, verdict["n"][1])))
-        return RawAnswer(msgspec.json.encode(verdicts), failures)
+        return RawAnswer(msgspec.json.encode(verdicts), failures, answer.reasons)
 
     def _follows_name(self, hook: _Hook, call: Call, entry: bytes, verdict: Any) -> bool:
         """True if the reasons of *verdict* change with the node's name.
@@ -264,11 +301,22 @@ class PolicyWorker:
             text = ""  # the hook does not know such a node: the texts decide below
         if _PROBE in text:
             return True
-        if text[1:] == f"[{msgspec.json.encode(verdict).decode()}]":
+        if text and _answer_of(text).verdicts == b"[" + msgspec.json.encode(verdict) + b"]":
             return False
         # Another branch for another name. A reason that the file spells out is a constant.
         source = self._image.files[hook.instance.module]
         return any(name in reason and reason not in source for reason in verdict[1])
+
+
+def _answer_of(text: str) -> RawAnswer:
+    """The answer in what a driver returned, its flag aside."""
+    verdicts, _, reasons = text[1:].partition("\n")
+    return RawAnswer(verdicts.encode(), [], msgspec.json.decode(reasons) if reasons else [])
+
+
+def _nothing(entries: Sequence[bytes]) -> RawAnswer:
+    """What stands for entries that are not tried; `join` says why."""
+    return RawAnswer(b"[" + b",".join([b"null"] * len(entries)) + b"]", [])
 
 
 def _named_failure(hook: _Hook, reasons: Sequence[str]) -> PolicyFailure:
