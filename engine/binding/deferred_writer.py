@@ -55,6 +55,7 @@ class DeferredWriter:
         self._waiting: deque[tuple[float, Write]] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
         self._arrived = asyncio.Event()
+        self._has_ended = asyncio.Event()
         self._is_flushing = False
 
     def __len__(self) -> int:
@@ -80,11 +81,17 @@ class DeferredWriter:
         """Send what is queued, until cancelled."""
         try:
             while True:
-                await self._arrived.wait()
                 self._arrived.clear()
-                while len(self):
-                    await self._wait_for_room()
+                most = self._most_now()
+                while len(self) and len(self._in_flight) < most:
                     self._send_next()
+                if not len(self):
+                    await self._arrived.wait()
+                elif most:
+                    self._has_ended.clear()
+                    await self._has_ended.wait()
+                else:
+                    await asyncio.sleep(_POLL_SECONDS)
         finally:
             for task in self._in_flight:
                 task.cancel()
@@ -102,20 +109,11 @@ class DeferredWriter:
                         await asyncio.sleep(0)
         return len(self) + len(self._in_flight)
 
-    async def _wait_for_room(self) -> None:
-        while True:
-            if self._is_flushing or not self._is_busy():
-                most = self._concurrency
-            elif self._oldest_wait() >= self._patience:
-                most = 1
-            else:
-                most = 0
-            if len(self._in_flight) < most:
-                return
-            if most and self._in_flight:
-                await asyncio.wait(self._in_flight, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(_POLL_SECONDS)
+    def _most_now(self) -> int:
+        """How many writes may be in flight."""
+        if self._is_flushing or not self._is_busy():
+            return self._concurrency
+        return int(len(self) > 0 and self._oldest_wait() >= self._patience)
 
     def _oldest_wait(self) -> float:
         heads = [queue[0][0] for queue in (self._urgent, self._waiting) if queue]
@@ -125,7 +123,11 @@ class DeferredWriter:
         _, write = (self._urgent or self._waiting).popleft()
         task = asyncio.ensure_future(self._guard(write))
         self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.discard(task)
+        self._has_ended.set()
 
     async def _guard(self, write: Write) -> None:
         try:

@@ -7,7 +7,6 @@ are sent is `deferred_writer`'s business; what they say is the caller's.
 import asyncio
 import functools
 import random
-import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -45,6 +44,8 @@ _FIRST_WAIT: Final = 0.25
 
 Sleep = Callable[[float], Awaitable[None]]
 
+_encode: Final = msgspec.json.Encoder().encode
+
 
 class Reference(NamedTuple):
     """The object that an event is about."""
@@ -79,6 +80,8 @@ def truncate_note(note: str) -> str:
 
     The API counts bytes, not characters; a character that would be split is left out.
     """
+    if len(note) * 4 <= MOST_NOTE_BYTES:
+        return note
     raw = note.encode()
     if len(raw) <= MOST_NOTE_BYTES:
         return note
@@ -87,7 +90,14 @@ def truncate_note(note: str) -> str:
 
 def micro_time(moment: float) -> str:
     """A MicroTime of the API for a Unix time."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    second, micros = divmod(round(moment * 1e6), 1_000_000)
+    return f"{_second(second)}.{micros:06d}Z"
+
+
+@functools.lru_cache(maxsize=8)
+def _second(moment: int) -> str:
+    """A whole second as the API writes it; events come many to a second."""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class _Series:
@@ -221,7 +231,7 @@ class EventRecorder:
         name_ns = max(int(now * 1e9), self._last_name_ns + 1)
         self._last_name_ns = name_ns
         suffix = f".{name_ns:x}"
-        name = re.sub(r"[-.]+$", "", regarding.name[: _MOST_NAME - len(suffix)]) + suffix
+        name = regarding.name[: _MOST_NAME - len(suffix)].rstrip("-.") + suffix
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         if revision:
             metadata["annotations"] = {REVISION_ANNOTATION: revision}
@@ -287,14 +297,14 @@ class EventRecorder:
         body = series.body
         if series.count > 1:
             body = body | {"series": _series_field(series)}
-        await self._client.create(EVENTS, msgspec.json.encode(body), series.namespace)
+        await self._client.create(EVENTS, _encode(body), series.namespace)
         series.is_created = True
 
     async def _patch(self, series: _Series) -> None:
         await self._client.patch(
             EVENTS,
             series.name,
-            msgspec.json.encode({"series": _series_field(series)}),
+            _encode({"series": _series_field(series)}),
             series.namespace,
             content_type=MERGE_PATCH,
         )

@@ -176,14 +176,21 @@ class Stream:
             self._waiter.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection to the API server.
 
     `new --connected--> free --start--> busy --answer--> free`; any `--lost, abort--> closed`.
+
+    Args:
+        owner: What it reports to.
+        scratch: What has just been read, for a moment. All connections of a loop may share it: the
+            event loop hands over what it has read before it reads anything else. Without it TLS
+            allocates a quarter of a megabyte for each read.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, scratch: memoryview) -> None:
         self._owner = owner
+        self._scratch = scratch
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None
         self._is_fresh = True  # has not taken a request yet
@@ -222,8 +229,15 @@ class Connection(asyncio.Protocol):
                 exchange.lose(str(exc or "") or "the server hung up", sent=True)
         self._owner.is_gone(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts what it reads."""
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
         """More of the answer has arrived."""
+        self._received(bytes(self._scratch[:nbytes]))
+
+    def _received(self, data: bytes) -> None:
         if self._exchange is None:
             self.abort()  # nobody asked
             return

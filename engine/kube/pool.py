@@ -24,6 +24,8 @@ KEEPALIVE_SECONDS: Final = 60.0
 #: Connections opened at once. A burst of requests mostly finds connections that got free before
 #: it would have had one of its own: each costs both sides a TLS handshake.
 MOST_OPENING: Final = 4
+#: Read at once at most; a page of a list takes many reads.
+_SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 #: Turns of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20
@@ -58,6 +60,7 @@ class Pool:
         self._server_hostname = (server_hostname or host) if tls is not None else None
         self._most = most
         self._connect_timeout = connect_timeout
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._free: list[Connection] = []  # the one used last at the end
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -172,7 +175,7 @@ class Pool:
         )
         try:
             _, connection = await loop.create_connection(
-                lambda: Connection(self),
+                lambda: Connection(self, self._scratch),
                 sock=sock,
                 ssl=self._tls.context if self._tls is not None else None,
                 server_hostname=self._server_hostname,
