@@ -7,6 +7,7 @@ import pytest
 
 from engine.offline.policy_files import read_policy_files
 from engine.offline.policy_tests import describe, discover, run_tests
+from engine.offline.test_fixtures import DirectoryFiles
 from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 
@@ -50,8 +51,10 @@ profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: {name}}}]}}, queueSort: 
 def test_the_tests_beside_the_policies_pass(pack: str) -> None:
     (files,) = read_policy_files([POLICIES / pack])
     bundle = build_bundle(dict(files.texts), None)
-    results = list(run_tests(bundle, discover(bundle)))
+    reader = DirectoryFiles(POLICIES / pack)
+    results = list(run_tests(bundle, discover(bundle), files=lambda _: reader))
     assert results
+    assert not [result for result in results if result.skipped]
     assert [f"{r.file}:{r.line}: {describe(r)}" for r in results if not r.passed] == []
 
 
