@@ -4,6 +4,7 @@ Owns the requests, which only list, and the options that say which cluster. Secr
 are not among them.
 """
 
+import datetime
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,12 @@ def read_live(
         raise click.UsageError(str(error)) from error
     except ApiError as error:
         raise click.ClickException(str(error)) from error
+
+
+def now_text() -> str:
+    """The time, as RFC 3339."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return now.replace("+00:00", "Z")
 
 
 async def _read(

@@ -6,8 +6,9 @@ from typing import Any
 import click
 import msgspec
 
-from engine.cli.cluster_reading import cluster_options, read_given
+from engine.cli.cluster_reading import cluster_options, now_text, read_given
 from engine.cli.explain_text import print_explanation
+from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.policy_option import policy_options, read_bundle
 from engine.offline.cluster_file import Cluster, ClusterFileError, read_documents
 from engine.offline.explanation import PodExplanation, explain
@@ -15,6 +16,7 @@ from engine.offline.policy_files import PolicyFiles
 from engine.offline.world import ManifestError
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.telemetry.logs import configure_logging
 
 PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
 
@@ -76,8 +78,14 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     """
     if pod is None and filename is None:
         raise click.UsageError("want POD, or a manifest with -f")
+    configure_logging(verbosity=-1, log_format="text")
     bundle, files = read_bundle(options["policies"], options["config"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
+    if not options["snapshot"]:
+        where = FactsAt(options["kubeconfig"], options["context"])
+        cluster.facts, unread = read_facts(bundle.runtime.facts, where)
+        cluster.missing.update(unread)
+        cluster.taken_at = now_text()
     try:
         found = _find(cluster, pod, filename)
         result = _explain(bundle, cluster, found, options)
@@ -147,6 +155,8 @@ def _explain(
         )
     world = cluster.world(without=pod)
     world.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
+    unknown = cluster.show_facts(world.cache, bundle.runtime.facts, [pod])
+    world.snapshot = world.cache.snapshot()
     for name in options["nodes"]:
         if name not in world.snapshot.slot_of:
             raise KeyError(f"no node `{name}` among {world.snapshot.node_count} nodes")
@@ -161,6 +171,7 @@ def _explain(
             placed_on=str((manifest.get("spec") or {}).get("nodeName") or ""),
             names=options["nodes"],
             pending=pending,
+            unknown_facts=unknown,
         )
     finally:
         evaluator.close()

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.cli.policy_paths import build, load_problems
-from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
+from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -39,14 +39,14 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
     """
     files = PolicyFiles(Path(), {}, frozenset())
     if policies != BUILTIN:
-        path = Path(policies)
         try:
-            found = [one for one in read_policy_files([path]) if one.directory == path]
+            files = read_bundle_files(Path(policies))
         except PolicyFilesError as error:
             raise click.UsageError(str(error)) from error
-        if not found:
-            raise click.UsageError(f"{path}: want a directory with `*.star` files of its own")
-        files = found[0]
+    elif config is not None and config.suffix in (".yaml", ".yml"):
+        # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
+        text = config.read_text(encoding="utf-8")
+        files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
     bundle, problems = build(files, config)
     errors = [problem for problem in problems if problem.severity == "error"]
     if bundle is not None:

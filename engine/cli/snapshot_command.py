@@ -1,28 +1,56 @@
 """`starsched snapshot`: the state of a cluster as one file."""
 
-import datetime
 import os
 import sys
 from collections import Counter
 from pathlib import Path
 
 import click
+import msgspec
 
-from engine.cli.cluster_reading import cluster_options, read_live
+from engine.cli.cluster_reading import cluster_options, now_text, read_live
+from engine.cli.fact_reading import FactsAt, facts_config, read_facts
+from engine.facts.collection import FactsDocument
 from engine.offline.cluster_file import snapshot_bytes
+from engine.telemetry.logs import configure_logging
 
 
 @click.command("snapshot", short_help="Write what decisions read of a cluster to a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @cluster_options
-def snapshot_command(file: Path, kubeconfig: Path | None, context: str | None) -> None:
+@click.option(
+    "--policies",
+    metavar="SOURCE",
+    help="Save the facts too that these policies read: a directory or `configmap:NAMESPACE/NAME`, "
+    "as for `run`. The sources of their `PolicyRuntime` are asked once.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where a scheduler keeps what it learned, if that is a directory.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was written.",
+)
+def snapshot_command(
+    file: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    policies: str | None,
+    state_dir: Path | None,
+    output: str,
+) -> None:
     """Write the state of a cluster to FILE, for `explain`, `simulate` and bug reports.
 
     Holds nodes, pods, namespaces, services, workloads, budgets, volumes, claims, classes, CSI
     objects and devices; compressed if FILE ends in `.gz`, and on the standard output for `-`.
-    Secrets and config maps are never read. What containers are told (environment, arguments,
-    commands, probes), managed fields and what kubectl remembers are left out. It only lists: a
-    role that may list these kinds is enough.
+    Secrets are never read, and config maps only if `--policies` names them. What containers are
+    told (environment, arguments, commands, probes), managed fields and what kubectl remembers are
+    left out. It only lists: a role that may list these kinds is enough.
 
     \b
     Exit codes: 0 written, 1 the cluster cannot be read, 2 wrong usage.
@@ -31,13 +59,19 @@ def snapshot_command(file: Path, kubeconfig: Path | None, context: str | None) -
     Examples:
       starsched snapshot cluster.json.gz
       starsched snapshot --kubeconfig ~/.kube/config --context prod cluster.json
+      starsched snapshot cluster.json.gz --policies configmap:starsched/starsched-policies
       starsched snapshot - | jq '.items | group_by(.kind) | map({(.[0].kind): length}) | add'
     """
+    configure_logging(verbosity=-1, log_format="text")
+    at = FactsAt(kubeconfig, context, policies or "", state_dir)
+    config = facts_config(at) if policies is not None else None
     items, missing = read_live(kubeconfig, context)
-    taken_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    text = snapshot_bytes(
-        items, taken_at.replace("+00:00", "Z"), missing, compress=file.name.endswith(".gz")
-    )
+    facts: list[FactsDocument] = []
+    if config is not None:
+        facts, unread = read_facts(config, at)
+        missing |= unread
+    compress = file.name.endswith(".gz")
+    text = snapshot_bytes(items, now_text(), missing, facts, compress=compress)
     for resource, reason in missing.items():
         click.echo(f"not read: {resource}: {reason}", err=True)
     if str(file) == "-":
@@ -45,8 +79,20 @@ def snapshot_command(file: Path, kubeconfig: Path | None, context: str | None) -
         return
     _write(file, text)
     counts = Counter(item["kind"] for item in items)
+    if output == "json":
+        said = {
+            "file": str(file),
+            "bytes": len(text),
+            "objects": dict(counts.most_common()),
+            "facts": [one.source for one in facts],
+            "missing": missing,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        return
     shown = ", ".join(f"{number} {kind}" for kind, number in counts.most_common(4))
     click.echo(f"{file}: {len(items)} objects ({shown}, ...), {len(text):,} bytes", err=True)
+    for one in facts:
+        click.echo(f"facts: {one.source}", err=True)
 
 
 def _write(file: Path, text: bytes) -> None:

@@ -90,7 +90,9 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     configure_logging(verbosity=-1, log_format="text")
     _, files = read_bundle(options["policies"], options["config"])
     config: Path | None = options["config"]
-    text = config.read_text(encoding="utf-8") if config is not None else None
+    # One that stands for the policies' own is among their files already.
+    is_apart = config is not None and config.name not in files.texts
+    text = config.read_text(encoding="utf-8") if config is not None and is_apart else None
     directory: Path = options["directory"]
     try:
         points = make_points(

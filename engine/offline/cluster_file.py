@@ -7,7 +7,7 @@ Getting the objects out of a cluster is `cli.cluster_reading`'s.
 
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +15,14 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from engine.caching.cache import Cache
+from engine.facts.collection import FactsDocument
 from engine.model import objects as api
+from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.known_facts import SECTIONS, show_facts
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
+from engine.policy.fact_config import FactsConfig
 
 API_VERSION: Final = "starsched.dev/v1"
 KIND: Final = "ClusterSnapshot"
@@ -100,6 +105,7 @@ class Cluster:
         priorities: Priority classes: name to value.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         missing: What a snapshot could not read, and why.
+        facts: What sources of facts said, each a document with the name of its source.
         skipped: Objects of kinds that no decision reads, by kind.
     """
 
@@ -109,6 +115,7 @@ class Cluster:
     priorities: dict[str, int] = field(default_factory=dict)
     taken_at: str = ""
     missing: dict[str, str] = field(default_factory=dict)
+    facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     default_priority: int = 0
 
@@ -193,6 +200,25 @@ class Cluster:
         world.cache.snapshot()
         return world
 
+    def show_facts(
+        self, cache: Cache, config: FactsConfig, pods: Iterable[Pod], nodes: Iterable[Node] = ()
+    ) -> tuple[str, ...]:
+        """Show in *cache* the facts that policies with *config* see of this cluster.
+
+        *pods* and *nodes* are those whose annotations count beside the nodes in *cache*. Returns
+        the sources of which nothing is known. Raises `ManifestError`.
+        """
+        infos = cache.snapshot().infos
+        present = [info.node for info in infos if info is not None and info.node is not None]
+        return show_facts(
+            cache,
+            config,
+            self.facts,
+            taken_at=self.taken_at,
+            nodes=[*present, *nodes],
+            pods=[*pods],
+        )
+
 
 def _is_same(manifest: Manifest, pod: Pod) -> bool:
     uid = _meta(manifest, "uid")
@@ -213,13 +239,20 @@ def _meta(manifest: Manifest, name: str) -> str:
 
 
 def snapshot_bytes(
-    items: Iterable[Manifest], taken_at: str, missing: Mapping[str, str], *, compress: bool
+    items: Iterable[Manifest],
+    taken_at: str,
+    missing: Mapping[str, str],
+    facts: Sequence[FactsDocument] = (),
+    *,
+    compress: bool,
 ) -> bytes:
     """The text of a snapshot: JSON with one object a line, so that it can be searched by line."""
     encode = msgspec.json.encode
-    head = {"apiVersion": API_VERSION, "kind": KIND, "takenAt": taken_at}
+    head: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "takenAt": taken_at}
     if missing:
-        head["missing"] = dict(missing)  # type: ignore[assignment]  # the only value that is none
+        head["missing"] = dict(missing)
+    if facts:
+        head["facts"] = list(facts)
     lines = b",\n".join(encode(item) for item in items)
     text = encode(head)[:-1] + b',"items":[\n' + lines + b"\n]}\n"
     # Without a time in it, so that the same cluster gives the same file.
@@ -240,6 +273,10 @@ def read_cluster(*paths: Path) -> Cluster:
             if document.get("kind") == KIND:
                 cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
                 cluster.missing.update(document.get("missing") or {})
+                cluster.facts += _facts(document, path)
+            elif document and document.keys() <= SECTIONS:
+                cluster.facts.append(FactsDocument(f"file:{path.absolute()}", document))
+                continue
             for item in _items(document, path):
                 cluster.add(item)
     return cluster
@@ -296,6 +333,13 @@ def _parse(raw: bytes, path: Path) -> Iterator[Any]:
         yield from yaml.load_all(raw, _Loader)  # a safe loader, but for its name
     except yaml.YAMLError as error:
         raise ClusterFileError(f"{path}: {' '.join(str(error).split())}") from error
+
+
+def _facts(document: dict[str, Any], path: Path) -> list[FactsDocument]:
+    try:
+        return msgspec.convert(document.get("facts") or [], list[FactsDocument])
+    except msgspec.ValidationError as error:
+        raise ClusterFileError(f"{path}: facts: {error}") from error
 
 
 def _items(document: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:

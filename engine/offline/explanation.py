@@ -159,6 +159,7 @@ def explain(
     placed_on: str = "",
     names: Sequence[str] = (),
     pending: Sequence[Pod] = (),
+    unknown_facts: Sequence[str] = (),
 ) -> PodExplanation:
     """Everything about *pod* in *world*, which must not count it.
 
@@ -170,6 +171,7 @@ def explain(
         placed_on: Where it is now, to be told.
         names: Nodes to be told about one by one.
         pending: Pods that wait; those with a nominated node hold room there.
+        unknown_facts: Configured sources of facts of which nothing is known here.
 
     Raises `KeyError` if no profile has the pod's `schedulerName`.
     """
@@ -223,7 +225,7 @@ def explain(
         if eviction is None
         else {eviction.node: tuple(p.key for p in eviction.victims)},
         remedies=tuple(remedies(pod, snapshot, matrix)) if decision.node is None else (),
-        notes=_notes(bundle, pod),
+        notes=_notes(bundle, pod, unknown_facts),
         failures=tuple(failures),
     )
 
@@ -341,12 +343,13 @@ def _profile(bundle: Bundle, pod: Pod) -> Profile:
     return next(p for p in bundle.profiles if p.scheduler_name == pod.scheduler_name)
 
 
-def _notes(bundle: Bundle, pod: Pod) -> tuple[str, ...]:
+def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str, ...]:
     notes = []
     if bundle.extenders:
         notes.append("extenders are configured, and are not asked here")
     if _profile(bundle, pod).at("permit"):
         notes.append("policies that give leave (`permit`) are not asked here")
-    if bundle.runtime.facts.sources:
-        notes.append("facts from configured sources are unknown here")
+    if unknown_facts:
+        known = ", ".join(f"`{name}`" for name in unknown_facts)
+        notes.append(f"nothing is known here of the facts from {known}")
     return tuple(notes)

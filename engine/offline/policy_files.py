@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Final
 
 import engine
+from engine.policy.config import KIND, RUNTIME_KIND
 
 _STARLARK: Final = ".star"
 _DOCUMENTS: Final = (".yaml", ".yml", ".json")
+_OUR_KINDS: Final = (KIND, RUNTIME_KIND)
 TEST_SUFFIX: Final = "_test.star"
 _STD: Final = Path(engine.__file__).parents[1] / "policies" / "std"
 
@@ -69,6 +71,25 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
         )
         for directory, selected in wanted.items()
     ]
+
+
+def read_bundle_files(directory: Path) -> PolicyFiles:
+    """The files of *directory* itself, as the keys of one ConfigMap.
+
+    A profile alone will do, for the policies that ship. Raises `PolicyFilesError`.
+    """
+    if not directory.is_dir():
+        wrong = "want a directory" if directory.exists() else "no such file or directory"
+        raise PolicyFilesError(f"{directory}: {wrong}")
+    texts = {name: _read(directory / name) for name in _names(directory)}
+    if not any(
+        name.endswith(_STARLARK) or any(f"kind: {kind}" in text for kind in _OUR_KINDS)
+        for name, text in texts.items()
+    ):
+        raise PolicyFilesError(
+            f"{directory}: want a directory with `*.star` files of its own, or with a profile"
+        )
+    return PolicyFiles(directory, texts, frozenset(texts))
 
 
 def _directories(root: Path) -> Iterator[Path]:

@@ -102,6 +102,12 @@ class Simulation:
         world = workload.cluster.world()
         self.cache = world.cache
         self.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
+        self.unknown_facts = workload.cluster.show_facts(
+            self.cache,
+            bundle.runtime.facts,
+            [one.pod for one in workload.arrivals],
+            [change.node for change in workload.changes if change.node is not None],
+        )
         self.lives: dict[str, Life] = {}
         self.placed: dict[str, Pod] = {
             pod.uid: pod

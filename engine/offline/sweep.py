@@ -132,10 +132,10 @@ def with_arguments(
 
 
 def _document(config: str) -> dict[str, Any]:
-    document = yaml.safe_load(config)
-    if not isinstance(document, dict):
-        raise SweepError("want a KubeSchedulerConfiguration as configuration")
-    return document
+    for document in yaml.safe_load_all(config):
+        if isinstance(document, dict) and document.get("kind") == KIND:
+            return document
+    raise SweepError(f"want a {KIND} as configuration")
 
 
 def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> None:

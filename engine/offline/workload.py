@@ -157,6 +157,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.objects += more.objects
     into.priorities.update(more.priorities)
     into.missing.update(more.missing)
+    into.facts += more.facts
     into.skipped.update(more.skipped)
     into.taken_at = into.taken_at or more.taken_at
 

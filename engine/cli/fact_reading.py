@@ -1,0 +1,90 @@
+"""Reading the facts of a live cluster once: what the sources of some policies say now.
+
+Owns the requests. Only sources that the policies name are asked: a ConfigMap is read if it holds
+facts for them, or what a scheduler has learned for them, and no other one ever is.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import uvloop
+
+from engine.cli.run_command import CONFIGMAP_PREFIX, choose_keeper, choose_source, connect
+from engine.facts.assembly import FactSources
+from engine.facts.collection import FactsDocument, collect
+from engine.kube.errors import ApiError, KubeConfigError
+from engine.kube.resources import CONFIG_MAPS
+from engine.lib.clock import SystemClock
+from engine.model.objects import ConfigMap, decode
+from engine.offline.policy_files import PolicyFilesError, read_bundle_files
+from engine.policy.config import decode_documents
+from engine.policy.fact_config import AnnotationFacts, FactsConfig
+
+
+@dataclass(frozen=True)
+class FactsAt:
+    """Where facts are asked for: a cluster, and where a scheduler keeps what it learned.
+
+    Attributes:
+        kubeconfig, context: Which cluster.
+        policies: The source of the policies, as `run` takes it.
+        state_dir: The directory in which a scheduler keeps what it learned, if it does.
+    """
+
+    kubeconfig: Path | None
+    context: str | None
+    policies: str = ""
+    state_dir: Path | None = None
+
+
+def read_facts(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], dict[str, str]]:
+    """What the sources of *config* say, and which of them do not and why.
+
+    Raises `click.UsageError` for a kubeconfig that cannot be used.
+    """
+    if all(isinstance(source, AnnotationFacts) for source in config.sources):
+        return [], {}
+    try:
+        return uvloop.run(_read(config, at))
+    except KubeConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+async def _read(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], dict[str, str]]:
+    async with await connect(at.kubeconfig, at.context) as client:
+        keeper = choose_keeper(at.policies, client, at.state_dir)
+        sources = FactSources(client, SystemClock(), keeper, may_save=lambda: False)
+        return await collect(config, sources.make)
+
+
+def facts_config(at: FactsAt) -> FactsConfig:
+    """What the policies at `at.policies` say of facts.
+
+    Raises `click.UsageError` for policies that cannot be found, `click.ClickException` for ones
+    whose documents are wrong or cannot be read.
+    """
+    if at.policies.startswith(CONFIGMAP_PREFIX):
+        try:
+            texts = uvloop.run(_config_map(at))
+        except KubeConfigError as error:
+            raise click.UsageError(str(error)) from error
+        except ApiError as error:
+            raise click.ClickException(f"{at.policies}: {error}") from error
+    else:
+        try:
+            texts = dict(read_bundle_files(Path(at.policies)).texts)
+        except PolicyFilesError as error:
+            raise click.UsageError(str(error)) from error
+    decoded = decode_documents({n: t for n, t in texts.items() if not n.endswith(".star")})
+    if decoded.problems:
+        raise click.ClickException("\n".join(str(problem) for problem in decoded.problems))
+    return decoded.runtime.facts
+
+
+async def _config_map(at: FactsAt) -> dict[str, str]:
+    async with await connect(at.kubeconfig, at.context) as client:
+        choose_source(at.policies, client, None)  # says what is wrong with the form of the name
+        namespace, _, name = at.policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
+        raw = await client.get(CONFIG_MAPS, name, namespace)
+        return dict(decode(ConfigMap, raw).data)

@@ -1,0 +1,119 @@
+"""Facts as a file: asking every source of a configuration once, and what they said as documents.
+
+Owns the asking and the written form, a facts document per source with the times that its values
+were measured at. Annotations are left out: they come with their objects. What is shown of documents
+to policies is `offline.known_facts`'.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from engine.facts.readings import Reading, Readings, Subject
+from engine.facts.sources import Source
+from engine.policy.fact_config import (
+    AnnotationFacts,
+    ConfigMapFacts,
+    FactsConfig,
+    FactSource,
+    FileFacts,
+    PodOutcomes,
+    PrometheusFacts,
+)
+
+#: How long a source may take to say something.
+PATIENCE_SECONDS: Final = 15.0
+
+_SECTIONS: Final = {"node": "nodes", "pod": "pods", "type": "types"}
+
+
+class FactsDocument(msgspec.Struct, frozen=True):
+    """What one source said: its name as in logs and metrics, and the document."""
+
+    source: str
+    document: dict[str, Any]
+
+
+def source_name(config: FactSource) -> str:
+    """How logs, metrics and snapshots call the source of *config*."""
+    match config:
+        case AnnotationFacts():
+            return f"annotations:{config.of}"
+        case FileFacts():
+            return f"file:{config.path}"
+        case ConfigMapFacts():
+            return f"configmap:{config.namespace}/{config.name}"
+        case PrometheusFacts():
+            return f"prometheus:{config.url}"
+        case PodOutcomes():
+            return "learned:pod-outcomes"
+    return "learned:pod-demand"
+
+
+async def collect(
+    config: FactsConfig,
+    make_source: Callable[[FactSource, FactsConfig], Source],
+    patience: float = PATIENCE_SECONDS,
+) -> tuple[list[FactsDocument], dict[str, str]]:
+    """What each source of *config* says now, and why some say nothing, by their names."""
+    wanted = [one for one in config.sources if not isinstance(one, AnnotationFacts)]
+    sources = [make_source(one, config) for one in wanted]
+    answers = await asyncio.gather(*(_first(source, patience) for source in sources))
+    documents, missing = [], {}
+    for source, answer in zip(sources, answers, strict=True):
+        if isinstance(answer, str):
+            missing[source.name] = answer
+        elif not answer:
+            missing[source.name] = "cannot be asked or read" if source.failures else "says nothing"
+        else:
+            documents.append(FactsDocument(source.name, document_of(answer)))
+    return documents, missing
+
+
+async def _first(source: Source, patience: float) -> Mapping[Subject, Readings] | str:
+    """What *source* says first, or why it does not."""
+    told: asyncio.Future[Mapping[Subject, Readings]] = asyncio.get_running_loop().create_future()
+
+    def tell(readings: Mapping[Subject, Readings]) -> None:
+        if not told.done():
+            told.set_result(readings)
+
+    following = asyncio.ensure_future(source.run(tell))
+    either: set[asyncio.Future[Any]] = {told, following}
+    try:
+        await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if told.done():
+            return told.result()
+        if following.done() and (error := following.exception()) is not None:
+            return str(error)
+        return f"said nothing for {patience:g} s"
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def document_of(readings: Mapping[Subject, Readings]) -> dict[str, Any]:
+    """The facts document that says *readings*; see `docs/facts.md` for its form."""
+    document: dict[str, Any] = {}
+    for subject, given in sorted(readings.items()):
+        match subject:
+            case ("cluster",):
+                place = document.setdefault("cluster", {})
+            case ("pair", type_, node):
+                place = document.setdefault("pairs", {}).setdefault(type_, {})
+                place = place.setdefault(node, {})
+            case (kind, name):
+                place = document.setdefault(_SECTIONS[kind], {}).setdefault(name, {})
+            case _:
+                continue
+        place.update({name: _plain(reading) for name, reading in sorted(given.items())})
+    return document
+
+
+def _plain(reading: Reading) -> dict[str, Any]:
+    plain: dict[str, Any] = {"value": reading.value, "text": reading.text}
+    if reading.measured_at is not None:
+        plain["time"] = reading.measured_at
+    return plain

@@ -1,0 +1,106 @@
+"""The facts of a cluster that is a file: what its sources said, shown to policies as it was then.
+
+Owns the time as of which facts are seen and which documents stand for which source of the policies'
+configuration. Nothing grows old: while a simulation goes on, facts keep the age that they had.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from engine.caching.cache import Cache
+from engine.facts.annotations import read_annotations
+from engine.facts.collection import FactsDocument, source_name
+from engine.facts.readings import Document, Readings, Subject, read_plain
+from engine.facts.store import FactStore, nodes_of
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.model.times import epoch_seconds
+from engine.offline.world import ManifestError
+from engine.policy.fact_config import AnnotationFacts, FactsConfig
+
+#: The members of a facts document; an object with no others is one.
+SECTIONS: Final = frozenset({"time", "cluster", "nodes", "pods", "types", "pairs"})
+
+
+def show_facts(
+    cache: Cache,
+    config: FactsConfig,
+    documents: Sequence[FactsDocument],
+    *,
+    taken_at: str = "",
+    nodes: Sequence[Node] = (),
+    pods: Sequence[Pod] = (),
+) -> tuple[str, ...]:
+    """Show in *cache* what *documents* and the annotations of *nodes* and *pods* say.
+
+    Documents of sources that *config* does not name are shown too, below those that it names.
+    Ages are as of *taken_at* (RFC 3339), else as of the newest value.
+
+    Returns:
+        The sources of *config* that no document is of.
+
+    Raises:
+        ManifestError: for a document that is none.
+    """
+    # 1. The places of the sources: as configured, after what nobody configured.
+    left = list(documents)
+    said: dict[int, dict[Subject, Readings]] = {}
+    unknown: list[str] = []
+    for place, source in enumerate(config.sources):
+        if isinstance(source, AnnotationFacts):
+            said[place] = _annotated(source, nodes, pods)
+            continue
+        name = source_name(source)
+        found = next((one for one in left if one.source == name), None)
+        if found is None:
+            unknown.append(name)
+        else:
+            left.remove(found)
+            said[place] = {**_read(found).readings}
+    for number, document in enumerate(left):
+        said[number - len(left)] = {**_read(document).readings}
+    if not said:
+        return tuple(unknown)
+    # 2. As of when.
+    now = epoch_seconds(taken_at) if taken_at else None
+    if now is None:
+        now = max(
+            (r.measured_at for s in said.values() for of in s.values() for r in of.values()
+             if r.measured_at is not None),
+            default=0.0,
+        )  # fmt: skip
+    # 3. Shown, as the running scheduler shows them.
+    max_age = config.max_age
+    store = FactStore(
+        config.age_step.total_seconds(), None if max_age is None else max_age.total_seconds()
+    )
+    for place, readings in said.items():
+        store.replace(place, readings)
+    for name in sorted(nodes_of(store.subjects())):
+        cache.set_node_facts(name, store.node(name, now))
+    others = store.others(now)
+    cache.set_other_facts(cluster=others.cluster, types=others.types, pods=others.pods)
+    return tuple(unknown)
+
+
+def _read(document: FactsDocument) -> Document:
+    # An age in place of a time counts from the begin of time: only differences are looked at.
+    read = read_plain(document.document, now=0.0)
+    if read.problems:
+        raise ManifestError(f"{document.source}: {read.problems[0]}")
+    return read
+
+
+def _annotated(
+    source: AnnotationFacts, nodes: Iterable[Node], pods: Iterable[Pod]
+) -> dict[Subject, Readings]:
+    found: dict[Subject, Readings] = {}
+    if source.of == "nodes":
+        for node in nodes:
+            if readings := read_annotations(source, node.annotations):
+                found["node", node.name] = readings
+    else:
+        for pod in pods:
+            if readings := read_annotations(source, pod.annotations):
+                found["pod", pod.key] = readings
+    return found
