@@ -58,11 +58,12 @@ bench-fgd: setup ## the published comparison of GPU policies, reproduced by simu
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)
 
-controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize and Prometheus (cached outside)
+controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, Prometheus, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
 	$(BIN)/python tools/kustomize/build.py
 	$(BIN)/python tools/kubectl/build.py
 	$(BIN)/python tools/prometheus/build.py
+	$(BIN)/python tools/basedpyright/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tests/oracle/build.py

@@ -36,6 +36,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Write policies in the one usual way.",
     ),
     "new": ("engine.cli.new_command", "new_command", "Write a new policy and its test."),
+    "stubs": (
+        "engine.cli.stubs_command",
+        "stubs_command",
+        "Let editors complete what policies see.",
+    ),
     "eject": (
         "engine.cli.eject_command",
         "eject_command",

@@ -1,0 +1,114 @@
+"""Stands between an editor and a Python language server that is to understand policies.
+
+Owns the few messages that it changes: texts get the types of parameters on their way to the
+server, whole texts are asked of the editor instead of edits, and what the server thinks is wrong
+with Python is kept from people who write Starlark. All else passes as it came.
+"""
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO, Any, BinaryIO, Final
+
+import msgspec
+
+from engine.offline.typed_text import typed
+
+_FULL_TEXT: Final = 1
+_TEST: Final = "_test.star"
+_STOP_SECONDS: Final = 5.0
+
+Message = dict[str, Any]
+
+
+def serve(command: Sequence[str], reader: BinaryIO, writer: BinaryIO) -> int:
+    """Run the language server *command* until it ends, or the editor does; its exit code.
+
+    Raises `OSError` if it does not start.
+    """
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        # A daemon: it may wait for an editor that has nothing to say when the server is gone.
+        questions = threading.Thread(target=_ask, args=(server, reader), daemon=True)
+        questions.start()
+        _pass(server.stdout, writer, to_editor)
+    return server.returncode
+
+
+def _ask(server: subprocess.Popen[bytes], reader: BinaryIO) -> None:
+    """Pass on what the editor says; when it is gone, so is the server."""
+    assert server.stdin is not None
+    _pass(reader, server.stdin, to_server)
+    with contextlib.suppress(OSError):
+        server.stdin.close()
+    try:
+        server.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+def to_server(message: Message) -> Message | None:
+    """A message of the editor as the server gets it."""
+    params = message.get("params")
+    if not isinstance(params, dict):
+        return message
+    document = params.get("textDocument")
+    if not isinstance(document, dict):
+        return message
+    name = str(document.get("uri", ""))
+    if not name.endswith(".star") or name.endswith(_TEST):  # in tests, pods are manifests
+        return message
+    if message.get("method") == "textDocument/didOpen":
+        document["text"] = typed(str(document.get("text", "")))
+    elif message.get("method") == "textDocument/didChange":
+        for change in params.get("contentChanges") or ():
+            if "range" not in change:
+                change["text"] = typed(str(change.get("text", "")))
+    return message
+
+
+def to_editor(message: Message) -> Message | None:
+    """A message of the server as the editor gets it; None: it does not."""
+    if message.get("method") == "textDocument/publishDiagnostics":
+        return None
+    result = message.get("result")
+    capabilities = result.get("capabilities") if isinstance(result, dict) else None
+    if isinstance(capabilities, dict):
+        sync = capabilities.get("textDocumentSync")
+        own = sync if isinstance(sync, dict) else {"openClose": True}
+        capabilities["textDocumentSync"] = {**own, "change": _FULL_TEXT}
+        capabilities.pop("diagnosticProvider", None)
+    return message
+
+
+def _pass(
+    reader: IO[bytes], writer: IO[bytes], change: Callable[[Message], Message | None]
+) -> None:
+    """Pass messages on until one side is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        while (message := read_message(reader)) is not None:
+            changed = change(message)
+            if changed is not None:
+                write_message(writer, changed)
+
+
+def read_message(reader: IO[bytes]) -> Message | None:
+    """The next message of the protocol; None at the end."""
+    length = 0
+    while header := reader.readline().strip():
+        name, _, value = header.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    if not length:
+        return None
+    message: Message = msgspec.json.decode(reader.read(length))
+    return message
+
+
+def write_message(writer: IO[bytes], message: Message) -> None:
+    """Write *message* with its header, at once."""
+    body = msgspec.json.encode(message)
+    writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    writer.flush()

@@ -1,0 +1,78 @@
+"""`starsched stubs`: what editors need to complete the fields of pods and nodes."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from engine.cli.editor_bridge import serve
+from engine.offline.stubs import stub_text
+
+#: Where servers look for names that are there without being imported.
+FILE: Final = Path("typings") / "__builtins__.pyi"
+CURRENT, STALE = 0, 1
+
+
+@click.command("stubs", short_help="Let editors complete what policies see.")
+@click.argument(
+    "directory", type=click.Path(path_type=Path, file_okay=False), default=Path(), required=False
+)
+@click.option("--stdout", "prints", is_flag=True, help="Print the stub instead of writing it.")
+@click.option("--check", is_flag=True, help="Write nothing; say if the file there is current.")
+@click.option(
+    "--serve",
+    "server",
+    metavar="COMMAND",
+    help="Be a language server on stdin and stdout: COMMAND with the types of parameters.",
+)
+def stubs_command(directory: Path, prints: bool, check: bool, server: str | None) -> None:
+    """Write the fields of pods, nodes and all else that policies see, with types and docs.
+
+    The file is DIRECTORY/typings/__builtins__.pyi; DIRECTORY (here, if not given) is the folder
+    that the editor opens. Language servers for Python such as basedpyright read it and understand
+    Starlark by it. With --serve an editor starts this command in place of the server: then `pod.`
+    and `node.` complete in every hook, without a word about types in the policy.
+
+    \b
+    Exit codes: 0 done, or current; 1 --check: it is missing or of another version; 2 wrong usage,
+    or the server does not start. With --serve, the server's.
+
+    \b
+    Examples:
+      starsched stubs
+      starsched stubs --serve "basedpyright-langserver --stdio"
+      starsched stubs policies/ --check
+    """
+    if prints + check + (server is not None) > 1:
+        raise click.UsageError("want one of --stdout, --check and --serve")
+    if server is not None:
+        command = shlex.split(server)
+        if not command:
+            raise click.UsageError("--serve wants the command of a language server")
+        try:
+            # Not `sys.stdin`, whose lock Python wants at its end, when a thread may still read.
+            reader = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115  # ends with us
+            code = serve(command, reader, sys.stdout.buffer)
+        except OSError as error:
+            raise click.UsageError(f"`{command[0]}` does not start: {error.strerror}") from error
+        raise SystemExit(code)
+    text = stub_text()
+    if prints:
+        click.echo(text, nl=False)
+        return
+    path = directory / FILE
+    try:
+        is_current = path.read_text(encoding="utf-8") == text
+    except OSError:
+        is_current = False
+    if check:
+        click.echo(f"{path}: {'current' if is_current else 'missing, or of another version'}")
+        raise SystemExit(CURRENT if is_current else STALE)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{error.filename}: {error.strerror}") from error
+    click.echo(f"wrote {path}")

@@ -1,0 +1,294 @@
+"""`starsched stubs`: what an editor is told of views and built-ins, through a real server."""
+
+import ast
+import importlib.util
+import io
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cli.editor_bridge import read_message, serve, write_message
+from engine.cli.main import main
+from engine.cli.stubs_command import FILE
+from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.offline.stubs import PARAMETERS, stub_text, type_of
+from engine.offline.typed_text import typed
+from engine.policy.builtin import builtin_files
+from engine.policy.sandbox import builtins
+from engine.policy.views import RECORDS, VIEWS
+from engine.scheduling.counted import COUNT_FIELDS
+from tests.cli.language_client import LanguageClient
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICY = '''"""A policy that is being written."""
+
+load("@std/taints.star", "tolerates")
+
+def filter(pod, node, counts):
+    for taint in node.taints:
+        if taint.
+    return None
+
+def score(pod, node):
+    return _room(node) - node.
+
+def _room(node):
+    return node.allocatable.get("cpu", 0)
+
+def normalize(score, over):
+    return over.
+'''
+
+
+def fields_of(stub: str) -> dict[str, dict[str, tuple[str, str]]]:
+    """Class to field: its type and its documentation."""
+    found: dict[str, dict[str, tuple[str, str]]] = {}
+    for one in ast.parse(stub).body:
+        if isinstance(one, ast.ClassDef):
+            fields = found[one.name] = {}
+            for member, after in zip(one.body, [*one.body[1:], None], strict=True):
+                if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    value = after.value if isinstance(after, ast.Expr) else None
+                    doc = str(value.value).strip() if isinstance(value, ast.Constant) else ""
+                    fields[member.target.id] = ast.unparse(member.annotation), doc
+    return found
+
+
+def functions_of(stub: str) -> dict[str, ast.FunctionDef]:
+    return {one.name: one for one in ast.parse(stub).body if isinstance(one, ast.FunctionDef)}
+
+
+# --- what is in the stub ---------------------------------------------------------------------
+
+
+def test_every_field_is_there_with_its_type_and_documentation() -> None:
+    found = fields_of(stub_text())
+    for view, fields in VIEWS.items():
+        want = {name: (type_of(field.type), field.doc) for name, field in fields.items()}
+        assert found[view.capitalize()] == want
+    for record, described in RECORDS.items():
+        assert found[record] == {n: (type_of(t), doc) for n, (t, doc) in described.items()}
+    assert list(found["Count"]) == list(COUNT_FIELDS)
+
+
+def test_every_built_in_is_there_with_documentation() -> None:
+    stub = stub_text()
+    functions, classes = functions_of(stub), {
+        one.name: one for one in ast.parse(stub).body if isinstance(one, ast.ClassDef)
+    }  # fmt: skip
+    for name in (*builtins.NAMES, *builtins.LIBRARIES, "plugin_args", "fail", "load"):
+        assert ast.get_docstring(functions.get(name) or classes[name]), name
+    asserts = {one.name for one in classes["asserts"].body if isinstance(one, ast.FunctionDef)}
+    assert {"fits", "rejects", "scores", "for_any"} <= asserts
+
+
+def test_every_shipped_function_is_there_with_its_parameters() -> None:
+    functions = functions_of(stub_text())
+    for path, text in builtin_files().items():
+        if path.startswith("@std/") and not path.endswith("_test.star"):
+            for one in ast.parse(text).body:
+                if isinstance(one, ast.FunctionDef) and not one.name.startswith("_"):
+                    got = functions[one.name].args
+                    assert [a.arg for a in got.args] == [a.arg for a in one.args.args]
+                    assert path in (ast.get_docstring(functions[one.name]) or "")
+
+
+def test_every_parameter_of_a_hook_has_a_type() -> None:
+    known = {name for names, _ in HOOK_PARAMETERS.values() for name in names}
+    assert known == PARAMETERS.keys()
+
+
+def test_types_are_those_of_python() -> None:
+    assert type_of("list[NodeTerm]?") == "list[NodeTerm] | None"
+    assert type_of("dict[str, dict[str, Fact?]]") == "dict[str, dict[str, Fact | None]]"
+    assert type_of("dict[str, any]") == "dict[str, Any]"
+
+
+# --- the command -----------------------------------------------------------------------------
+
+
+def test_the_stub_is_written_and_checked(tmp_path: Path) -> None:
+    run = CliRunner()
+    assert run.invoke(main, ["stubs", str(tmp_path), "--check"]).exit_code == 1
+    result = run.invoke(main, ["stubs", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert run.invoke(main, ["stubs", str(tmp_path), "--check"]).exit_code == 0
+    printed = run.invoke(main, ["stubs", "--stdout"]).stdout
+    assert (tmp_path / FILE).read_text() == printed
+    (tmp_path / FILE).write_text(printed + "# another version\n")
+    assert run.invoke(main, ["stubs", str(tmp_path), "--check"]).exit_code == 1
+    (tmp_path / "file").touch()
+    for wrong in (["--check", "--stdout"], ["--serve", ""], ["--serve", "/no/such/server"]):
+        assert run.invoke(main, ["stubs", str(tmp_path), *wrong]).exit_code == 2
+    assert run.invoke(main, ["stubs", str(tmp_path / "file")]).exit_code == 2
+
+
+# --- the types of parameters -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("def f(pod):", "def f(pod):  # type: (Pod) -> Any", id="known"),
+        pytest.param("def f(a, b = 1):", "def f(a, b = 1):", id="unknown"),
+        pytest.param(
+            "def f(pod, a = [1, (2, 3)]):\n    pass",
+            "def f(pod, a = [1, (2, 3)]):  # type: (Pod, Any) -> Any\n    pass",
+            id="defaults with commas",
+        ),
+        pytest.param(
+            "def f(\n        pod,  # a) b\n        node = \")\",\n):  # why\n    pass",
+            "def f(\n        pod,  # a) b\n        node = \")\",\n):  # type: (Pod, Node) -> Any\n"
+            "    pass",
+            id="several lines",
+        ),
+        pytest.param(
+            "def f(*pod, **node):",
+            "def f(*pod, **node):",
+            id="a list of pods is no pod",
+        ),
+        pytest.param("def f(pod): return 1", "def f(pod): return 1", id="one line"),
+        pytest.param("def f(pod", "def f(pod", id="half written"),
+        pytest.param("def f(pod: X):", "def f(pod: X):", id="a type of its own"),
+    ],
+)  # fmt: skip
+def test_parameters_get_their_types_behind_the_line(text: str, want: str) -> None:
+    assert typed(text) == want
+
+
+@given(st.text("def f(pod, node=[]):#'\"\n \\*", max_size=60))
+def test_nothing_moves_whatever_is_written(text: str) -> None:
+    before, after = text.split("\n"), typed(text).split("\n")
+    assert len(before) == len(after)
+    for line, got in zip(before, after, strict=True):
+        if line != got:
+            kept, _, comment = got.partition("  # type: (")
+            assert comment
+            assert line.startswith(kept)
+            assert not line[len(kept) :].strip() or line[len(kept) :].strip().startswith("#")
+
+
+@pytest.mark.parametrize("file", sorted(builtin_files()))
+def test_shipped_policies_stay_what_they_are(file: str) -> None:
+    text = builtin_files()[file]
+    assert ast.dump(ast.parse(typed(text))) == ast.dump(ast.parse(text))
+
+
+# --- between editor and server -----------------------------------------------------------------
+
+
+def test_what_passes_is_changed_only_where_types_are_missing(tmp_path: Path) -> None:
+    """`cat` for a server: what it was told comes back."""
+    uri, text = (tmp_path / "a.star").as_uri(), "def score(pod, node):\n"
+    opened = {"textDocument": {"uri": uri, "text": text}}
+    edit = {"range": {"start": {"line": 0, "character": 0}}, "text": text}
+    edited = {"textDocument": {"uri": uri}, "contentChanges": [{"text": text}, edit]}
+    test = {"textDocument": {"uri": uri.replace("a.star", "a_test.star"), "text": text}}
+    sent: list[dict[str, Any]] = [
+        {"method": "textDocument/didOpen", "params": opened},
+        {"method": "textDocument/didChange", "params": edited},
+        {"method": "textDocument/didOpen", "params": test},
+        {"method": "textDocument/publishDiagnostics", "params": {"diagnostics": []}},
+        {"id": 1, "result": {"capabilities": {"textDocumentSync": 2, "hoverProvider": True}}},
+        {"id": 2, "result": None},
+        {"method": "ä", "params": [1]},
+    ]
+    told = io.BytesIO()
+    for message in sent:
+        write_message(told, message)
+    told.seek(0)
+    heard = io.BytesIO()
+    assert serve(["cat"], told, heard) == 0
+    heard.seek(0)
+    got = list(iter(lambda: read_message(heard), None))
+    types = "def score(pod, node):  # type: (Pod, Node) -> Any\n"
+    assert got[0]["params"]["textDocument"]["text"] == types
+    assert [one["text"] for one in got[1]["params"]["contentChanges"]] == [types, text]
+    assert got[2]["params"] == test
+    sync = {"openClose": True, "change": 1}
+    assert got[3]["result"]["capabilities"] == {"textDocumentSync": sync, "hoverProvider": True}
+    assert got[4:] == sent[5:]
+
+
+def test_a_server_that_ends_ends_the_command() -> None:
+    reader, writer = os.pipe()  # an editor that says nothing
+    with open(reader, "rb") as silent, open(writer, "wb"):
+        command = [sys.executable, "-m", "engine.cli.main", "stubs", "--serve", "sh -c 'exit 7'"]
+        done = subprocess.run(command, stdin=silent, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 7, done.stderr
+
+
+# --- a real server ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> str:
+    """The command of basedpyright; installed if it is missing."""
+    path = ROOT / "tools" / "basedpyright" / "build.py"
+    spec = importlib.util.spec_from_file_location("starsched_basedpyright_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return shlex.join(module.command())
+
+
+@pytest.fixture(scope="module")
+def editor(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageClient]:
+    """An editor whose server is `starsched stubs --serve`, in a folder with stubs."""
+    root = tmp_path_factory.mktemp("policies")
+    assert CliRunner().invoke(main, ["stubs", str(root)]).exit_code == 0
+    bridge = [sys.executable, "-m", "engine.cli.main", "stubs", "--serve", server]
+    with LanguageClient(bridge, root) as client:
+        yield client
+
+
+def at(text: str, ending: str) -> tuple[int, int]:
+    """The place behind *ending*, which a line of *text* ends with."""
+    [line] = [n for n, row in enumerate(text.split("\n")) if row.endswith(ending)]
+    return line, len(text.split("\n")[line])
+
+
+@pytest.mark.slow
+def test_a_real_server_completes_pods_nodes_and_what_is_in_them(editor: LanguageClient) -> None:
+    uri = editor.open("fresh.star", "def filter(pod, node):\n    return pod.\n")
+    offered = editor.completions(uri, 1, 15)
+    assert set(VIEWS["pod"]) <= offered.keys()
+    assert "taints" not in offered
+    editor.change(uri, 2, POLICY)
+    assert set(VIEWS["node"]) <= editor.completions(uri, *at(POLICY, "- node.")).keys()
+    # What a loop goes through has a type as well, and so has what a helper is given.
+    assert set(RECORDS["Taint"]) <= editor.completions(uri, *at(POLICY, "if taint.")).keys()
+    assert {"min", "max", "count"} <= editor.completions(uri, *at(POLICY, "over.")).keys()
+    line, _ = at(POLICY, 'get("cpu", 0)')
+    assert "what it offers; millicores, bytes, whole units" in editor.hover(uri, line, 18)
+
+
+@pytest.mark.slow
+def test_a_real_server_completes_built_ins_and_those_of_tests(editor: LanguageClient) -> None:
+    text = "def pre_filter(pod):\n    return re\n"
+    offered = editor.completions(editor.open("names.star", text), 1, 13)
+    assert {"reject", "record"} <= offered.keys()
+    text = "def test_it():\n    asserts.\n    make_\n"
+    uri = editor.open("names_test.star", text)
+    assert {"fits", "rejects", "scores", "for_any"} <= editor.completions(uri, 1, 12).keys()
+    assert {"make_pod", "make_node", "make_group"} <= editor.completions(uri, 2, 9).keys()
+    text = "def group_of(pod):\n    return math.\n"
+    assert "clamp" in editor.completions(editor.open("math.star", text), 1, 16)
+
+
+@pytest.mark.slow
+def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> None:
+    editor.completions(editor.open("load.star", POLICY), 0, 0)
+    assert editor.diagnosed == []
+    assert "diagnosticProvider" not in editor.capabilities
+    assert editor.capabilities["textDocumentSync"]["change"] == 1
