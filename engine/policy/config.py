@@ -414,6 +414,9 @@ def _runtime(members: Object) -> PolicyRuntime:
     memory = default.address_space
     if found := limits.get("memory"):
         memory = _memory(found) or memory
+    processes = 0
+    if limits.get("processes") is not None:
+        processes = limits.integer("processes", 1, 1, 64)
     limits.finish()
 
     failure = members.object("failurePolicy")
@@ -452,6 +455,7 @@ def _runtime(members: Object) -> PolicyRuntime:
             call_depth=call_depth,
             deadline=deadline.total_seconds(),
             address_space=memory,
+            processes=processes,
         ),
         score_failure_policy=score,
         fallback=fallback,

@@ -57,14 +57,16 @@ def _node(number: int) -> dict[str, Any]:
     return {"name": f"node-{number}", "labels": {"l": f"v{number}"}, "pod_count": number}
 
 
-@pytest.fixture(scope="module", params=["in process", "sandbox"])
+@pytest.fixture(scope="module", params=["in process", "sandbox", "three processes"])
 def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
-    program = program_of(POLICY)
+    processes = 3 if request.param == "three processes" else 1
+    program = program_of(POLICY, limits=Limits(processes=processes))
     made: Evaluator
     if request.param == "in process":
         made = InProcessEvaluator(program)
     else:
         made = SandboxEvaluator(program)
+        made.wait_until_ready()
     yield made
     made.close()
 

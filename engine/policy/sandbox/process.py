@@ -1,101 +1,114 @@
-"""The evaluator of production: policies run in a child process that may be killed at any time.
+"""The evaluator of production: policies run in child processes that may be killed at any time.
 
-Owns the child's life and what its death means. A child that dies or does not answer in time costs
-the entry that it was busy with its verdict, is started again at once, and is asked the rest.
+Owns who is asked what, and what a death means. A child that dies or does not answer in time costs
+the entry that it was busy with its verdict; another one, which was started beforehand, is asked the
+rest, and the next one starts beside the work.
 
     starting --program loaded--> ready --calls--> busy --answers--> ready
-    busy --deadline, crash, kill--> (killed) --at once--> starting
+    busy --deadline, crash, kill--> (killed) --the next that is ready takes over
+
+Small requests are one round trip to the first child. Large ones are cut into parts (see `parts`)
+and spread over several children, where there are cores for them; who answers which part is not to
+be seen in the answers.
 """
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
-from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Call, PolicyFailure, Program, Verdict, program_image
+from engine.policy.sandbox.children import Child, ChildBeside, DiedError
+from engine.policy.sandbox.parts import can_split
 from engine.policy.sandbox.protocol import (
-    MIB,
-    Channel,
     ChannelClosedError,
-    Greeting,
-    InstanceImage,
     ProgramImage,
-    Progress,
     RawAnswer,
-    Request,
     decode_answer,
+    encode_answer,
 )
+from engine.policy.sandbox.spreading import Parts, Spreading, is_large
 
-# For the interpreter to start and import; a busy machine takes long.
-_START_SECONDS: Final = 30.0
 # Entries of one call that may kill a child before the rest of the call is given up.
 _MAX_CULPRITS: Final = 3
-# Children started in one `evaluate` before all the rest is given up.
+# Children that may die in one `evaluate` before all the rest is given up.
 _MAX_RESTARTS: Final = 16
-_STOP_SECONDS: Final = 1.0
-_STDERR_BYTES: Final = 1 << 16
-
-_PROGRAM: Final = (
-    "import sys; sys.path[:] = {path!r}; from engine.policy.sandbox.child import main; main()"
-)
+# More processes than this are not started unless that is asked for.
+_MOST_PROCESSES: Final = 4
 
 
-class _DiedError(Exception):
-    """The child gave no answer. `kind` is deadline, memory or killed; the text says how."""
-
-    def __init__(self, kind: str, how: str, position: int = 0) -> None:
-        super().__init__(how)
-        self.kind = kind
-        self.how = how
-        self.position = position  # the call of the request that it was at
+def processes_for(wanted: int) -> int:
+    """How many children work at a time: *wanted*, or for 0 one per core but one, 4 at most."""
+    if wanted:
+        return wanted
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(_MOST_PROCESSES, cores - 1))
 
 
 class SandboxEvaluator:
-    """Runs the program in a sandboxed child: same verdicts, and nothing that it does can harm.
+    """Runs the program in sandboxed children: same verdicts, and nothing that it does can harm.
 
     Raises `PolicyErrors` if a file does not load, within its limits too. Use it from one thread at
     a time; a lock keeps others waiting. Close it, or use it in a `with` statement.
+
+    Args:
+        program: What to run; its limits say how many children work at a time.
     """
 
     def __init__(self, program: Program) -> None:
         self._image = program_image(program)
         self._lock = threading.Lock()
-        self._child: _Child | None = None
         self._closed = False
         self.restarts = 0
-        self._child = _Child(self._image)
+        self.processes = processes_for(self._image.limits.processes)
+        # One more than works, if only one does: to take over at once.
+        self._wanted = max(2, self.processes)
+        self._children = [Child.loaded(self._image)]
+        self._beside: list[ChildBeside] = []
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child; None if there is none now."""
-        child = self._child
-        return None if child is None else child.pid
+        """The process id of the child that small requests go to; None if there is none now."""
+        children = self._children
+        return children[0].pid if children else None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of all children that are ready."""
+        return [child.pid for child in self._children]
 
     def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         with self._lock:
             if self._closed:
                 raise ValueError("the evaluator is closed")
-            return _Session(self, calls).run()
+            if self._beside or len(self._children) < self._wanted:
+                self._replenish()
+            if self.processes > 1 and is_large(calls):
+                parts = Parts(calls)
+                answers = _Session(self, parts.calls).run(parts)
+                return [decode_answer(answer) for answer in parts.join(answers, self._image)]
+            return [decode_answer(answer) for answer in _Session(self, calls).run()]
 
     def close(self) -> None:
-        """End the child. Closing twice does no harm."""
+        """End the children. Closing twice does no harm."""
         with self._lock:
             self._closed = True
-            if self._child is not None:
-                self._child.stop()
-                self._child = None
+            for child in self._children:
+                child.channel.close()  # all end at the same time
+            for child in self._children:
+                child.stop()
+            for beside in self._beside:
+                beside.cancel()
+            self._children, self._beside = [], []
 
     def __enter__(self) -> "SandboxEvaluator":
         return self
@@ -108,22 +121,42 @@ class SandboxEvaluator:
     ) -> None:
         self.close()
 
-    def _ready_child(self) -> "_Child":
-        """The child; a new one if the last one died. Raises `_DiedError` if it does not start."""
-        if self._child is None:
-            self.restarts += 1
-            try:
-                self._child = _Child(self._image)
-            except PolicyErrors as errors:
-                # It did load once, so this is the machine's doing: too little memory, most often.
-                raise _DiedError("killed", f"the sandbox does not start: {errors}") from errors
-        return self._child
+    def wait_until_ready(self) -> None:
+        """Wait until as many children as are wanted are ready, or have failed to start."""
+        with self._lock:
+            self._replenish()
+            for beside in self._beside:
+                beside.wait()
+            self._replenish()
 
-    def _bury(self, kind: str) -> _DiedError:
-        """Take leave of the child after it failed to answer; says what it died of."""
-        child, self._child = self._child, None
-        assert child is not None
-        return child.bury(kind)
+    def _replenish(self) -> None:
+        """Take in the children that got ready, and start those that are missing."""
+        for beside in [b for b in self._beside if b.is_done]:
+            self._beside.remove(beside)
+            with contextlib.suppress(Exception):  # it is tried again, and told when needed
+                self._children.append(beside.take())
+        if not self._closed:
+            while len(self._children) + len(self._beside) < self._wanted:
+                self._beside.append(ChildBeside(self._image))
+
+    def _ready_child(self) -> Child:
+        """A child that can be asked. Raises `DiedError` if there is none and none starts."""
+        if not self._children:
+            try:
+                child = self._beside.pop(0).take() if self._beside else Child.loaded(self._image)
+            except (PolicyErrors, OSError) as errors:
+                # It did load once, so this is the machine's doing: too little memory, most often.
+                raise DiedError("killed", f"the sandbox does not start: {errors}") from errors
+            self._children.append(child)
+        return self._children[0]
+
+    def _bury(self, child: Child, error: Exception) -> DiedError:
+        """Take leave of a child that failed to answer; says what it died of."""
+        self._children.remove(child)
+        self.restarts += 1
+        death = child.bury("deadline" if isinstance(error, TimeoutError) else "")
+        self._replenish()
+        return death
 
 
 class _Session:
@@ -132,17 +165,24 @@ class _Session:
     def __init__(self, owner: SandboxEvaluator, calls: Sequence[Call]) -> None:
         self._owner = owner
         self._calls = calls
-        self._image = owner._image
-        self._answers: dict[int, list[Verdict | PolicyFailure]] = {}
+        self._image: ProgramImage = owner._image
+        self._answers: dict[int, RawAnswer] = {}
         self._restarts_before = owner.restarts
 
-    def run(self) -> list[list[Verdict | PolicyFailure]]:
-        """Answer all calls, whatever becomes of the children."""
+    def run(self, parts: Parts | None = None) -> list[RawAnswer]:
+        """Answer all calls, whatever becomes of the children. *parts*: spread them."""
+        if parts is not None:
+            spreading = Spreading(
+                parts, self._owner._children[: self._owner.processes], self._owner._bury
+            )
+            self._answers.update(spreading.run())
+            for index, death in spreading.late.items():
+                self._answers[index] = self._answer_culprit(self._calls[index], death)
         while len(self._answers) < len(self._calls):
             rest = [i for i in range(len(self._calls)) if i not in self._answers]
             try:
                 self._ask_all(rest)
-            except _DiedError as death:
+            except DiedError as death:
                 answered = sum(index in self._answers for index in rest)
                 # What it says it was at, as far as that can be.
                 culprit = rest[max(answered, min(death.position, len(rest) - 1))]
@@ -157,219 +197,53 @@ class _Session:
             waiting = iter(indices)
             for _ in indices:
                 for answer in child.receive():
-                    self._answers[next(waiting)] = decode_answer(answer)
+                    self._answers[next(waiting)] = answer
                 if len(self._answers) == len(self._calls):
                     return
         except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-            raise self._death(error) from error
+            raise self._owner._bury(child, error) from error
 
-    def _answer_culprit(self, call: Call, death: _DiedError) -> list[Verdict | PolicyFailure]:
+    def _answer_culprit(self, call: Call, death: DiedError) -> RawAnswer:
         """The answer to a call that a child died of, or during which somebody killed it."""
+        count = _entry_count(call)
         if death.kind == "deadline":
             # Entry by entry it would take a deadline each.
-            return [self._failure(call, death)] * _entry_count(call)
+            return encode_answer([self._failure(call, death)] * count)
         entries: list[Verdict | PolicyFailure] = []
         culprits = 0
-        while len(entries) < _entry_count(call):
+        while len(entries) < count:
             rest = call
-            if call.nodes is not None and call.hook != "score_all":
+            if call.nodes is not None and can_split(call):
                 rest = call._replace(nodes=call.nodes[len(entries) :])
             if culprits >= _MAX_CULPRITS:
-                failure = self._failure(call, death)
-                return entries + [failure] * (_entry_count(call) - len(entries))
+                entries += [self._failure(call, death)] * (count - len(entries))
+                break
             try:
                 child = self._child()
-                child.send([rest], one_by_one=True)
-                while len(entries) < _entry_count(call):
-                    for answer in child.receive():
-                        entries += decode_answer(answer)
-            except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-                death = self._death(error)
-            except _DiedError as error:
+                try:
+                    child.send([rest], one_by_one=True)
+                    while len(entries) < count:
+                        for answer in child.receive():
+                            entries += decode_answer(answer)
+                except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
+                    raise self._owner._bury(child, error) from error
+            except DiedError as error:
                 death = error
             else:
                 break
             # Alone with it this time, so this entry is to blame.
             entries.append(self._failure(call, death))
             culprits += 1
-        return entries
+        return encode_answer(entries)
 
-    def _child(self) -> "_Child":
+    def _child(self) -> Child:
         if self._owner.restarts - self._restarts_before >= _MAX_RESTARTS:
-            raise _DiedError("killed", "the sandbox was started too often")
+            raise DiedError("killed", "the sandbox was started too often")
         return self._owner._ready_child()
 
-    def _death(self, error: Exception) -> _DiedError:
-        return self._owner._bury("deadline" if isinstance(error, TimeoutError) else "")
-
-    def _failure(self, call: Call, death: _DiedError) -> PolicyFailure:
-        instance = self._image.instances[call.instance]
-        signature = instance.hooks[call.hook]
-        return PolicyFailure(
-            instance.policy,
-            call.hook,
-            instance.module,
-            signature.line,
-            signature.column,
-            f"{call.hook}() {death.how}",
-            death.kind,
-        )
+    def _failure(self, call: Call, death: DiedError) -> PolicyFailure:
+        return self._image.failure(call, death.kind, f"{call.hook}() {death.how}")
 
 
 def _entry_count(call: Call) -> int:
-    return 1 if call.nodes is None or call.hook == "score_all" else len(call.nodes)
-
-
-class _Child:
-    """One child process with its program loaded. Raises `PolicyErrors` if that fails."""
-
-    def __init__(self, image: ProgramImage) -> None:
-        self._image = image
-        ours, theirs = socket.socketpair()
-        with theirs, _shared_memory() as memory:
-            self._progress = Progress(memory.fileno())
-            self._process = _start(theirs, memory)
-        self._channel = Channel(ours)
-        self._receive = self._channel.receiver(list[RawAnswer])
-        try:
-            self._load()
-        except BaseException:
-            self._kill()
-            raise
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
-
-    def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
-        """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
-        self._progress.position = 0
-        self._channel.send(Request(list(calls), one_by_one))
-
-    def receive(self) -> list[RawAnswer]:
-        """The next answers. Raises `ChannelClosedError` or `TimeoutError`."""
-        answers: list[RawAnswer] = self._receive()
-        return answers
-
-    def bury(self, kind: str) -> _DiedError:
-        """Kill what is left of the process. What it died of: *kind*, or as its remains say."""
-        self._position = self._progress.position
-        stderr = self._kill() if kind else self._wait()
-        cause = _cause(kind, self._process.returncode, stderr, self._image)
-        return _DiedError(*cause, self._position)
-
-    def stop(self) -> None:
-        """Let the process end, or make it."""
-        self._channel.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_STOP_SECONDS)
-        self._kill()
-
-    def _load(self) -> None:
-        self._channel.wait_at_most(_START_SECONDS)
-        receive = self._channel.receiver(Greeting)
-        loading: InstanceImage | None = None
-        is_sent = False
-        while True:
-            try:
-                if not is_sent:
-                    self._channel.send(self._image)
-                    is_sent = True
-                greeting: Greeting = receive()
-            except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-                death = self.bury("deadline" if isinstance(error, TimeoutError) else "")
-                file = "" if loading is None else loading.module
-                raise PolicyErrors([Problem(file, 0, 0, f"loading {death.how}")]) from error
-            if greeting.ready:
-                self._channel.wait_at_most(self._image.limits.deadline)
-                return
-            if greeting.problems:
-                raise PolicyErrors(Problem(**problem) for problem in greeting.problems)
-            loading = self._image.instances[greeting.loading]
-            self._channel.wait_at_most(max(self._image.limits.deadline, 1.0))
-
-    def _wait(self) -> bytes:
-        """The process has closed its side; give it a moment to end by itself."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_STOP_SECONDS)
-        return self._kill()
-
-    def _kill(self) -> bytes:
-        """Make sure that it is dead and its descriptors are closed; its last words."""
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.wait()
-        self._channel.close()
-        self._progress.close()
-        pipe = self._process.stderr
-        if pipe is None or pipe.closed:
-            return b""
-        with pipe:
-            return pipe.read(_STDERR_BYTES) or b""
-
-
-def _shared_memory() -> IO[bytes]:
-    """A file that is only memory, of the size of `Progress`."""
-    if hasattr(os, "memfd_create"):
-        memory: IO[bytes] = os.fdopen(os.memfd_create("progress"), "w+b")
-    else:
-        memory = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
-    memory.truncate(Progress.SIZE)
-    return memory
-
-
-def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]":
-    root = str(Path(__file__).parents[3])
-    path = [
-        root,
-        *[entry for entry in sys.path if entry and entry != root and Path(entry).exists()],
-    ]
-    # Its death follows that of the *thread* that started it, so only the main thread may ask.
-    follows = threading.current_thread() is threading.main_thread()
-    reading, writing = os.pipe()
-    try:
-        # Words that nobody reads must not block it; it may well lose some.
-        os.set_blocking(writing, False)
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                _PROGRAM.format(path=path),
-                str(theirs.fileno()),
-                str(memory.fileno()),
-                "1" if follows else "0",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=writing,
-            pass_fds=(theirs.fileno(), memory.fileno()),
-            cwd="/",
-            env={},
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    process.stderr = os.fdopen(reading, "rb", buffering=0)
-    return process
-
-
-def _cause(kind: str, code: int | None, stderr: bytes, image: ProgramImage) -> tuple[str, str]:
-    """The kind of a death, and its sentence."""
-    limits = image.limits
-    if kind == "deadline":
-        return kind, f"did not answer within {limits.deadline:g} s"
-    if b"memory allocation of" in stderr or b"MemoryError" in stderr:
-        return "memory", f"took more than {limits.address_space // MIB} MiB of memory"
-    if code is not None and code < 0:
-        with contextlib.suppress(ValueError):
-            name = signal.Signals(-code).name
-            if name == "SIGSEGV":
-                return "killed", "crashed the sandbox, as values that nest too deep do"
-            return "killed", f"was going on when the sandbox was ended by {name}"
-    words = stderr.decode(errors="replace").strip().rpartition("\n")[2]
-    return "killed", f"was going on when the sandbox ended (exit code {code}): {words[:200]}"
+    return len(call.nodes) if call.nodes is not None and can_split(call) else 1

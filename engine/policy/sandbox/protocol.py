@@ -6,6 +6,7 @@ fast and knows nothing that it need not know. A frame is a 4-byte big-endian len
 
 import mmap
 import socket
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -29,13 +30,15 @@ class Limits:
             in thousands, so that the same text always stops at the same place.
         call_depth: Nested Starlark calls.
         deadline: Seconds that one call (all its entries) may take before the sandbox is killed.
-        address_space: Bytes of address space of the sandbox process.
+        address_space: Bytes of address space of each sandbox process.
+        processes: How many processes work at a time on large requests; 0: as cores allow.
     """
 
     steps: int = 5_000_000
     call_depth: int = 64
     deadline: float = 2.0
     address_space: int = 512 * MIB
+    processes: int = 0
 
 
 class Call(NamedTuple):
@@ -130,6 +133,13 @@ class ProgramImage:
     limits: Limits
     schema: Schema
 
+    def failure(self, call: Call, kind: str, message: str, hint: str = "") -> PolicyFailure:
+        """A failure of *call*'s hook, at the place where it is defined."""
+        instance = self.instances[call.instance]
+        signature = instance.hooks[call.hook]
+        place = (instance.module, signature.line, signature.column)
+        return PolicyFailure(instance.policy, call.hook, *place, message, kind, hint)
+
 
 class RawAnswer(NamedTuple):
     """One call's answer before decoding: a JSON list with null where `failures` has the entry.
@@ -148,6 +158,13 @@ def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:
     for index, failure in answer.failures:
         verdicts[index] = failure
     return verdicts
+
+
+def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:
+    """The answer that `decode_answer` makes *entries* of."""
+    failures = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, PolicyFailure)]
+    plain = [None if isinstance(entry, PolicyFailure) else entry for entry in entries]
+    return RawAnswer(msgspec.json.encode(plain), failures)
 
 
 # --- the wire ----------------------------------------------------------------------------------
@@ -182,33 +199,62 @@ class ChannelClosedError(Exception):
 
 _HEADER: Final = 4
 _CHUNK: Final = 1 << 18
+# No frame is larger than this; whoever announces one is not to be trusted with the memory.
+_MOST: Final = 1 << 28
+_MICROS: Final = 1_000_000
+_TIMEVAL: Final = struct.Struct("ll")
 
 
 class Channel:
-    """Frames over a stream socket. For one reader and one writer."""
+    """Frames over a stream socket. For one reader and one writer.
+
+    Time-outs are the kernel's: with Python's own, each frame would take more system calls. Looking
+    for an answer for a while before going to sleep was tried: on busy cores it took from the other
+    side what it needed to answer.
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._buffer = bytearray()
-        self._encode = msgspec.msgpack.Encoder().encode
+        # What came and was not taken: `_buffer[_start:_end]`.
+        self._buffer = bytearray(_CHUNK)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._encode = msgspec.msgpack.Encoder().encode_into
+        self._out = bytearray(_CHUNK)
         self._timeout: float | None = None
         sock.settimeout(None)
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for several channels."""
+        return self._socket.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """True if bytes came that are not taken yet."""
+        return self._end > self._start
 
     def wait_at_most(self, seconds: float | None) -> None:
         """From now on, give up when the other side does nothing for *seconds*; None: wait."""
         if seconds != self._timeout:
             self._timeout = seconds
-            self._socket.settimeout(seconds)
+            whole, part = divmod(0 if seconds is None else max(1, int(seconds * _MICROS)), _MICROS)
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(whole, part))
 
     def send(self, message: Any) -> None:
         """Send one frame. Raises `ChannelClosedError`, or `TimeoutError` if it is not taken."""
-        data = self._encode(message)
+        out = self._out
+        self._encode(message, out, _HEADER)
+        out[:_HEADER] = (len(out) - _HEADER).to_bytes(_HEADER, "big")
         try:
-            self._socket.sendall(len(data).to_bytes(_HEADER, "big") + data)
-        except TimeoutError:
-            raise
+            self._socket.sendall(out)
+        except BlockingIOError as error:
+            raise TimeoutError("the other side does not read") from error
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
+        finally:
+            if len(out) > 4 * _CHUNK:
+                self._out = bytearray(_CHUNK)
 
     def receiver(self, kind: Any) -> Callable[[], Any]:
         """A function that gives the next frame, decoded as *kind*.
@@ -219,7 +265,11 @@ class Channel:
         decode = msgspec.msgpack.Decoder(kind).decode
 
         def receive() -> Any:
-            return decode(self._frame())
+            start, end = self._frame()
+            try:
+                return decode(self._view[start:end])
+            finally:
+                self._start = end
 
         return receive
 
@@ -227,25 +277,46 @@ class Channel:
         """Close the socket; the other side sees the end."""
         self._socket.close()
 
-    def _frame(self) -> bytes:
-        buffer = self._buffer
+    def _frame(self) -> tuple[int, int]:
+        """Where in the buffer the next frame is."""
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > 4 * _CHUNK:
+                self._resize(_CHUNK)  # a large answer must not keep its room for ever
         needed = _HEADER
         while True:
-            if len(buffer) >= _HEADER:
-                needed = _HEADER + int.from_bytes(buffer[:_HEADER], "big")
-                if len(buffer) >= needed:
-                    frame = bytes(buffer[_HEADER:needed])
-                    del buffer[:needed]
-                    return frame
-            try:
-                chunk = self._socket.recv(max(_CHUNK, needed - len(buffer)))
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise ChannelClosedError(str(error)) from error
-            if not chunk:
-                raise ChannelClosedError("the other side closed")
-            buffer += chunk
+            have = self._end - self._start
+            if have >= _HEADER:
+                head = self._view[self._start : self._start + _HEADER]
+                needed = _HEADER + int.from_bytes(head, "big")
+                if needed > _MOST:
+                    raise ChannelClosedError(f"the other side announced {needed} bytes")
+                if have >= needed:
+                    return self._start + _HEADER, self._start + needed
+            if self._start + needed > len(self._buffer) or self._end == len(self._buffer):
+                self._resize(max(needed, _CHUNK))
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            count = self._socket.recv_into(self._view[self._end :])
+        except BlockingIOError as error:
+            raise TimeoutError("the other side does not answer") from error
+        except OSError as error:
+            raise ChannelClosedError(str(error)) from error
+        if not count:
+            raise ChannelClosedError("the other side closed")
+        self._end += count
+
+    def _resize(self, size: int) -> None:
+        """Move what is not taken to the beginning of a buffer of at least *size*."""
+        rest = bytes(self._view[self._start : self._end])
+        self._view.release()
+        if size != len(self._buffer):
+            self._buffer = bytearray(max(size, len(rest)))
+        self._buffer[: len(rest)] = rest
+        self._view = memoryview(self._buffer)
+        self._start, self._end = 0, len(rest)
 
 
 class Progress:

@@ -1,0 +1,279 @@
+"""One child process of the sandbox: starting it, talking to it, and what it died of.
+
+Owns the process and its descriptors. Which child is asked what is `process`'s.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.evaluator import Call
+from engine.policy.sandbox.protocol import (
+    MIB,
+    Channel,
+    ChannelClosedError,
+    Greeting,
+    InstanceImage,
+    ProgramImage,
+    Progress,
+    RawAnswer,
+    Request,
+)
+
+# For the interpreter to start and import; a busy machine takes long.
+_START_SECONDS: Final = 30.0
+_STOP_SECONDS: Final = 1.0
+_STDERR_BYTES: Final = 1 << 16
+
+_PROGRAM: Final = (
+    "import sys; sys.path[:] = {path!r}; from engine.policy.sandbox.child import main; main()"
+)
+
+
+class DiedError(Exception):
+    """The child gave no answer. `kind` is deadline, memory or killed; the text says how."""
+
+    def __init__(self, kind: str, how: str, position: int = 0) -> None:
+        super().__init__(how)
+        self.kind = kind
+        self.how = how
+        self.position = position  # the call of the request that it was at
+
+
+class ChildBeside:
+    """A child that starts and loads its program in a thread of its own, while others work."""
+
+    def __init__(self, image: ProgramImage) -> None:
+        self._image = image
+        self._child: Child | None = None
+        self._error: BaseException | None = None
+        self._is_unwanted = False
+        self._thread = threading.Thread(target=self._run, name="sandbox-start", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """True if `take` does not wait."""
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Return when `is_done`."""
+        self._thread.join()
+
+    def take(self) -> "Child":
+        """The child, once it is ready. Raises what kept it from it."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._child is not None
+        return self._child
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        self._is_unwanted = True
+        if self._child is not None:
+            self._child.end()
+        self._thread.join()
+        if self._error is None and self._child is not None:
+            self._child.stop()
+
+    def _run(self) -> None:
+        try:
+            child = Child(self._image)
+            self._child = child
+            if self._is_unwanted:
+                child.end()
+            child.load()
+        except BaseException as error:
+            self._error = error
+
+
+class Child:
+    """One child process. `load` it before it is asked."""
+
+    def __init__(self, image: ProgramImage) -> None:
+        self._image = image
+        ours, theirs = socket.socketpair()
+        with theirs, _shared_memory() as memory:
+            self._progress = Progress(memory.fileno())
+            self._process = _start(theirs, memory)
+        self._channel = Channel(ours)
+        self._receive = self._channel.receiver(list[RawAnswer])
+
+    @classmethod
+    def loaded(cls, image: ProgramImage) -> "Child":
+        """A child that is ready. Raises `PolicyErrors` if the program does not load."""
+        child = cls(image)
+        child.load()
+        return child
+
+    def load(self) -> None:
+        """Have the program loaded. Raises `PolicyErrors` if it does not; then the process ends."""
+        try:
+            self._load()
+        except BaseException:
+            self._kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a call may take."""
+        return self._image.limits.deadline
+
+    @property
+    def channel(self) -> Channel:
+        """What it is talked to over, to wait for several."""
+        return self._channel
+
+    def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
+        """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
+        self._progress.position = 0
+        self._channel.send(Request(list(calls), one_by_one))
+
+    def receive(self) -> list[RawAnswer]:
+        """The next answers. Raises `ChannelClosedError` or `TimeoutError`."""
+        answers: list[RawAnswer] = self._receive()
+        return answers
+
+    def bury(self, kind: str) -> DiedError:
+        """Kill what is left of the process. What it died of: *kind*, or as its remains say."""
+        self._position = self._progress.position
+        stderr = self._kill() if kind else self._wait()
+        cause = _cause(kind, self._process.returncode, stderr, self._image)
+        return DiedError(*cause, self._position)
+
+    def end(self) -> None:
+        """Have the process end at once; whoever loads or asks it is told that it is gone."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def stop(self) -> None:
+        """Let the process end, or make it."""
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        self._kill()
+
+    def _load(self) -> None:
+        self._channel.wait_at_most(_START_SECONDS)
+        receive = self._channel.receiver(Greeting)
+        loading: InstanceImage | None = None
+        is_sent = False
+        while True:
+            try:
+                if not is_sent:
+                    self._channel.send(self._image)
+                    is_sent = True
+                greeting: Greeting = receive()
+            except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
+                death = self.bury("deadline" if isinstance(error, TimeoutError) else "")
+                file = "" if loading is None else loading.module
+                raise PolicyErrors([Problem(file, 0, 0, f"loading {death.how}")]) from error
+            if greeting.ready:
+                self._channel.wait_at_most(self._image.limits.deadline)
+                return
+            if greeting.problems:
+                raise PolicyErrors(Problem(**problem) for problem in greeting.problems)
+            loading = self._image.instances[greeting.loading]
+            self._channel.wait_at_most(max(self._image.limits.deadline, 1.0))
+
+    def _wait(self) -> bytes:
+        """The process has closed its side; give it a moment to end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        return self._kill()
+
+    def _kill(self) -> bytes:
+        """Make sure that it is dead and its descriptors are closed; its last words."""
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+        self._channel.close()
+        self._progress.close()
+        pipe = self._process.stderr
+        if pipe is None or pipe.closed:
+            return b""
+        with pipe:
+            return pipe.read(_STDERR_BYTES) or b""
+
+
+def _shared_memory() -> IO[bytes]:
+    """A file that is only memory, of the size of `Progress`."""
+    if hasattr(os, "memfd_create"):
+        memory: IO[bytes] = os.fdopen(os.memfd_create("progress"), "w+b")
+    else:
+        memory = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    memory.truncate(Progress.SIZE)
+    return memory
+
+
+def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]":
+    root = str(Path(__file__).parents[3])
+    path = [
+        root,
+        *[entry for entry in sys.path if entry and entry != root and Path(entry).exists()],
+    ]
+    # Its death follows that of the *thread* that started it, so only the main thread may ask.
+    follows = threading.current_thread() is threading.main_thread()
+    reading, writing = os.pipe()
+    try:
+        # Words that nobody reads must not block it; it may well lose some.
+        os.set_blocking(writing, False)
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _PROGRAM.format(path=path),
+                str(theirs.fileno()),
+                str(memory.fileno()),
+                "1" if follows else "0",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=writing,
+            pass_fds=(theirs.fileno(), memory.fileno()),
+            cwd="/",
+            env={},
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    process.stderr = os.fdopen(reading, "rb", buffering=0)
+    return process
+
+
+def _cause(kind: str, code: int | None, stderr: bytes, image: ProgramImage) -> tuple[str, str]:
+    """The kind of a death, and its sentence."""
+    limits = image.limits
+    if kind == "deadline":
+        return kind, f"did not answer within {limits.deadline:g} s"
+    if b"memory allocation of" in stderr or b"MemoryError" in stderr:
+        return "memory", f"took more than {limits.address_space // MIB} MiB of memory"
+    if code is not None and code < 0:
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-code).name
+            if name == "SIGSEGV":
+                return "killed", "crashed the sandbox, as values that nest too deep do"
+            return "killed", f"was going on when the sandbox was ended by {name}"
+    words = stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    return "killed", f"was going on when the sandbox ended (exit code {code}): {words[:200]}"
