@@ -76,6 +76,7 @@ API_GATES: Final = "SchedulingGates"
 SLICE_SECONDS: Final = 0.004
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
+_SAMPLE_CLASSES: Final = 64
 _SAMPLE_PENDING: Final = 24
 _SAMPLE_PLACED: Final = 8
 
@@ -533,12 +534,17 @@ class App:
         return self.cache.snapshot()
 
     def sample_pods(self) -> list[Pod]:
-        """Pods for the trial: pending ones, and some that run, as if they were pending."""
+        """Pods for the trial: pending ones, and some that run, as if they were pending.
+
+        First one of each class that was decided lately: what the trial has evaluated need not be
+        evaluated between two real decisions.
+        """
+        recent = self.rollout.active.scheduler.recent_pods(_SAMPLE_CLASSES)
         pending = _spread([*self.pods.pending_pods()], _SAMPLE_PENDING)
         placed: list[Pod] = []
         for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
             placed += [unplaced(pod) for pod in list(info.pods.values())[:1]]
-        return pending + placed
+        return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
 
     # --- telling ---------------------------------------------------------------------------
 

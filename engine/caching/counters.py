@@ -11,9 +11,10 @@ An answer is given by domain as far as possible: five thousand nodes in ten zone
 The way from a node to its domain changes rarely and is kept (`Layout`).
 """
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -266,6 +267,23 @@ class _Counter:
         self._layout: Layout | None = None
         self._layout_of: tuple[object, ...] = ()
 
+    def copy(self, columns: Mapping[str | None, TopologyColumn]) -> "_Counter":
+        """A counter of its own that has counted the same; *columns* are the copy's topologies."""
+        made = copy.copy(self)
+        made._matched = self._matched.copy()
+        made._topologies = {
+            key: replace(
+                topology,
+                column=columns[key],
+                by_slot=topology.by_slot.copy(),
+                entries=topology.entries.copy(),
+                sums=topology.sums.copy(),
+            )
+            for key, topology in self._topologies.items()
+        }
+        made._layout, made._layout_of, made._mask = None, (), None
+        return made
+
     # --- following the cluster --------------------------------------------------------------
 
     def refresh(
@@ -489,6 +507,17 @@ class Counters:
         for column in self._columns.values():
             column.refresh(snapshot)
         self._snapshot = snapshot
+
+    def inherit(self, other: "Counters", most: int = 64) -> None:
+        """Begin with what *other* has counted: of its counters the *most* used last.
+
+        Counters count pods by namespace, labels and terms, whatever the policies make of it. Only
+        for counters that were never refreshed.
+        """
+        self._kinds = other._kinds.copy()
+        self._columns = {key: column.copy() for key, column in other._columns.items()}
+        for key in list(other._counters)[-most:]:
+            self._counters[key] = other._counters[key].copy(self._columns)
 
     def is_empty(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> bool:
         """True if the counter of *parts* counts nothing anywhere. Cheaper than `column`."""

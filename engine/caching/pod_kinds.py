@@ -56,6 +56,17 @@ class PodKinds:
         self._history: object = None
         self._generation = -1
 
+    def copy(self) -> "PodKinds":
+        """Kinds of their own that know the same, at the same position."""
+        made = PodKinds()
+        made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
+        made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
+        made.log, made.log_start = self.log.copy(), self.log_start
+        made._next_id = self._next_id
+        made._pods = self._pods.copy()  # what is in it is replaced, never changed
+        made._history, made._generation = self._history, self._generation
+        return made
+
     @property
     def position(self) -> int:
         """The end of the log; see `changes_since`."""

@@ -26,6 +26,14 @@ class TopologyColumn:
         self._history: object = None
         self._generation = -1
 
+    def copy(self) -> "TopologyColumn":
+        """A column of its own that knows the same."""
+        made = TopologyColumn(self.key)
+        made.ids, made.size, made.version = self.ids.copy(), self.size, self.version
+        made._index = self._index.copy()
+        made._history, made._generation = self._history, self._generation
+        return made
+
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the column up to *snapshot*."""
         continues = snapshot.continues(self._history, self._generation)

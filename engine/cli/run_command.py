@@ -65,6 +65,8 @@ _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/nam
 # Young objects of a busy scheduler die young, and the cluster it remembers never dies: frequent
 # looks at all of it cost more than they free.
 _GC_THRESHOLDS: Final = (50_000, 20, 100)
+#: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
+_SWITCH_SECONDS: Final = 0.0005
 #: Seconds that the first lists may take without a look for garbage.
 _GC_PATIENCE: Final = 120.0
 
@@ -206,6 +208,7 @@ def run_command(**options: Any) -> None:
     config: Path | None = options["config"]
     config_text = config.read_text(encoding="utf-8") if config is not None else None
     gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise SystemExit(runner.run(_serve(options, config_text, address)))

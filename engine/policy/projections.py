@@ -144,6 +144,13 @@ class NodeColumn:
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.version = 0  # grows when a node gets another id
 
+    def inherit(self, other: "NodeColumn") -> None:
+        """Know what *other*, a column of the same fields, knows; only for an empty column."""
+        self.ids = other.ids.copy()
+        self.values, self._index = other.values.copy(), other._index.copy()
+        self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
+        self.version += 1
+
     def update(self, snapshot: Snapshot, slots: Iterable[int]) -> None:
         """Project the nodes of *slots* anew; the others are as they were."""
         infos = snapshot.infos

@@ -262,6 +262,8 @@ class Rollout:
             self._refuse_rolled_back(bundle.revision)
             await self._examiner.test(bundle, offer.files)
             candidate = await self._examiner.load(bundle, offer.files)
+            if self._active is not None:
+                candidate.scheduler.inherit(self._active.scheduler)
             await self._examiner.try_out(candidate, self._world)
         except Rejected as rejection:
             if candidate is not None:
@@ -328,6 +330,7 @@ class Rollout:
         twin: Deployment | None = None
         try:
             twin = await self._examiner.load(first.bundle, first.files)
+            twin.scheduler.inherit(first.scheduler)
             await self._examiner.try_out(twin, self._world)
         except Rejected as rejection:
             if self._origin == "builtin":

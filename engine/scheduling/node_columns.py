@@ -4,7 +4,7 @@ Owns sharing columns between hooks that read the same fields, and the columns th
 needs (which slots hold a node, the hash of each node's name).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -54,6 +54,21 @@ class NodeColumns:
             self._behind.append(column)
             self._affected.clear()
         return column
+
+    def inherit(self, other: "NodeColumns", keys: Collection[frozenset[str]]) -> None:
+        """Begin with what *other* knows: its columns for the read fields among *keys*.
+
+        Only for columns that were never refreshed.
+        """
+        for key, known in other._columns.items():
+            if key in keys and known not in other._behind:
+                column = self.column(key)
+                column.inherit(known)
+                self._behind.remove(column)
+        self.present, self.name_hashes = other.present.copy(), other.name_hashes.copy()
+        self._infos, self._hash_of = other._infos.copy(), other._hash_of.copy()
+        self._history, self._generation = other._history, other._generation
+        self._image_generation = other._image_generation
 
     def all(self) -> list[NodeColumn]:
         """Every column that a hook asked for."""

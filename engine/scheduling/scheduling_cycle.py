@@ -121,6 +121,20 @@ class Scheduler:
         """The verdict tables, for metrics."""
         return self._memo
 
+    def inherit(self, other: "Scheduler") -> None:
+        """Begin with what *other* knows of nodes and pods: none of it depends on the policies.
+
+        What they answer is asked anew. Only for a scheduler that has decided nothing; costs a few
+        copies, where finding it out again takes half a second for 5,000 nodes and 30,000 pods.
+        """
+        read = {
+            frozenset(reads.node)
+            for policy in self.bundle.policies.values()
+            for reads in policy.hooks.values()
+        }
+        self._columns.inherit(other._columns, read)
+        self._counted.counters.inherit(other._counted.counters)
+
     def recent_pods(self, most: int) -> list[Pod]:
         """A pod of each of the *most* pod classes that were decided last, the latest first."""
         return self._classes.examples(most)

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout.trial import frozen_copy
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.properties.policy_texts import LIBRARY, policy_texts
@@ -288,6 +289,16 @@ class _Sameness(RuleBasedStateMachine):
     @rule(data=st.data())
     def policies_are_loaded_anew(self, data: st.DataObject) -> None:
         self.schedulers.pop(self.revision, None)
+
+    @rule(revision=st.integers(0, len(REVISIONS) - 1))
+    def policies_are_tried_on_a_copy(self, revision: int) -> None:
+        """As a roll-out does it: they inherit, decide on a frozen copy, and then for real."""
+        before, copy = self.scheduler, frozen_copy(self.cluster.cache.snapshot())
+        self.revision = revision
+        self.schedulers.pop(revision, None)
+        self.scheduler.inherit(before)
+        for kind in self.kinds:
+            self.scheduler.schedule(self.cluster.new_pod(kind), copy)
 
     # --- the same decision ---------------------------------------------------------------------
 
