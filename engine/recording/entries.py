@@ -29,7 +29,7 @@ import msgspec
 
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.cluster_file import redacted
+from engine.offline.cluster_file import redact, redacted
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import (
     Answer,
@@ -59,14 +59,17 @@ def digest(raw: bytes) -> str:
 
 def object_text(obj: Any) -> bytes:
     """The JSON text of a pod, a node or another record, without what may be secret."""
-    if isinstance(obj, Node | Pod):
-        raw = obj.raw if obj.raw is not None else _encode(obj.manifest)
-        is_whole = obj.raw is not None
-    else:
-        raw, is_whole = _encode(obj), False
-    if not is_whole and not any(word in raw for word in _SUSPECTS):
-        return raw  # a record holds only what is read of an object
-    return _encode(redacted(msgspec.json.decode(raw)))
+    is_known = isinstance(obj, Node | Pod)
+    raw = obj.raw if is_known else None
+    if raw is None:
+        raw = _encode(obj.manifest if is_known else obj)
+        if not any(word in raw for word in _SUSPECTS):
+            return raw  # a record holds only what is read of an object
+    plain = msgspec.json.decode(raw)
+    if not is_known:
+        return _encode(redacted(plain))
+    redact(plain)
+    return _encode(plain)
 
 
 def verdict(decision: Decision) -> Entry:

@@ -13,6 +13,7 @@ from engine.offline.cluster_file import (
     Cluster,
     ClusterFileError,
     read_cluster,
+    redact,
     redacted,
     snapshot_bytes,
 )
@@ -161,3 +162,44 @@ def test_finished_pods_take_no_room_and_the_one_asked_about_neither() -> None:
     info = world.snapshot.info("n")
     assert info is not None
     assert [one.key for one in info.pods.values()] == ["a/q"]
+
+
+_LEAF = st.sampled_from(["x", 1, None, ["y"], {"env": "kept outside of containers"}])
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_TEXTS = st.dictionaries(st.sampled_from(["a", _APPLIED]), st.just("t"), max_size=2)
+_TOLD_KEYS = ["name", "env", "envFrom", "args", "command", "lifecycle", "livenessProbe", "image"]
+_CONTAINER = st.dictionaries(st.sampled_from(_TOLD_KEYS), _LEAF, max_size=5)
+_DRIVER = st.dictionaries(
+    st.sampled_from(["driver", "volumeAttributes", "options"]), _LEAF, max_size=3
+)
+_META = st.fixed_dictionaries(
+    {},
+    optional={"annotations": _TEXTS, "labels": _TEXTS, "managedFields": _LEAF, "name": _LEAF},
+)
+_CLAIM = st.fixed_dictionaries({"volumeClaimTemplate": st.fixed_dictionaries(
+    {"metadata": st.fixed_dictionaries({"annotations": _TEXTS})})})  # fmt: skip
+_VOLUME = st.fixed_dictionaries(
+    {"name": _LEAF}, optional={"csi": _DRIVER, "flexVolume": _DRIVER, "ephemeral": _CLAIM}
+)
+_WHOLE = st.fixed_dictionaries(
+    {"metadata": _META},
+    optional={
+        "status": st.fixed_dictionaries({"phase": _LEAF}),
+        "spec": st.fixed_dictionaries(
+            {"nodeName": _LEAF},
+            optional={
+                "containers": st.lists(_CONTAINER, max_size=2),
+                "initContainers": st.lists(_CONTAINER, max_size=2),
+                "ephemeralContainers": st.lists(_CONTAINER, max_size=1),
+                "volumes": st.lists(_VOLUME, max_size=2),
+            },
+        ),
+    },
+)
+
+
+@given(_WHOLE)
+def test_looking_only_where_the_api_has_secrets_leaves_out_as_much(whole: dict[str, Any]) -> None:
+    want = redacted(whole)
+    redact(whole)
+    assert whole == want
