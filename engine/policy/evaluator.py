@@ -103,10 +103,17 @@ class InProcessEvaluator:
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
     time are not, so this is for text that the caller trusts. *natives* are extra functions for
     single files, by module path; the coverage of tests is counted with them.
+    Without *translates* every hook runs in the interpreter, see `sandbox.translate`.
     """
 
-    def __init__(self, program: Program, natives: Mapping[str, Natives] | None = None) -> None:
-        self._worker = PolicyWorker(program_image(program), natives=natives)
+    def __init__(
+        self,
+        program: Program,
+        natives: Mapping[str, Natives] | None = None,
+        *,
+        translates: bool = True,
+    ) -> None:
+        self._worker = PolicyWorker(program_image(program), natives=natives, translates=translates)
 
     def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""

@@ -10,12 +10,15 @@ from typing import Any, Final
 import starlark
 
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox import builtins, exports, messages
 from engine.policy.sandbox.protocol import Files, Limits
 
 Natives = Mapping[str, Callable[..., Any]]
 
 ARGUMENTS_MODULE: Final = "@starsched/arguments.star"
+
+# Constants that take longer to spell out are not worth it.
+_STEPS_TO_SPELL: Final = 200_000
 
 
 def _dialect() -> starlark.Dialect:
@@ -70,10 +73,16 @@ class Modules:
         files: Module path to text.
         limits: Steps and depth for the top level of each file.
         natives: Extra functions for single modules, by module path (test harnesses use it).
+        keeps_constants: Keep what the top levels assign, for the translation of hooks.
     """
 
     def __init__(
-        self, files: Files, limits: Limits, natives: Mapping[str, Natives] | None = None
+        self,
+        files: Files,
+        limits: Limits,
+        natives: Mapping[str, Natives] | None = None,
+        *,
+        keeps_constants: bool = False,
     ) -> None:
         self._files = files
         self._limits = limits
@@ -90,6 +99,13 @@ class Modules:
             "@starsched/prelude.star", f'load("{builtins.MODULE}", {names})', DIALECT
         )
         self._plain_arguments = self.arguments_module("{}", "")
+        self._exporter: starlark.FrozenModule | None = None
+        if keeps_constants:
+            self._exporter = self.run_private(exports.MODULE, exports.TEXT)
+        #: What `exports` spells of the constants of the file that was run last; "" if it cannot.
+        self.constants = ""
+        #: The same for each file that another one loads.
+        self.loaded_constants: dict[str, str] = {}
 
     def load(self, path: str) -> starlark.FrozenModule:
         """The module at *path*, with default arguments. Raises `PolicyErrors`."""
@@ -99,6 +115,7 @@ class Modules:
                 raise self._failed[path]
             try:
                 frozen = self._frozen[path] = self.instantiate(path, self._plain_arguments)
+                self.loaded_constants[path] = self.constants
             except PolicyErrors as error:
                 self._failed[path] = error
                 raise
@@ -126,6 +143,8 @@ class Modules:
                 GLOBALS,
                 file_loader=starlark.FileLoader(lambda needed: self._resolve(path, needed)),
             )
+            if self._exporter is not None:
+                self.constants = self._spelt_constants(module, path)
             return module.freeze()
         except PolicyErrors:
             raise
@@ -173,6 +192,25 @@ class Modules:
             starlark.FileLoader(lambda needed: known[needed]),
         )
         return module.freeze()
+
+    def _spelt_constants(self, module: starlark.Module, path: str) -> str:
+        """What the file at *path* assigned, while its own names can still be named."""
+        exporter = self._exporter
+        assert exporter is not None
+        try:
+            reader = exports.reader_text(self._files[path])
+            value: Any = starlark.eval_with(
+                self._budget.allow(min(self._limits.steps, _STEPS_TO_SPELL)),
+                module,
+                starlark.parse(exports.MODULE, reader, DIALECT),
+                GLOBALS,
+                file_loader=starlark.FileLoader(lambda _: exporter),
+            ).value
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException:
+            return ""  # the hooks of this file run in the interpreter only
+        return str(value)
 
     def _parse(self, path: str) -> starlark.AstModule:
         text = self._files.get(path)

@@ -28,6 +28,7 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     RawAnswer,
 )
+from engine.policy.sandbox.translations import Translations
 
 # When a batch fails, it is repeated in pieces of this size to find the entry that is to blame.
 _PIECE: Final = 32
@@ -81,7 +82,8 @@ class PolicyWorker:
     """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load.
 
     *on_load* is told the index of each instance before it is loaded; *natives* are given to files
-    by their path.
+    by their path. With *translates*, hooks that can be run as Python are (see `translate`); the
+    interpreter answers for the others, and wherever something is wrong.
     """
 
     def __init__(
@@ -89,13 +91,18 @@ class PolicyWorker:
         image: ProgramImage,
         on_load: Callable[[int], None] = lambda index: None,
         natives: Mapping[str, Natives] | None = None,
+        *,
+        translates: bool = True,
     ) -> None:
         self._image = image
         self._budget = Budget(image.limits)
         self._hooks: dict[tuple[int, str], _Hook] = {}
         kinds = [*image.schema.views.values(), *image.schema.records.values()]
         self._field_names = tuple(sorted({name for fields in kinds for name in fields}))
-        modules = Modules(image.files, image.limits, natives)
+        # Who gives natives counts what the interpreter does.
+        translates = translates and not natives
+        modules = Modules(image.files, image.limits, natives, keeps_constants=translates)
+        self._constants: list[str] = []
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
         verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
         private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}
@@ -109,6 +116,9 @@ class PolicyWorker:
                 problems.extend(error.problems)
         if problems:
             raise PolicyErrors(problems)
+        self.translations: Translations | None = None
+        if translates:
+            self.translations = Translations(image, self._constants, modules.loaded_constants)
 
     def _load_instance(
         self,
@@ -124,6 +134,7 @@ class PolicyWorker:
             private,
         )
         module = modules.instantiate(instance.module, arguments)
+        self._constants.append(modules.constants)
         bounded = "normalize" not in instance.hooks
         for name, signature in instance.hooks.items():
             driver = modules.run_private(
@@ -140,6 +151,10 @@ class PolicyWorker:
         hook = self._hooks.get((call.instance, call.hook))
         if hook is None:
             raise ValueError(f"instance {call.instance} has no hook `{call.hook}`")
+        if self.translations is not None:
+            answer = self.translations.answer(call)
+            if answer is not None:
+                return answer
         entries = call.nodes if call.nodes is not None and call.hook != "score_all" else None
         if entries is None:
             return self._single(hook, call, call.nodes or [])

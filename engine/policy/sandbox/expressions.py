@@ -1,0 +1,478 @@
+"""Translation of a hook into Python: expressions.
+
+Owns the forms of expressions, names, calls and comprehensions, and what is worked out beforehand
+because it depends on constants alone. What operators and methods do with which types is
+`operators` and `methods`.
+"""
+
+import ast
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.policy.sandbox import exports, methods, operators
+from engine.policy.sandbox.kinds import (
+    ANY,
+    NEVER,
+    NO_SITES,
+    NONE,
+    STR,
+    Dict,
+    List,
+    Plain,
+    Sites,
+    Struct,
+    Tuple,
+    Type,
+    Untranslatable,
+    join,
+    names,
+)
+from engine.policy.sandbox.texts import Builtin, Constant, Function, Meaning
+from engine.policy.sandbox.translation import (
+    UNKNOWN,
+    Code,
+    Variable,
+    call,
+    load,
+)
+
+if TYPE_CHECKING:
+    from engine.policy.sandbox.translate import Block
+
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
+_MAX_NESTING: Final = 60
+_SCALARS: Final = (str, int, bool, type(None))
+
+# Loops over what this gives are paid for by a cost per item.
+Paid = Callable[[int], ast.expr]
+
+
+class Expressions:
+    """Translates the expressions of one block."""
+
+    def __init__(self, block: "Block") -> None:
+        self.block = block
+        self.shared = block.shared
+        self._nesting = 0
+
+    def value(self, node: ast.expr) -> Code:
+        """Python for *node*."""
+        self.shared.nodes += 1
+        self._nesting += 1
+        if self._nesting > _MAX_NESTING:
+            raise Untranslatable("an expression that nests too deep")
+        try:
+            code = self._value(node)
+        finally:
+            self._nesting -= 1
+        self.shared.types[code.node] = code.type
+        return code
+
+    def known(self, value: Any) -> Code:
+        """A constant."""
+        return Code(self.shared.constant(value), self.shared.type_of(value), value)
+
+    def _value(self, node: ast.expr) -> Code:
+        match node:
+            case ast.Constant(value=value):
+                if type(value) is float and math.isfinite(value):
+                    return self.known(value)
+                if type(value) not in _SCALARS or (type(value) is int and abs(value) >= 1 << 63):
+                    raise Untranslatable("a literal of another kind")
+                return self.known(value)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.Attribute(value=base, attr=attribute):
+                return self._attribute(node, base, attribute)
+            case ast.Subscript(value=base, slice=index):
+                return methods.subscript(self, node, self.value(base), index)
+            case ast.Call(func=func):
+                return self._call(node, func)
+            case ast.BoolOp(op=op, values=values):
+                return self._bool_op(op, values)
+            case ast.UnaryOp(op=op, operand=operand):
+                return operators.unary(self, op, self.value(operand))
+            case ast.BinOp(left=left, op=op, right=right):
+                return operators.binary(self, node, op, self.value(left), self.value(right))
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._compare(op, left, right)
+            case ast.IfExp():
+                return self._if_else(node)
+            case ast.List(elts=items):
+                codes = self.values(items)
+                type_ = self.block.new_list(node, join(*(c.type for c in codes)))
+                return Code(ast.List([c.node for c in codes], ast.Load()), type_)
+            case ast.Tuple(elts=items):
+                return self.tuple_of(self.values(items))
+            case ast.Dict(keys=keys, values=values):
+                return self._dict(node, keys, values)
+            case ast.ListComp(elt=item, generators=generators):
+                return self._list_comprehension(node, item, generators)
+            case ast.DictComp():
+                return self._dict_comprehension(node)
+        raise Untranslatable(f"expression {type(node).__name__}")
+
+    def values(self, nodes: Sequence[ast.expr]) -> list[Code]:
+        """Python for each of *nodes*; stars are refused by their class."""
+        return [self.value(node) for node in nodes]
+
+    def tuple_of(self, codes: Sequence[Code]) -> Code:
+        """A tuple display."""
+        if codes and all(code.is_known and type(code.value) in _SCALARS for code in codes):
+            return self.known(self._interned(tuple(code.value for code in codes)))
+        type_: Type = frozenset({Tuple(tuple(code.type for code in codes))})
+        return Code(ast.Tuple([code.node for code in codes], ast.Load()), type_)
+
+    def _interned(self, value: tuple[Any, ...]) -> Any:
+        for held in self.shared.constants.values():
+            if type(held) is tuple and len(held) == len(value):
+                pairs = zip(held, value, strict=True)
+                if all(type(a) is type(b) and type(a) in _SCALARS and a == b for a, b in pairs):
+                    return held
+        return value
+
+    # --- names --------------------------------------------------------------------------------
+
+    def _name(self, name: str) -> Code:
+        variables = self.block.variables
+        assert variables is not None
+        variable = variables.get(name)
+        if variable is not None:
+            if not variable.is_bound:
+                raise Untranslatable(f"`{name}` that may have no value")
+            if variable.value is not UNKNOWN:
+                return Code(self.shared.constant(variable.value), variable.type, variable.value)
+            return Code(load(f"v_{name}"), variable.type)
+        meaning = self.meaning(name)
+        if isinstance(meaning, Constant):
+            return self.known(meaning.value)
+        raise Untranslatable(f"`{name}` as a value")
+
+    def meaning(self, name: str) -> Meaning:
+        """What a name means that is no variable here."""
+        if name in self.block.locals:
+            raise Untranslatable(f"`{name}` before it has a value")
+        return self.shared.texts.meaning(self.block.path, name)
+
+    def check_builtin(self, name: str) -> None:
+        """Raises unless *name* is the builtin."""
+        if self.meaning(name) != Builtin(name):
+            raise Untranslatable(f"`{name}` that is not the builtin")
+
+    def is_variable(self, name: str) -> bool:
+        """True if *name* is local here."""
+        variables = self.block.variables
+        return name in self.block.locals or (variables is not None and name in variables)
+
+    def _attribute(self, node: ast.expr, base: ast.expr, attribute: str) -> Code:
+        if self._is_math(base):
+            if attribute in ("pi", "e"):
+                return self.known({"pi": math.pi, "e": math.e}[attribute])
+            raise Untranslatable(f"`math.{attribute}` as a value")
+        held = self.value(base)
+        if not _NAME.fullmatch(attribute):
+            raise Untranslatable("an odd attribute")
+        if held.is_known and attribute in getattr(type(held.value), "__struct_fields__", ()):
+            return self.known(getattr(held.value, attribute))
+        found = NEVER
+        for one in held.type:
+            if isinstance(one, Struct):
+                type_ = one.field(attribute)
+                if type_ is not None:
+                    self.shared.reads.setdefault(one.record, set()).add(attribute)
+                    found = join(found, type_)
+            elif one != Plain("none"):
+                raise Untranslatable("an attribute of something else than a struct")
+        if found == NEVER:
+            return self.never()
+        return Code(ast.Attribute(held.node, attribute, ast.Load()), found)
+
+    def never(self) -> Code:
+        """What has no value: the interpreter answers."""
+        return Code(call("h_refuse"), NEVER)
+
+    def _is_math(self, node: ast.expr) -> bool:
+        if not isinstance(node, ast.Name) or self.is_variable(node.id):
+            return False
+        return self.meaning(node.id) == Builtin("math")
+
+    # --- choices ------------------------------------------------------------------------------
+
+    def _bool_op(self, op: ast.boolop, values: Sequence[ast.expr]) -> Code:
+        is_and = isinstance(op, ast.And)
+        before = self.block.variables
+        assert before is not None
+        found: list[Code] = []
+        for index, node in enumerate(values):
+            code = self.value(node)
+            is_last = index == len(values) - 1
+            if code.is_known and not is_last and bool(code.value) is is_and:
+                continue  # `True and x` is x
+            found.append(code)
+            if code.is_known and bool(code.value) is not is_and:
+                break
+            if not is_last:
+                known = self.block.narrowed(node, is_and)
+                self.block.variables = {**(self.block.variables or {}), **known}
+        self.block.variables = before
+        if len(found) == 1:
+            return found[0]
+        types = [self._outcome(c.type, is_and) for c in found[:-1]]
+        node = ast.BoolOp(ast.And() if is_and else ast.Or(), [code.node for code in found])
+        return Code(node, join(*types, found[-1].type))
+
+    def _outcome(self, type_: Type, is_and: bool) -> Type:
+        """What `and` (or `or`) gives of a left side: where it is false (or true)."""
+        if is_and:
+            return frozenset(one for one in type_ if not isinstance(one, Struct))
+        return type_ - NONE
+
+    def _if_else(self, node: ast.IfExp) -> Code:
+        test = self.value(node.test)
+        if test.is_known:
+            return self.value(node.body if test.value else node.orelse)
+        before = self.block.variables
+        assert before is not None
+        self.block.variables = before | self.block.narrowed(node.test, True)
+        body = self.value(node.body)
+        self.block.variables = before | self.block.narrowed(node.test, False)
+        orelse = self.value(node.orelse)
+        self.block.variables = before
+        return Code(ast.IfExp(test.node, body.node, orelse.node), join(body.type, orelse.type))
+
+    def _compare(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Code:
+        kind = self._type_test(op, left, right)
+        if kind is not None:
+            return kind
+        return operators.compare(self, op, self.value(left), self.value(right))
+
+    def _type_test(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Code | None:
+        """`type(x) == "dict"` where the types of *x* decide it."""
+        match left:
+            case ast.Call(func=ast.Name(id="type"), args=[ast.Name() as subject], keywords=[]):
+                pass
+            case _:
+                return None
+        if self.is_variable("type") or self.meaning("type") != Builtin("type"):
+            return None
+        wanted = self.value(right)
+        if not wanted.is_known:
+            return None
+        possible = {_KIND_NAMES.get(name, name) for name in names(self.value(subject).type)}
+        texts = [wanted.value] if type(wanted.value) is str else wanted.value
+        if type(texts) not in (list, tuple) or "any" in possible or not possible:
+            return None
+        is_positive = isinstance(op, ast.Eq | ast.In)
+        if isinstance(op, ast.Eq | ast.NotEq) is not (type(wanted.value) is str):
+            return None
+        if not isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn):
+            return None
+        if possible <= set(texts):
+            return self.known(is_positive)
+        if not possible & set(texts):
+            return self.known(not is_positive)
+        return None
+
+    # --- displays and comprehensions ----------------------------------------------------------
+
+    def _dict(
+        self, node: ast.Dict, keys: Sequence[ast.expr | None], values: Sequence[ast.expr]
+    ) -> Code:
+        found: list[tuple[Code, Code]] = []
+        seen = set()
+        for key_node, value_node in zip(keys, values, strict=True):
+            if key_node is None:
+                raise Untranslatable("a dict in a dict display")
+            key = self.value(key_node)
+            if type(key.value) is not str or key.value in seen:
+                raise Untranslatable("a dict display whose keys are not surely different texts")
+            seen.add(key.value)
+            found.append((key, self.value(value_node)))
+        type_ = self.new_dict(node, join(*(k.type for k, _ in found)), [v.type for _, v in found])
+        pairs = [k.node for k, _ in found], [v.node for _, v in found]
+        return Code(ast.Dict([*pairs[0]], pairs[1]), type_)
+
+    def new_dict(self, node: ast.AST, key: Type, values: Sequence[Type]) -> Type:
+        """The type of a dict that *node* makes."""
+        site = self.block.site(node)
+        self.shared.dicts.setdefault(site, (NEVER, NEVER))
+        self.shared.put_pair(frozenset({site}), key, join(*values))
+        return frozenset({Dict(NEVER, NEVER, None, frozenset({site}))})
+
+    def _list_comprehension(
+        self, node: ast.expr, item: ast.expr, generators: Sequence[ast.comprehension]
+    ) -> Code:
+        def finish() -> Callable[[list[ast.comprehension]], Code]:
+            code = self.value(item)
+            type_ = self.block.new_list(node, code.type)
+            return lambda made: Code(ast.ListComp(code.node, made), type_)
+
+        return self._comprehension(generators, finish)
+
+    def _dict_comprehension(self, node: ast.DictComp) -> Code:
+        def finish() -> Callable[[list[ast.comprehension]], Code]:
+            key, value = self.value(node.key), self.value(node.value)
+            if names(key.type) not in ({"str"}, {"int"}):
+                raise Untranslatable("keys that are no texts")
+            type_ = self.new_dict(node, key.type, [value.type])
+            return lambda made: Code(ast.DictComp(key.node, value.node, made), type_)
+
+        return self._comprehension(node.generators, finish)
+
+    def _comprehension(
+        self,
+        generators: Sequence[ast.comprehension],
+        finish: Callable[[], Callable[[list[ast.comprehension]], Code]],
+    ) -> Code:
+        before = self.block.variables
+        assert before is not None
+        start = self.shared.nodes
+        made: list[tuple[ast.expr, Paid, list[ast.expr]]] = []
+        sites: Sites = NO_SITES
+        loop = self.block.open_loop()
+        try:
+            for generator in generators:
+                if generator.is_async:
+                    raise Untranslatable("an async comprehension")
+                paid, item, own = self.iterable(generator.iter)
+                sites |= own
+                self.block.variables = dict(self.block.variables or {})
+                target = self.block.target(generator.target, Code(ast.Constant(None), item))
+                tests = []
+                for test_node in generator.ifs:
+                    test = self.value(test_node)
+                    tests.append(test.node)
+                    known = self.block.narrowed(test_node, True)
+                    self.block.variables = {**(self.block.variables or {}), **known}
+                made.append((target, paid, tests))
+            build = finish()
+        finally:
+            self.block.loops.pop()
+            self.block.variables = before
+        if loop.changes & sites:
+            raise Untranslatable("a comprehension that changes what it loops over")
+        for outer in self.block.loops:
+            outer.changes |= loop.changes
+        cost = 10 + 8 * (self.shared.nodes - start)
+        return build([ast.comprehension(t, paid(cost), tests, 0) for t, paid, tests in made])
+
+    def iterable(self, node: ast.expr) -> tuple[Paid, Type, Sites]:
+        """What a loop over *node* runs over, the type of its items, and the sites of those."""
+        special = methods.special_iterable(self, node)
+        if special is not None:
+            return special
+        code = self.value(node)
+        item, sites = self.items(code.type)
+        return self.paid(methods.in_order(code).node), item, sites
+
+    def paid(self, node: ast.expr) -> Paid:
+        """*node*, paid for by its length."""
+        return lambda cost: call("h_spend", node, ast.Constant(cost))
+
+    def items(self, type_: Type) -> tuple[Type, Sites]:
+        """The items of what can be looped over in both languages, and its sites."""
+        found, sites = NEVER, NO_SITES
+        for one in type_:
+            if isinstance(one, List):
+                found, sites = join(found, self.shared.item_of(one)), sites | one.sites
+            elif isinstance(one, Dict):
+                found, sites = join(found, self.shared.pair_of(one)[0]), sites | one.sites
+            elif isinstance(one, Tuple):
+                found = join(found, *one.items)
+            elif one in STR | ANY:
+                raise Untranslatable("a loop over a text")
+        return found, sites
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call, func: ast.expr) -> Code:
+        if isinstance(func, ast.Attribute):
+            base = func.value
+            if self._is_math(base):
+                return methods.math_call(self, node, func.attr)
+            return methods.method(self, node, self.value(base), func.attr)
+        if not isinstance(func, ast.Name) or self.is_variable(func.id):
+            raise Untranslatable("a call of something else than a named function")
+        meaning = self.meaning(func.id)
+        if isinstance(meaning, Function):
+            return self.block.call_function(meaning, self._bound(node, meaning))
+        if isinstance(meaning, Builtin):
+            if meaning.name == "struct":
+                return self._struct(node)
+            return methods.builtin(self, node, meaning.name)
+        raise Untranslatable("a call of a constant")
+
+    def _bound(self, node: ast.Call, function: Function) -> list[Code]:
+        """The arguments of a call, one for each parameter."""
+        params = function.node.args.args
+        order = [param.arg for param in params]
+        given: dict[str, Code] = {}
+        if len(node.args) > len(order):
+            raise Untranslatable("too many arguments")
+        for name, argument in zip(order, node.args, strict=False):
+            given[name] = self.value(argument)
+        for keyword in node.keywords:
+            if keyword.arg is None or keyword.arg in given or keyword.arg not in order:
+                raise Untranslatable("arguments that are not spelt out")
+            given[keyword.arg] = self.value(keyword.value)
+        defaults = function.node.args.defaults
+        for param, default in zip(order[len(order) - len(defaults) :], defaults, strict=True):
+            if param not in given:
+                given[param] = self._default(default)
+        if set(given) != set(order):
+            raise Untranslatable("too few arguments")
+        return [given[name] for name in order]
+
+    def _default(self, node: ast.expr) -> Code:
+        if isinstance(node, ast.Constant):
+            return self.value(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant):
+            return self.value(node)
+        raise Untranslatable("a default that is no literal")
+
+    def _struct(self, node: ast.Call) -> Code:
+        if node.args or any(keyword.arg is None for keyword in node.keywords):
+            raise Untranslatable("a struct whose fields are not spelt out")
+        fields = [(str(k.arg), self.value(k.value)) for k in node.keywords]
+        if len({name for name, _ in fields}) != len(fields):
+            raise Untranslatable("a field that is named twice")
+        try:
+            made = exports.struct_class(tuple(name for name, _ in fields))
+        except ValueError as error:
+            raise Untranslatable(str(error)) from None
+        type_: Type = frozenset({Struct("", tuple((name, c.type) for name, c in fields))})
+        maker = self.shared.constant(made)
+        return Code(ast.Call(maker, [c.node for _, c in fields], []), type_)
+
+    def key_function(self, node: ast.expr, item: Type) -> tuple[ast.expr, Type]:
+        """A lambda of one parameter, for items of this type."""
+        match node:
+            case ast.Lambda(
+                args=ast.arguments(
+                    posonlyargs=[],
+                    args=[param],
+                    vararg=None,
+                    kwonlyargs=[],
+                    kwarg=None,
+                    defaults=[],
+                )
+            ):
+                pass
+            case _:
+                raise Untranslatable("a key that is no lambda of one parameter")
+        before = self.block.variables
+        assert before is not None
+        self.block.variables = before | {param.arg: Variable(item)}
+        loop = self.block.open_loop()
+        code = self.value(node.body)
+        self.block.loops.pop()
+        self.block.variables = before
+        if loop.changes:
+            raise Untranslatable("a key that changes something")
+        arguments = ast.arguments([], [ast.arg(f"v_{param.arg}")], None, [], [], None, [])
+        return ast.Lambda(arguments, code.node), code.type
+
+
+_KIND_NAMES: Final = {"none": "NoneType", "str": "string"}

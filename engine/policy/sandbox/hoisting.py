@@ -1,0 +1,113 @@
+"""What a translated hook works out of its pod alone, moved in front of the loop over nodes.
+
+Owns that transformation. An expression moves if it names nothing but what all entries share and
+its value is not changed afterwards. Nothing has effects, so it may be evaluated early and once; if
+that fails, the caller falls back to the hook as it was.
+"""
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from engine.policy.sandbox.kinds import Alternative, Dict, List, Site, Type, parts
+from engine.policy.sandbox.translation import Translation
+
+_TRIVIAL = (ast.Name, ast.Constant)
+_MAX_HOISTED = 64
+
+
+def hoisted(
+    body: Sequence[ast.stmt], shared: frozenset[str], translation: Translation
+) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The assignments to make beforehand, and *body* with their names in it.
+
+    *shared* are the names of what all entries share.
+    """
+    mover = _Mover(shared, translation)
+    return mover.before, [mover.statement(statement) for statement in body]
+
+
+class _Mover:
+    def __init__(self, shared: frozenset[str], translation: Translation) -> None:
+        self.before: list[ast.stmt] = []
+        self._shared = shared
+        self._translation = translation
+        self._names: dict[str, str] = {}
+
+    def statement(self, node: ast.stmt) -> ast.stmt:
+        moved: ast.stmt = self._fields(node)
+        return moved
+
+    def _fields(self, node: Any) -> Any:
+        made = copy.copy(node)
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(made, name, [self._any(item) for item in value])
+            else:
+                setattr(made, name, self._any(value))
+        return made
+
+    def _any(self, node: Any) -> Any:
+        is_whole = isinstance(node, ast.expr) and not isinstance(node, _TRIVIAL)
+        if is_whole and node in self._translation.types and self._can_move(node):
+            return ast.Name(self._moved(node), ast.Load())
+        return self._fields(node) if isinstance(node, ast.AST) else node
+
+    def _can_move(self, node: ast.expr) -> bool:
+        if len(self._names) >= _MAX_HOISTED:
+            return False
+        free = {name for name in _free(node) if name.startswith("v_")}
+        if not free <= self._shared:
+            return False
+        held = _sites(self._translation, self._translation.types[node])
+        return not held & self._translation.changed
+
+    def _moved(self, node: ast.expr) -> str:
+        text = ast.dump(node)
+        name = self._names.get(text)
+        if name is None:
+            name = self._names[text] = f"c{len(self._names)}"
+            self.before.append(ast.Assign([ast.Name(name, ast.Store())], node))
+        return name
+
+
+def _free(node: ast.AST) -> set[str]:
+    """The names that *node* reads and does not bind itself."""
+    if isinstance(node, ast.Name):
+        return {node.id}
+    if isinstance(node, ast.Lambda):
+        return _free(node.body) - {argument.arg for argument in node.args.args}
+    if isinstance(node, ast.ListComp | ast.DictComp):
+        first = node.generators[0].iter
+        bound: set[str] = set()
+        found: set[str] = set()
+        for generator in node.generators:
+            bound |= _free(generator.target)
+            inner = [*generator.ifs, *([] if generator.iter is first else [generator.iter])]
+            found = found.union(*(_free(part) for part in inner))
+        made = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
+        return (found.union(*(_free(part) for part in made)) - bound) | _free(first)
+    return set[str]().union(*(_free(part) for part in ast.iter_child_nodes(node)))
+
+
+def _sites(translation: Translation, type_: Type) -> set[Site]:
+    """The sites of a value and of all that it holds."""
+    found: set[Site] = set()
+    seen: set[Alternative] = set()
+    stack = list(type_)
+    while stack:
+        one = stack.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        held = [*parts(one)]
+        if isinstance(one, List):
+            found |= one.sites
+            held.append(translation.item_of(one))
+        elif isinstance(one, Dict):
+            found |= one.sites
+            held += translation.pair_of(one)
+        for inner in held:
+            stack.extend(inner)
+    return found

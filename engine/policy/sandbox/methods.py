@@ -1,0 +1,465 @@
+"""Translation of a hook into Python: builtin functions, methods, indices.
+
+Owns which of them the languages agree on and for which types. Those that they only sometimes agree
+on go through `operations`, which refuses the other cases at run time.
+"""
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from engine.policy.sandbox import operations
+from engine.policy.sandbox.kinds import (
+    BOOL,
+    FLOAT,
+    INT,
+    NEVER,
+    NO_SITES,
+    NONE,
+    STR,
+    Dict,
+    List,
+    Sites,
+    Struct,
+    Tuple,
+    Type,
+    Untranslatable,
+    join,
+    names,
+    only,
+)
+from engine.policy.sandbox.operators import check_key, has_order
+from engine.policy.sandbox.translation import UNKNOWN, Code, call, load
+
+if TYPE_CHECKING:
+    from engine.policy.sandbox.expressions import Expressions, Paid
+
+VERDICT: Final = Struct("", (("verdict", STR), ("reasons", frozenset({List(STR)}))))
+
+# Functions of `math` that are Python's own, with how many numbers they take.
+_MATH: Final = {"sqrt": 1, "exp": 1, "log": 1, "pow": 2, "lgamma": 1, "beta_cdf": 3}
+_MATH_INTS: Final = {"floor": "h_floor", "ceil": "h_ceil", "round": "h_rounded"}
+
+
+def in_order(code: Code) -> Code:
+    """*code*, to be looped over; a dict that came as JSON sorted as the interpreter has it."""
+    dicts = [one for one in code.type if isinstance(one, Dict)]
+    if not any(one.is_unsorted for one in dicts):
+        return code
+    if not only(code.type, "dict", "none"):
+        raise Untranslatable("a loop over a dict or something else")
+    return Code(call("b_sorted", code.node), code.type)
+
+
+# --- indices -------------------------------------------------------------------------------------
+
+
+def subscript(here: "Expressions", node: ast.expr, held: Code, index: ast.expr) -> Code:
+    """`x[i]`, `x[a:b]`."""
+    kinds = names(held.type) - {"none"}
+    if isinstance(index, ast.Slice):
+        return _slice(here, node, held, index)
+    at = here.value(index)
+    if type(held.value) is dict and type(at.value) is str and at.value in held.value:
+        return here.known(held.value[at.value])
+    found = NEVER
+    if kinds == {"dict"}:
+        check_key(at)
+        found = join(*(_held(here, one, at) for one in held.type if isinstance(one, Dict)))
+    elif kinds <= {"list", "tuple", "str"}:
+        if names(at.type) & {"bool", "any"}:
+            raise Untranslatable("an index that may be no int")
+        for one in held.type:
+            if isinstance(one, List):
+                found = join(found, here.shared.item_of(one))
+            elif isinstance(one, Tuple):
+                i = at.value
+                is_in = type(i) is int and -len(one.items) <= i < len(one.items)
+                found = join(found, *([one.items[i]] if is_in else one.items))
+            elif one in STR:
+                found = join(found, STR)
+    else:
+        raise Untranslatable("an index into something else")
+    return Code(ast.Subscript(held.node, at.node, ast.Load()), found)
+
+
+def _held(here: "Expressions", one: Dict, key: Code) -> Type:
+    """What a dict holds under *key*."""
+    if type(key.value) is str and one.known is not None and not one.sites:
+        return dict(one.known).get(key.value, NEVER)
+    return here.shared.pair_of(one)[1]
+
+
+def _slice(here: "Expressions", node: ast.expr, held: Code, index: ast.Slice) -> Code:
+    if index.step is not None:
+        raise Untranslatable("a slice with a step")
+    bounds: list[ast.expr | None] = []
+    for bound in (index.lower, index.upper):
+        code = None if bound is None else here.value(bound)
+        if code is not None and not only(code.type, "int"):
+            raise Untranslatable("a slice whose bounds may be no ints")
+        bounds.append(None if code is None else code.node)
+    made = ast.Subscript(held.node, ast.Slice(bounds[0], bounds[1], None), ast.Load())
+    kinds = names(held.type) - {"none"}
+    if kinds == {"list"}:
+        return Code(made, here.block.new_list(node, here.items(held.type)[0]))
+    if kinds == {"str"}:
+        return Code(made, STR)
+    raise Untranslatable("a slice of something else")
+
+
+# --- loops over calls ----------------------------------------------------------------------------
+
+
+def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Type, Sites] | None:
+    """What a loop over `zip(...)`, `d.items()` and the like runs over, without a list of it."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return None
+    func = node.func
+    if isinstance(func, ast.Name):
+        name = func.id
+        if name not in ("zip", "enumerate", "range") or here.is_variable(name):
+            return None
+        here.check_builtin(name)
+        codes = [in_order(code) for code in here.values(node.args)]
+        if name == "range":
+            return here.paid(_range(codes).node), INT, NO_SITES
+        if not codes or (name == "enumerate" and len(codes) != 1):
+            raise Untranslatable("arguments of another number")
+        held = [here.items(code.type) for code in codes]
+        sites = NO_SITES.union(*(each for _, each in held))
+        types = tuple(item for item, _ in held)
+        item: Type = frozenset({Tuple(types if name == "zip" else (INT, *types))})
+        first, rest = codes[0].node, [code.node for code in codes[1:]]
+
+        def paid(cost: int) -> ast.expr:
+            return call(f"b_{name}", call("h_spend", first, ast.Constant(cost)), *rest)
+
+        return paid, item, sites
+    if isinstance(func, ast.Attribute) and not node.args and func.attr in ("items", "keys"):
+        held_code = here.value(func.value)
+        if names(held_code.type) - {"none"} != {"dict"}:
+            return None
+        found, sites = _pairs(here, held_code)
+        viewed: ast.expr = ast.Call(ast.Attribute(held_code.node, func.attr, ast.Load()), [], [])
+        if _is_unsorted(held_code):
+            viewed = call("b_sorted", viewed)
+        item = frozenset({Tuple(found)}) if func.attr == "items" else found[0]
+        return here.paid(viewed), item, sites
+    return None
+
+
+def _is_unsorted(code: Code) -> bool:
+    return any(isinstance(one, Dict) and one.is_unsorted for one in code.type)
+
+
+def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Type, Type], Sites]:
+    dicts = [one for one in code.type if isinstance(one, Dict)]
+    held = [here.shared.pair_of(one) for one in dicts]
+    sites = NO_SITES.union(*(one.sites for one in dicts))
+    return (join(*(k for k, _ in held)), join(*(v for _, v in held))), sites
+
+
+def _range(codes: Sequence[Code]) -> Code:
+    if not 1 <= len(codes) <= 3 or not all(only(code.type, "int") for code in codes):
+        raise Untranslatable("a range of something else than ints")
+    return Code(call("b_range", *(code.node for code in codes)), frozenset({List(INT)}))
+
+
+# --- methods -------------------------------------------------------------------------------------
+
+
+def method(here: "Expressions", node: ast.Call, held: Code, name: str) -> Code:
+    """`x.name(...)`."""
+    if node.keywords:
+        raise Untranslatable("a method with named arguments")
+    kinds = names(held.type) - {"none"}
+    arguments = here.values(node.args)
+    if not kinds:
+        return here.never()
+    if kinds == {"dict"}:
+        return _dict_method(here, node, held, name, arguments)
+    if kinds == {"str"}:
+        return _text_method(here, node, held, name, arguments)
+    raise Untranslatable(f"method `{name}` of something else")
+
+
+def _invoke(held: ast.expr, name: str, arguments: Sequence[Code]) -> ast.expr:
+    return ast.Call(ast.Attribute(held, name, ast.Load()), [code.node for code in arguments], [])
+
+
+def _dict_method(
+    here: "Expressions", node: ast.Call, held: Code, name: str, arguments: Sequence[Code]
+) -> Code:
+    count = len(arguments)
+    if name == "get" and 1 <= count <= 2:
+        key = arguments[0]
+        check_key(key)
+        if held.is_known and type(key.value) is str:
+            if key.value not in held.value:
+                return arguments[1] if count == 2 else here.known(None)
+            if count == 1 or isinstance(arguments[1].node, ast.Name | ast.Constant):
+                return here.known(held.value[key.value])
+        default = arguments[1].type if count == 2 else NONE
+        found = join(*(_held(here, one, key) for one in held.type if isinstance(one, Dict)))
+        return Code(_invoke(held.node, "get", arguments), join(found, default))
+    if name in ("keys", "values", "items") and not count:
+        (key_type, value), _ = _pairs(here, held)
+        if name == "values":
+            if _is_unsorted(held):
+                raise Untranslatable("the values of a dict that came as JSON")
+            made: ast.expr = call("b_list", _invoke(held.node, name, []))
+            return Code(made, here.block.new_list(node, value))
+        item = key_type if name == "keys" else frozenset({Tuple((key_type, value))})
+        order = "b_sorted" if _is_unsorted(held) else "b_list"
+        made = call(order, _invoke(held.node, name, []))
+        return Code(made, here.block.new_list(node, item))
+    raise Untranslatable(f"method `{name}` of a dict")
+
+
+def _text_method(
+    here: "Expressions", node: ast.Call, held: Code, name: str, arguments: Sequence[Code]
+) -> Code:
+    count = len(arguments)
+    texts = all(only(code.type, "str") for code in arguments)
+    made = _invoke(held.node, name, arguments)
+    if texts and count == 1:
+        if name in ("startswith", "endswith"):
+            return Code(made, BOOL)
+        if name in ("strip", "lstrip", "rstrip", "removeprefix", "removesuffix"):
+            return Code(made, STR)
+        if name in ("partition", "rpartition"):
+            return Code(made, frozenset({Tuple((STR, STR, STR))}))
+        if name in ("find", "rfind"):
+            return Code(made, INT)
+        if name == "split":
+            return Code(made, here.block.new_list(node, STR))
+    if name in ("strip", "lower", "upper") and not count:
+        return Code(_invoke(call("h_texts", held.node), name, []), STR)
+    if name == "join" and count == 1 and only(arguments[0].type, "list", "tuple"):
+        if not only(here.items(arguments[0].type)[0], "str"):
+            raise Untranslatable("a join of something else than texts")
+        return Code(call("h_joined", held.node, arguments[0].node), STR)
+    raise Untranslatable(f"method `{name}` of a text")
+
+
+# --- builtin functions ---------------------------------------------------------------------------
+
+
+def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
+    """`math.name(...)`."""
+    codes = here.values(node.args)
+    if node.keywords or any("any" in names(code.type) for code in codes):
+        raise Untranslatable("arguments that are not spelt out")
+    if any(not only(code.type, "int", "float", "none") for code in codes):
+        raise Untranslatable("a number that may be none")
+    if name in _MATH and len(codes) == _MATH[name]:
+        nodes = [c.node if only(c.type, "float") else call("h_number", c.node) for c in codes]
+        return Code(call(f"h_{name}", *nodes), FLOAT)
+    if name in _MATH_INTS and len(codes) == 1:
+        return Code(call(_MATH_INTS[name], codes[0].node), INT)
+    if name == "abs" and len(codes) == 1:
+        return Code(call("b_abs", codes[0].node), codes[0].type - NONE)
+    if name == "clamp" and len(codes) == 3:
+        type_ = join(*(code.type for code in codes)) - NONE
+        return Code(call("h_clamped", *(code.node for code in codes)), type_)
+    raise Untranslatable(f"`math.{name}`")
+
+
+def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
+    """A builtin function that takes no function as argument, or one that does."""
+    if name == "fail":
+        return here.never()
+    if name == "sorted":
+        return _sorted(here, node)
+    if node.keywords:
+        raise Untranslatable("a builtin with named arguments")
+    codes = here.values(node.args)
+    if any("any" in names(code.type) for code in codes):
+        raise Untranslatable("a value of any type")
+    found = _BUILTINS.get(name)
+    if found is None:
+        raise Untranslatable(f"`{name}`")
+    least, most, make = found
+    if not least <= len(codes) <= most:
+        raise Untranslatable("arguments of another number")
+    return make(here, node, codes)
+
+
+def _sorted(here: "Expressions", node: ast.Call) -> Code:
+    if len(node.args) != 1:
+        raise Untranslatable("arguments of another number")
+    given = here.value(node.args[0])
+    item, _ = here.items(given.type)
+    type_ = here.block.new_list(node, item)
+    extra: list[ast.keyword] = []
+    order = item
+    for keyword in node.keywords:
+        if keyword.arg == "key":
+            key, order = here.key_function(keyword.value, item)
+            extra.append(ast.keyword("key", key))
+        elif keyword.arg == "reverse":
+            flag = here.value(keyword.value)
+            if type(flag.value) is not bool:
+                raise Untranslatable("an order that is not spelt out")
+            extra.append(ast.keyword("reverse", flag.node))
+        else:
+            raise Untranslatable("arguments that are not spelt out")
+    if has_order(order):
+        # Equal keys keep their order, so that of a dict matters.
+        source = in_order(given) if extra else given
+        return Code(ast.Call(load("b_sorted"), [source.node], extra), type_)
+    if not extra and only(item, "int", "float"):
+        return Code(call("h_ordered", given.node), type_)
+    raise Untranslatable("an order that is not known for these types")
+
+
+Make = Callable[["Expressions", ast.Call, Sequence[Code]], Code]
+
+
+def _extreme(name: str) -> Make:
+    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+        if len(codes) == 1:
+            item, _ = here.items(codes[0].type)
+        else:
+            item = join(*(code.type for code in codes))
+        kinds = names(item) - {"none"}
+        is_plain = kinds in ({"int"}, {"str"})
+        nodes = [code.node for code in codes]
+        if len(codes) == 2 and all(isinstance(n, ast.Name | ast.Constant) for n in nodes):
+            inline = _inline_extreme(name, codes, is_plain)
+            if inline is not None:
+                return Code(inline, item - NONE)
+        if len(codes) == 2 and (is_plain or codes[0].type == codes[1].type == FLOAT):
+            return Code(call("h_lesser" if name == "min" else "h_larger", *nodes), item - NONE)
+        if is_plain:
+            return Code(call(f"b_{name}", *nodes), item)
+        if kinds and kinds <= {"int", "float"}:
+            given = nodes[0] if len(nodes) == 1 else ast.Tuple(nodes, ast.Load())
+            return Code(call("h_least" if name == "min" else "h_greatest", given), item - NONE)
+        raise Untranslatable("an order that is not known for these types")
+
+    return make
+
+
+def _inline_extreme(name: str, codes: Sequence[Code], is_plain: bool) -> ast.expr | None:
+    """Of two values, without a call: the second only if it is the smaller (or larger) one."""
+    a, b = codes[0], codes[1]
+    op: ast.cmpop = ast.Lt() if name == "min" else ast.Gt()
+    other: ast.cmpop = ast.LtE() if name == "min" else ast.GtE()
+    is_second = ast.Compare(b.node, [op], [a.node])
+    if is_plain:
+        return ast.IfExp(is_second, b.node, a.node)
+    if a.type == FLOAT and b.type == FLOAT:
+        is_first = ast.Compare(a.node, [other], [b.node])
+        rest = ast.IfExp(is_first, a.node, call("h_refuse"))
+        return ast.IfExp(is_second, b.node, rest)
+    return None
+
+
+def _len(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    return Code(call("b_len", codes[0].node), INT)
+
+
+def _truth(name: str) -> Make:
+    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+        here.items(codes[0].type)  # refuses texts
+        return Code(call(f"b_{name}", codes[0].node), BOOL)
+
+    return make
+
+
+def _bool(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    return Code(call("b_bool", codes[0].node), BOOL)
+
+
+def _int(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not only(codes[0].type, "int", "float", "bool", "none"):
+        raise Untranslatable("an int of something else than a number")
+    return Code(call("b_int", codes[0].node), INT)
+
+
+def _float(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not only(codes[0].type, "int", "float", "bool", "none"):
+        raise Untranslatable("a float of something else than a number")
+    return Code(call("b_float", codes[0].node), FLOAT)
+
+
+def _abs(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not only(codes[0].type, "int", "float", "none"):
+        raise Untranslatable("the size of something else than a number")
+    return Code(call("b_abs", codes[0].node), codes[0].type - NONE)
+
+
+def _str(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not only(codes[0].type, "str", "int", "bool", "none"):
+        raise Untranslatable("a text of something else")
+    return Code(call("h_spelt", codes[0].node), STR)
+
+
+def _list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not codes:
+        return Code(ast.List([], ast.Load()), here.block.new_list(node, NEVER))
+    paid, item, _ = here.iterable(node.args[0])
+    return Code(call("b_list", paid(8)), here.block.new_list(node, item))
+
+
+def _loop_list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    """`zip(...)` and `enumerate(...)` are lists in Starlark."""
+    special = special_iterable(here, node)
+    if special is None:
+        raise Untranslatable("arguments that are not spelt out")
+    paid, item, _ = special
+    return Code(call("b_list", paid(8)), here.block.new_list(node, item))
+
+
+def _parse_int(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    default = codes[1].type if len(codes) == 2 else NONE
+    return Code(call("h_parse_int", *(code.node for code in codes)), join(INT, default))
+
+
+def _parse_float(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    default = codes[1].type if len(codes) == 2 else NONE
+    return Code(call("h_parse_float", *(code.node for code in codes)), join(FLOAT, default))
+
+
+def _verdict(name: str) -> Make:
+    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+        type_: Type = frozenset({VERDICT})
+        given = codes[0].value
+        if given is not UNKNOWN and type(given) is str:
+            try:
+                made = getattr(operations, name)(given)
+            except operations.Refused:
+                return here.never()
+            return Code(here.shared.verdict(made), type_)
+        return Code(call(f"h_{name}", codes[0].node), type_)
+
+    return make
+
+
+def _type(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    return Code(call("h_kind_of", codes[0].node), STR)
+
+
+_MANY: Final = 16
+_BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
+    "len": (1, 1, _len),
+    "min": (1, _MANY, _extreme("min")),
+    "max": (1, _MANY, _extreme("max")),
+    "any": (1, 1, _truth("any")),
+    "all": (1, 1, _truth("all")),
+    "bool": (1, 1, _bool),
+    "int": (1, 1, _int),
+    "float": (1, 1, _float),
+    "abs": (1, 1, _abs),
+    "str": (1, 1, _str),
+    "list": (0, 1, _list),
+    "zip": (1, _MANY, _loop_list),
+    "enumerate": (1, 1, _loop_list),
+    "parse_int": (1, 2, _parse_int),
+    "parse_float": (1, 2, _parse_float),
+    "unresolvable": (1, 1, _verdict("unresolvable")),
+    "reject": (1, 1, _verdict("reject")),
+    "type": (1, 1, _type),
+}

@@ -1,0 +1,306 @@
+"""What translated hooks call at run time: Starlark's operations where Python's differ.
+
+Owns these functions and nothing of the translation. Whatever they are not sure of they refuse by
+raising `Refused`; then the interpreter answers. Nothing here fails on behalf of a policy.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from engine.policy.sandbox import builtins
+
+# Larger lists and texts are left to the interpreter, and so are ints that need a second word.
+MAX_LENGTH: Final = 100_000
+_BOUND: Final = 1 << 63
+
+
+class Refused(Exception):
+    """The translated hook leaves the call to the interpreter."""
+
+
+def refuse(*_: object) -> Any:
+    """Leave the call to the interpreter."""
+    raise Refused
+
+
+# What a translated hook may still spend before the call is left to the interpreter.
+budget: Final[list[int]] = [0]
+
+
+def spend(items: Any, cost: int) -> Any:
+    """*items*, once a loop over them is paid for."""
+    budget[0] -= len(items) * cost
+    if budget[0] < 0:
+        raise Refused
+    return items
+
+
+def bounded(number: int) -> int:
+    """*number* if it fits in 64 bits."""
+    if -_BOUND <= number < _BOUND:
+        return number
+    raise Refused
+
+
+def concatenated(a: Any, b: Any) -> Any:
+    """The sum of two texts or two lists, within bounds."""
+    both = a + b
+    if len(both) > MAX_LENGTH:
+        raise Refused
+    return both
+
+
+def repeated(a: Any, b: Any) -> Any:
+    """A list or text times an int, within bounds."""
+    items, count = (b, a) if type(a) is int else (a, b)
+    if type(count) is not int or type(items) not in (list, str):
+        raise Refused
+    if count > 0 and len(items) * count > MAX_LENGTH:
+        raise Refused
+    return items * count
+
+
+def _comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """Two values as they are compared: the interpreter compares an int with a float as floats."""
+    kind = type(a)
+    if kind is not type(b):
+        if (kind is int and type(b) is float) or (kind is float and type(b) is int):
+            a, b = float(a), float(b)
+        else:
+            raise Refused
+    elif kind is not int and kind is not str and kind is not float and kind is not bool:
+        raise Refused
+    if a != a or b != b:
+        raise Refused  # not a number: the languages order it differently
+    return a, b
+
+
+def less(a: Any, b: Any) -> bool:
+    """a < b."""
+    a, b = _comparable(a, b)
+    return bool(a < b)
+
+
+def less_or_equal(a: Any, b: Any) -> bool:
+    """a <= b."""
+    a, b = _comparable(a, b)
+    return bool(a <= b)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """a == b of plain values."""
+    if type(a) is not type(b) and not (type(a) in (int, float) and type(b) in (int, float)):
+        return False
+    if a is None:
+        return True
+    a, b = _comparable(a, b)
+    return bool(a == b)
+
+
+def least(values: Iterable[Any]) -> Any:
+    """The first of the smallest of several numbers."""
+    found, *others = values
+    _comparable(found, found)
+    for value in others:
+        if less(value, found):
+            found = value
+    return found
+
+
+def greatest(values: Iterable[Any]) -> Any:
+    """The first of the largest of several numbers."""
+    found, *others = values
+    _comparable(found, found)
+    for value in others:
+        if less(found, value):
+            found = value
+    return found
+
+
+def lesser(a: Any, b: Any) -> Any:
+    """The first of the smaller of two ints, two texts, or two floats."""
+    if b < a:
+        return b
+    if a <= b:
+        return a
+    raise Refused
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The first of the larger of two ints, two texts, or two floats."""
+    if b > a:
+        return b
+    if a >= b:
+        return a
+    raise Refused
+
+
+def float_less(a: float, b: float) -> bool:
+    """a < b of two floats."""
+    if a < b:
+        return True
+    if a >= b:
+        return False
+    raise Refused
+
+
+def float_less_or_equal(a: float, b: float) -> bool:
+    """a <= b of two floats."""
+    if a <= b:
+        return True
+    if a > b:
+        return False
+    raise Refused
+
+
+def ordered(values: Any) -> list[Any]:
+    """The sorted list of *values*, all of one type."""
+    items = list(values)
+    kinds = {type(item) for item in items}
+    if len(kinds) > 1 or not kinds <= {int, str, float}:
+        raise Refused
+    if float in kinds and any(item != item for item in items):
+        raise Refused
+    items.sort()
+    return items
+
+
+def whole(number: Any) -> int:
+    """`int()` of a number."""
+    if type(number) is str:
+        raise Refused
+    return bounded(int(number))
+
+
+def rounded(number: Any) -> int:
+    """`math.round`: to the nearest int, halves away from zero."""
+    return bounded(builtins.round_half_away(number))
+
+
+def clamped(x: Any, low: Any, high: Any) -> Any:
+    """`math.clamp`, as it is written in `builtins`."""
+    return greatest((low, least((x, high))))
+
+
+def number(given: Any) -> Any:
+    """A number for a function of Python's; ints only as large as surely reach it unchanged."""
+    return bounded(given) if type(given) is int else given
+
+
+def floor(given: Any) -> int:
+    """`math.floor`."""
+    return bounded(math.floor(given))
+
+
+def ceil(given: Any) -> int:
+    """`math.ceil`."""
+    return bounded(math.ceil(given))
+
+
+def product(a: Any, b: Any) -> Any:
+    """The product of two numbers, an int within bounds."""
+    found = a * b
+    return bounded(found) if type(found) is int else found
+
+
+# The functions of `math` as the interpreter calls them.
+sqrt: Final = math.sqrt
+exp: Final = math.exp
+log: Final = math.log
+pow: Final = math.pow
+lgamma: Final = math.lgamma
+beta_cdf: Final = builtins.beta_cdf
+
+
+@functools.lru_cache(maxsize=16_384)
+def _parsed_int(text: str) -> int | None:
+    found: int | None = builtins.parse_int(text)
+    return found
+
+
+def parse_int(text: Any, default: Any = None) -> Any:
+    """`parse_int`; the same few texts are parsed again and again."""
+    if type(text) is not str:
+        return default
+    found = _parsed_int(text)
+    return default if found is None else found
+
+
+def parse_float(text: Any, default: Any = None) -> Any:
+    """`parse_float`."""
+    return builtins.parse_float(text, default)
+
+
+def texts(given: Any) -> Any:
+    """*given*, which must be plain ASCII: beyond it the languages differ in what letters are."""
+    if type(given) is str and given.isascii() and given.isprintable():
+        return given
+    raise Refused
+
+
+def joined(separator: str, items: Sequence[str]) -> str:
+    """`separator.join(items)`, within bounds."""
+    found = separator.join(items)
+    if len(found) > MAX_LENGTH:
+        raise Refused
+    return found
+
+
+def spelt(value: Any) -> str:
+    """`str()` of what both languages spell alike."""
+    if type(value) is str:
+        return value
+    if type(value) in (int, bool, type(None)):
+        return str(value)
+    raise Refused
+
+
+class Verdict(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What `unresolvable(...)` and `reject(...)` return."""
+
+    verdict: str
+    reasons: list[str]
+
+
+def reasons_of(given: Any) -> list[str]:
+    """The reasons of a verdict, if they are such."""
+    reasons = [given] if type(given) is str else given
+    if type(reasons) is not list and type(reasons) is not tuple:
+        raise Refused
+    for reason in reasons:
+        if type(reason) is not str or not reason.strip() or not reason.isprintable():
+            raise Refused
+    if not reasons:
+        raise Refused
+    return list(reasons)
+
+
+def unresolvable(given: Any) -> Verdict:
+    """`unresolvable(...)`."""
+    return Verdict("u", reasons_of(given))
+
+
+def reject(given: Any) -> Verdict:
+    """`reject(...)`."""
+    return Verdict("r", reasons_of(given))
+
+
+def kind_of(value: Any) -> str:
+    """`type()` of a value."""
+    return _KINDS.get(type(value), "struct") if not isinstance(value, range) else refuse()
+
+
+_KINDS: Final[dict[type, str]] = {
+    type(None): "NoneType",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "string",
+    list: "list",
+    tuple: "tuple",
+    dict: "dict",
+}

@@ -1,0 +1,138 @@
+"""Policy files as syntax trees, and what the names of their top level mean.
+
+Owns the rules for which text is read alike by Python and by Starlark, and the finding of
+functions, loaded names and frozen constants. Values come from the interpreter (`modules.exports`),
+never from here.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.policy.sandbox import builtins, exports
+from engine.policy.sandbox.kinds import Untranslatable
+from engine.policy.sandbox.protocol import Files
+
+# Escapes beyond these, tabs and returns are not read alike, or we are not sure.
+_ODD: Final = re.compile(r"\\[^nt\"'\\]|[\t\r\f\0]")
+_MAX_TEXT: Final = 200_000
+
+_BUILTINS_PATH: Final = builtins.MODULE
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of a file's top level."""
+
+    path: str
+    node: ast.FunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A frozen value of a file's top level, as plain data."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A name that the file does not define."""
+
+    name: str
+
+
+Meaning = Function | Constant | Builtin
+
+
+@dataclass
+class _File:
+    functions: dict[str, list[ast.FunctionDef]] = field(default_factory=dict)
+    loads: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)
+
+
+class Texts:
+    """The files that one instance of a policy consists of.
+
+    *constants* gives the frozen constants of a file by its path.
+    """
+
+    def __init__(self, files: Files, constants: Callable[[str], Mapping[str, Any]]) -> None:
+        self._texts = files
+        self._constants = constants
+        self._files: dict[str, _File] = {}
+        self._values: dict[str, Mapping[str, Any]] = {}
+
+    def meaning(self, path: str, name: str) -> Meaning:
+        """What *name* means at the top level of *path*. Raises `Untranslatable`."""
+        file = self._file(path)
+        functions, loads = file.functions.get(name, []), file.loads.get(name, [])
+        if len(functions) + len(loads) + (name in file.assigned) > 1:
+            raise Untranslatable(f"`{name}` has several meanings")
+        if functions:
+            return Function(path, functions[0])
+        if loads:
+            return self.meaning(*loads[0])
+        if name in file.assigned:
+            if path not in self._values:
+                self._values[path] = self._constants(path)
+            if name not in self._values[path]:
+                raise Untranslatable(f"`{name}` is no plain constant")
+            return Constant(self._values[path][name])
+        if path != _BUILTINS_PATH and name in builtins.NAMES:
+            found = self._builtin(name)
+            return found if found is not None else Builtin(name)
+        return Builtin(name)
+
+    def _builtin(self, name: str) -> Meaning | None:
+        """A builtin that is worth translating from its own text."""
+        return self.meaning(_BUILTINS_PATH, name) if name == "matches" else None
+
+    def _file(self, path: str) -> _File:
+        found = self._files.get(path)
+        if found is None:
+            text = builtins.TEXT if path == _BUILTINS_PATH else self._texts.get(path, "")
+            found = self._files[path] = _read(text)
+        return found
+
+
+def _read(text: str) -> _File:
+    if len(text) > _MAX_TEXT or _ODD.search(text):
+        raise Untranslatable("text that Python and Starlark may read differently")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Untranslatable("text that is no Python") from None
+    file = _File()
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            file.functions.setdefault(statement.name, []).append(statement)
+        elif isinstance(statement, ast.Expr) and _is_load(statement.value):
+            for local, module, name in _loaded(statement.value):
+                file.loads.setdefault(local, []).append((module, name))
+        else:
+            for part in ast.walk(statement):
+                if isinstance(part, ast.FunctionDef):
+                    raise Untranslatable("a function that is defined inside of something")
+    file.assigned = exports.assigned_names(text)
+    return file
+
+
+def _is_load(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"
+
+
+def _loaded(call: ast.expr) -> Iterator[tuple[str, str, str]]:
+    assert isinstance(call, ast.Call)
+    texts = [a.value if isinstance(a, ast.Constant) else None for a in call.args]
+    pairs = [(text, text) for text in texts[1:]]
+    for keyword in call.keywords:
+        value = keyword.value
+        pairs.append((keyword.arg, value.value if isinstance(value, ast.Constant) else None))
+    for local, name in pairs:
+        if not (isinstance(texts[0], str) and isinstance(local, str) and isinstance(name, str)):
+            raise Untranslatable("a load that is not spelt out")
+        yield local, texts[0], name

@@ -1,0 +1,203 @@
+"""The state of one translation: what its functions share, and what code and variables are.
+
+Owns constants, the types of what the hook makes itself, and the namespace of the Python that is
+made. Statements are `translate`, expressions `expressions`.
+"""
+
+import ast
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from engine.policy.sandbox import operations
+from engine.policy.sandbox.kinds import (
+    NEVER,
+    Dict,
+    List,
+    Site,
+    Sites,
+    Type,
+    check_depth,
+    join,
+    of_constant,
+)
+from engine.policy.sandbox.texts import Texts
+
+
+class _Unknown:
+    """No value is known before the hook runs."""
+
+
+UNKNOWN: Final = _Unknown()
+
+
+class Code(NamedTuple):
+    """Python for an expression, its type, and its value where that is a constant."""
+
+    node: ast.expr
+    type: Type
+    value: Any = UNKNOWN
+
+    @property
+    def is_known(self) -> bool:
+        """True for a constant."""
+        return self.value is not UNKNOWN
+
+
+class Variable(NamedTuple):
+    """What a local variable can be at one place of the text; it may have no value there yet."""
+
+    type: Type
+    value: Any = UNKNOWN
+    is_bound: bool = True
+
+
+Variables = dict[str, Variable]
+
+
+@dataclass
+class Spec:
+    """One function for arguments of certain types (and of certain constants)."""
+
+    name: str
+    result: Type = NEVER
+    result_value: Any = UNKNOWN
+    changes: set[Site] = field(default_factory=set)
+    cost: int = 0
+
+
+@dataclass
+class Translation:
+    """What the functions of one hook share while they are translated."""
+
+    texts: Texts
+    lists: dict[Site, Type] = field(default_factory=dict)
+    dicts: dict[Site, tuple[Type, Type]] = field(default_factory=dict)
+    reads: dict[str, set[str]] = field(default_factory=dict)
+    constants: dict[str, Any] = field(default_factory=dict)
+    functions: list[ast.FunctionDef] = field(default_factory=list)
+    types: dict[ast.expr, Type] = field(default_factory=dict)
+    specs: dict[Any, Spec] = field(default_factory=dict)
+    ids: dict[Any, int] = field(default_factory=dict)
+    running: list[Any] = field(default_factory=list)
+    changed: set[Site] = field(default_factory=set)
+    of_constants: dict[int, tuple[Any, Type]] = field(default_factory=dict)
+    nodes: int = 0
+    has_grown: bool = True
+
+    def begin_pass(self) -> None:
+        """Forget what is only true of one pass; types of what grows are kept."""
+        self.has_grown = False
+        self.functions, self.types, self.specs = [], {}, {}
+        self.changed, self.nodes = set(), 0
+
+    def put(self, sites: Sites, item: Type) -> None:
+        """Something of type *item* goes into the lists of *sites*."""
+        for site in sites:
+            before = self.lists.get(site, NEVER)
+            after = join(before, item)
+            check_depth(after)
+            if after != before:
+                self.lists[site], self.has_grown = after, True
+
+    def put_pair(self, sites: Sites, key: Type, value: Type) -> None:
+        """The same for dicts."""
+        for site in sites:
+            before = self.dicts.get(site, (NEVER, NEVER))
+            after = join(before[0], key), join(before[1], value)
+            check_depth(after[0] | after[1])
+            if after != before:
+                self.dicts[site], self.has_grown = after, True
+
+    def item_of(self, one: List) -> Type:
+        """What a list holds."""
+        return join(one.item, *(self.lists.get(site, NEVER) for site in one.sites))
+
+    def pair_of(self, one: Dict) -> tuple[Type, Type]:
+        """What keys and values a dict holds."""
+        held = [self.dicts.get(site, (NEVER, NEVER)) for site in one.sites]
+        return join(one.key, *(k for k, _ in held)), join(one.value, *(v for _, v in held))
+
+    def constant(self, value: Any) -> ast.expr:
+        """Python for a constant: spelt out, or a name of the namespace."""
+        if value is None or type(value) in (bool, int, str, float):
+            return ast.Constant(value)
+        for name, held in self.constants.items():
+            if held is value:
+                return load(name)
+        name = f"k{len(self.constants)}"
+        self.constants[name] = value
+        return load(name)
+
+    def type_of(self, value: Any) -> Type:
+        """The type of a constant."""
+        found = self.of_constants.get(id(value))
+        if found is None:
+            # The constant is kept too: its id is its own as long as it is.
+            found = self.of_constants[id(value)] = value, of_constant(value)
+        return found[1]
+
+    def verdict(self, made: operations.Verdict) -> ast.expr:
+        """A verdict that is a constant: one object for equal ones."""
+        for held in self.constants.values():
+            if type(held) is not operations.Verdict:
+                continue
+            if (held.verdict, held.reasons) == (made.verdict, made.reasons):
+                return self.constant(held)
+        return self.constant(made)
+
+
+def load(name: str) -> ast.Name:
+    """Python that reads *name*."""
+    return ast.Name(name, ast.Load())
+
+
+def call(name: str, *arguments: ast.expr) -> ast.Call:
+    """Python that calls *name*."""
+    return ast.Call(load(name), list(arguments), [])
+
+
+HELPERS: Final = {
+    f"h_{name}": getattr(operations, name)
+    for name in (
+        "refuse", "spend", "bounded", "concatenated", "repeated", "less", "less_or_equal", "equal",
+        "lesser", "larger", "float_less", "float_less_or_equal",
+        "least", "greatest", "ordered", "whole", "rounded", "clamped", "parse_int", "parse_float",
+        "texts", "joined", "spelt", "unresolvable", "reject", "kind_of", "product", "number",
+        "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
+    )
+}  # fmt: skip
+_PYTHON: Final = (
+    len, sorted, min, max, any, all, bool, int, float, abs, list, zip, enumerate, range,
+)  # fmt: skip
+NAMESPACE: Final = {**HELPERS, **{f"b_{function.__name__}": function for function in _PYTHON}}
+
+
+def merged(a: Variables | None, b: Variables | None) -> Variables | None:
+    """What variables can be where two ways meet."""
+    if a is None or b is None:
+        return b if a is None else a
+    found = {}
+    for name in {**a, **b}:
+        if name in a and name in b:
+            x, y = a[name], b[name]
+            is_same = x.value is not UNKNOWN and same_constant(x.value, y.value)
+            is_bound = x.is_bound and y.is_bound
+            value = x.value if is_same else UNKNOWN
+            found[name] = Variable(join(x.type, y.type), value, is_bound)
+        else:
+            found[name] = Variable((a.get(name) or b[name]).type, UNKNOWN, False)
+    return found
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """True if two constants are surely one."""
+    return a is b or (type(a) is type(b) and type(a) in (str, int, bool) and a == b)
+
+
+def constant_key(value: Any) -> Any:
+    """What a constant is known by among the arguments of a call."""
+    if value is UNKNOWN:
+        return None
+    if value is None or type(value) in (str, int, bool):
+        return ("plain", type(value).__name__, value)
+    return ("object", id(value))

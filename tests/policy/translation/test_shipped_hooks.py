@@ -1,0 +1,69 @@
+"""Every shipped hook, as Python and in the interpreter: the same verdicts, whatever is asked."""
+
+import functools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import Files, Instance, Program, program_image
+from engine.policy.sandbox.compiled import can_compile
+from engine.policy.sandbox.protocol import decode_answer
+from engine.policy.sandbox.worker import PolicyWorker
+from engine.policy.syntax import hook_signatures
+from tests.policy.translation.views import calls_of
+
+# What still runs in the interpreter only, by file and hook.
+INTERPRETED = {
+    ("@gpu/gpu_share.star", "annotate"),  # once per pod
+    ("@kubernetes/node_declared_features.star", "filter"),  # these take a state
+    ("@kubernetes/node_volume_limits.star", "filter"),
+    ("@kubernetes/volume_restrictions.star", "filter"),
+    ("@kubernetes/volume_zone.star", "filter"),
+}
+
+
+@functools.cache
+def shipped() -> Files:
+    return build_bundle({}).program.files
+
+
+def candidates() -> list[tuple[str, str]]:
+    return [
+        (path, hook)
+        for path, text in sorted(shipped().items())
+        for hook in hook_signatures(text)
+        if can_compile(hook) and not path.endswith("_test.star")
+    ]
+
+
+@functools.cache
+def workers(path: str) -> tuple[PolicyWorker, PolicyWorker]:
+    """One that translates and one that does not."""
+    image = program_image(Program(shipped(), (Instance(path, path),)))
+    return PolicyWorker(image), PolicyWorker(image, translates=False)
+
+
+def test_all_hooks_that_are_asked_about_nodes_are_translated() -> None:
+    found = set()
+    for path, hook in candidates():
+        translations = workers(path)[0].translations
+        assert translations is not None
+        if translations.obstacle(0, hook):
+            found.add((path, hook))
+    assert found == INTERPRETED
+
+
+@pytest.mark.parametrize(("path", "hook"), [c for c in candidates() if c not in INTERPRETED])
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_translated_hook_answers_as_the_interpreter_does(path: str, hook: str, seed: int) -> None:
+    fast, plain = workers(path)
+    signature = hook_signatures(shipped()[path])[hook]
+    for call in calls_of(shipped(), path, hook, signature.params, random.Random(seed), 10):
+        got, want = fast.evaluate(call), plain.evaluate(call)
+        # As texts: 1 and True are not the same verdict.
+        assert repr(decode_answer(got)) == repr(decode_answer(want)), call
+        assert sorted(got.reasons) == sorted(want.reasons)
