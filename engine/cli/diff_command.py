@@ -12,16 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.policy_option import read_bundle
-from engine.cli.policy_paths import build, load_problems
-from engine.offline.cluster_file import ClusterFileError, read_documents
-from engine.offline.policy_files import PolicyFiles
+from engine.cli.policy_sets import read_set
+from engine.offline.cluster_file import ClusterFileError
+from engine.offline.decision_log import LogError, is_log, read_log
 from engine.offline.workload import WorkloadError, read_workload
 from engine.offline.world import ManifestError
 from engine.policy.bundle import Bundle
 from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
-from engine.recording.log_reader import LogError, read_log
-from engine.recording.log_writer import log_files
 from engine.recording.replay import ReplayError
 from engine.telemetry.logs import configure_logging
 
@@ -57,6 +54,11 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     metavar="INPUT",
     help="What to decide: a snapshot or a workload as for `simulate` (can be given several times), "
     "or a recorded log.",
+)
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Simulate a recorded log as a workload, instead of deciding each of its decisions again.",
 )
 @click.option(
     "--config",
@@ -107,7 +109,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
       starsched diff live.yaml ./policies --on /var/log/starsched --max-moved 2%
     """
     configure_logging(verbosity=-1, log_format="text")
-    bundles = (_bundle(before, options["config"]), _bundle(after, options["config"]))
+    bundles = (read_set(before, options["config"])[0], read_set(after, options["config"])[0])
     try:
         found = _compare(*bundles, options)
     except (
@@ -136,43 +138,14 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     raise SystemExit(EXCEEDED if exceeded else WITHIN)
 
 
-def _bundle(name: str, config: Path | None) -> Bundle:
-    """The policies of an argument."""
-    path = Path(name)
-    if not path.is_file():
-        return read_bundle(name, config)[0]
-    try:
-        maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
-    except ClusterFileError as error:
-        raise click.UsageError(str(error)) from error
-    if len(maps) != 1:
-        raise click.UsageError(f"{path}: want one ConfigMap, found {len(maps)}")
-    texts = {str(key): str(text) for key, text in (maps[0].get("data") or {}).items()}
-    files = PolicyFiles(path, texts, frozenset(texts))
-    bundle, problems = build(files, config)
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if bundle is not None:
-        errors += load_problems(bundle, files)
-    if bundle is None or errors:
-        raise click.ClickException("\n".join(str(problem) for problem in errors))
-    return bundle
-
-
-def is_log(path: Path) -> bool:
-    """True for a recorded log, a file or a directory of them."""
-    if path.is_dir():
-        return bool(log_files(path))
-    try:
-        return next(read_log(path), None) is not None
-    except (LogError, EOFError):
-        return False
-
-
 def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparison:
     inputs: tuple[Path, ...] = options["inputs"]
-    if any(is_log(path) for path in inputs):
+    if not options["simulate"] and any(is_log(path) for path in inputs):
         if len(inputs) > 1 or options["seeds"] > 1 or options["profile"]:
-            raise click.UsageError("want a recorded log alone, without --seeds and --profile")
+            raise click.UsageError(
+                "want a recorded log alone, without --seeds and --profile\n"
+                "hint: --simulate takes the log as a workload"
+            )
         return compare_logs(before, after, read_log(inputs[0]))
     workload = read_workload(*inputs)
     if options["profile"]:
