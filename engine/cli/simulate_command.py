@@ -107,6 +107,8 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if bundle.extenders:
+        click.echo("extenders are configured, and are not asked here", err=True)
     for name in simulation.unknown_facts:
         click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])

@@ -125,7 +125,7 @@ class Simulation:
         self._queue = SchedulingQueue(
             self.clock,
             key_of=self._key_of,
-            pre_enqueue=lambda pod: self._scheduler.pre_enqueue(pod, self.cache.snapshot()),
+            pre_enqueue=self._gate,
             # Hints are trusted: a pod that no event helps is not tried again.
             max_unschedulable=math.inf,
             hints=Hints.of(bundle, self.cache),
@@ -260,6 +260,14 @@ class Simulation:
     def _key_of(self, pod: Pod) -> SortKey:
         key = self._scheduler.queue_key(pod, self.cache.snapshot())
         return () if isinstance(key, PolicyFailure) else key
+
+    def _gate(self, pod: Pod) -> tuple[str, str] | None:
+        """Who keeps the pod from being tried, and why: as long as it is so, that is its reason."""
+        gated = self._scheduler.pre_enqueue(pod, self.cache.snapshot())
+        life = self.lives.get(pod.key)
+        if gated is not None and life is not None and life.is_pending:
+            life.reason = gated[1]
+        return gated
 
     def _change(self, name: str, node: Node | None) -> None:
         if node is not None:

@@ -50,6 +50,18 @@ def test_json_and_files_hold_the_run(cluster: str, tmp_path: Path) -> None:
     assert ElementTree.fromstring(chart.read_text()).tag.endswith("svg")
 
 
+def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "extenders:\n- {urlPrefix: 'http://127.0.0.1:1/', filterVerb: filter, weight: 1}\n"
+    )
+    result = run(cluster, f"--config={config}", "--output=json")
+    assert result.exit_code == 3, result.output
+    assert "extenders are configured, and are not asked here" in result.stderr
+    assert json.loads(result.stdout)["placed"] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

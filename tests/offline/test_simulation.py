@@ -27,6 +27,9 @@ profiles:
 - schedulerName: default-scheduler
   plugins:
     multiPoint: {enabled: [{name: GangScheduling}]}
+  pluginConfig:
+  - name: GangScheduling
+    args: {groupLabel: group, minCountLabel: least}
 """,
     }
 )
@@ -178,16 +181,53 @@ def test_nodes_come_and_go(tmp_path: Path) -> None:
     assert simulation.lives["a/q"].waited == 1.0
 
 
+def members(count: int, cpu: str = "2") -> list[dict[str, Any]]:
+    """Pods of a group of which three belong together."""
+    found = [pod(f"m{i}", cpu) for i in range(count)]
+    for one in found:
+        one["metadata"]["labels"] = {"group": "g", "least": "3"}
+    return found
+
+
 def test_half_of_a_group_holds_nothing() -> None:
-    labels = {
-        "pod-group.scheduling.sigs.k8s.io/name": "g",
-        "pod-group.scheduling.sigs.k8s.io/min-available": "3",
+    small = pod("small", "3")
+    come = [(0.0, one, None) for one in members(3)]
+    simulation, _, result = run(workload([node("n")], *come, (0.0, small, None)), GROUPED)
+    assert [one.key for one in simulation.placed.values()] == ["a/small"]
+    assert {r.reason.split(": ")[1][:13]: r.pods for r in result.reasons} == {
+        "1 pod group i": 2,
+        "1 Insufficien": 1,
     }
-    members = [pod(f"m{i}", "2") for i in range(3)]
-    for one in members:
-        one["metadata"]["labels"] = labels
-    short = workload([node("n")], *((0.0, one, None) for one in members))
-    assert len(run(short, GROUPED)[0].placed) in (0, 2)
+
+
+def test_a_group_is_placed_when_there_is_room_for_all_of_it() -> None:
+    come = [(float(i), one, None) for i, one in enumerate(members(3))]
+    planned = workload([node("n"), node("full")], (0.0, pod("first", "4"), 30.0), *come)
+    simulation, _, result = run(planned, GROUPED)
+    assert [simulation.lives[f"a/m{i}"].placed_at for i in range(3)] == [30.0] * 3
+    assert (result.placed, result.completed) == (3, 1)
+
+
+def test_a_group_that_is_not_complete_says_so_and_is_not_tried() -> None:
+    come = [(0.0, one, None) for one in members(2)]
+    _, _, result = run(workload([node("n"), node("o")], *come), GROUPED)
+    (reason,) = result.reasons
+    assert reason.reason == "waiting for minCount pods from a gang to appear in scheduling queue"
+    assert (reason.pods, result.decisions) == (2, 0)
+
+
+def test_a_pod_group_says_how_many_belong_together() -> None:
+    group = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    cluster = Cluster(
+        nodes=[node("n")],
+        objects=[{"kind": "PodGroup", "metadata": {"name": "g", "namespace": "a"}, "spec": group}],
+    )
+    word = {"schedulingGroup": {"podGroupName": "g"}}
+    one, two, third = (cluster.pod_of(pod(f"m{i}", "2", **word)) for i in range(3))
+    alone = Workload(cluster, [Arrival(0.0, one)])
+    assert run(alone, GROUPED)[2].placed == 0
+    both = Workload(cluster, [Arrival(0.0, one), Arrival(5.0, two), Arrival(9.0, third)])
+    assert sorted(run(both, GROUPED)[0].placed) == ["a/m0", "a/m1"]
 
 
 def test_a_pod_of_another_scheduler_is_counted_and_not_tried() -> None:
