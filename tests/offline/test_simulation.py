@@ -222,8 +222,8 @@ def test_a_pod_group_says_how_many_belong_together() -> None:
         nodes=[node("n")],
         objects=[{"kind": "PodGroup", "metadata": {"name": "g", "namespace": "a"}, "spec": group}],
     )
-    word = {"schedulingGroup": {"podGroupName": "g"}}
-    one, two, third = (cluster.pod_of(pod(f"m{i}", "2", **word)) for i in range(3))
+    named = {"podGroupName": "g"}
+    one, two, third = (cluster.pod_of(pod(f"m{i}", "2", schedulingGroup=named)) for i in range(3))
     alone = Workload(cluster, [Arrival(0.0, one)])
     assert run(alone, GROUPED)[2].placed == 0
     both = Workload(cluster, [Arrival(0.0, one), Arrival(5.0, two), Arrival(9.0, third)])
