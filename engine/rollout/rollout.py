@@ -11,7 +11,7 @@ last rejection, the history. A candidate that fails anything changes nothing but
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -254,17 +254,27 @@ class Rollout:
         self._is_source_gone = False
         started = self._clock.monotonic()
         candidate: Deployment | None = None
+        took: dict[str, float] = {}
+
+        def note(stage: str) -> None:
+            milliseconds = (self._clock.monotonic() - started) * 1000
+            took[f"{stage}_ms"] = round(milliseconds - sum(took.values()), 1)
+
         try:
             bundle = await self._build(offer)
+            note("check")
             if self._active is not None and bundle.revision == self._active.bundle.revision:
                 self._unchanged()
                 return
             self._refuse_rolled_back(bundle.revision)
             await self._examiner.test(bundle, offer.files)
+            note("test")
             candidate = await self._examiner.load(bundle, offer.files)
+            note("load")
             if self._active is not None:
                 candidate.scheduler.inherit(self._active.scheduler)
             await self._examiner.try_out(candidate, self._world)
+            note("trial")
         except Rejected as rejection:
             if candidate is not None:
                 self._dispose(candidate)
@@ -280,7 +290,7 @@ class Rollout:
             return
         finally:
             self._metrics.reload_seconds.observe(self._clock.monotonic() - started)
-        self._accept(candidate, started)
+        self._accept(candidate, started, took)
         await self._save()
 
     async def _build(self, offer: Offer) -> Bundle:
@@ -380,7 +390,7 @@ class Rollout:
         else:
             self._dispose(old)
 
-    def _accept(self, candidate: Deployment, started: float) -> None:
+    def _accept(self, candidate: Deployment, started: float, took: Mapping[str, float]) -> None:
         self._origin = self._source.name
         self._switch(candidate, keep_previous=True)
         self._last_rejected = None
@@ -388,7 +398,7 @@ class Rollout:
         self._metrics.last_reload_ok.set(1)
         duration_ms = round((self._clock.monotonic() - started) * 1000, 1)
         revision = candidate.bundle.revision
-        log.info("Policies in force", revision=revision, duration_ms=duration_ms)
+        log.info("Policies in force", revision=revision, duration_ms=duration_ms, **took)
         self._note("accepted", revision, duration_ms=duration_ms)
         self._told_accepted(candidate)
         self._remember(candidate)
