@@ -276,16 +276,45 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
+class _ResumingContext(ssl.SSLContext):
+    """A context whose connections go on from the last session, if the server remembers it.
+
+    The event loops know no sessions, but they ask the context for each connection's TLS object.
+    """
+
+    last_session: ssl.SSLSession | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """As the base class, with a session."""
+        if session is None:
+            session = self.last_session
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
 class TlsContext:
     """The TLS settings for one server; follows client certificates that are renewed on disk.
+
+    Handshakes after the first are resumptions: without certificates and signatures they cost both
+    sides a fraction. A session belongs to the client certificate that it began with.
 
     Raises `KubeConfigError` if a certificate or key cannot be read.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._loaded: tuple[object, ...] | None = None
+        context = _ResumingContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host
         try:
-            context = ssl.create_default_context(cafile=endpoint.ca_file, cadata=endpoint.ca_data)
+            if endpoint.ca_file or endpoint.ca_data:
+                context.load_verify_locations(endpoint.ca_file, cadata=endpoint.ca_data)
+            else:
+                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise KubeConfigError(
                 f"certificate authority {endpoint.ca_file or 'data'}: {_first_line(error)}"
@@ -309,6 +338,7 @@ class TlsContext:
             if stamp == self._loaded:
                 return
             self.context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
+            self.context.last_session = None
             self._loaded = stamp
         except OSError as error:  # ssl.SSLError is one
             if self._loaded is None:
@@ -317,6 +347,15 @@ class TlsContext:
                 ) from error
             # Half-written by a renewal: go on with the one we have, try again next time.
             log.warning("Could not reload the client certificate", reason=_first_line(error))
+
+    def remember(self, connection: ssl.SSLObject | None) -> None:
+        """Let later connections go on from the session of *connection*, which has been read from.
+
+        Before that the server's ticket may not have arrived.
+        """
+        session = connection.session if connection is not None else None
+        if session is not None and session.has_ticket:
+            self.context.last_session = session
 
 
 def server_url(endpoint: Endpoint) -> URL:

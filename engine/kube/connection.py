@@ -9,6 +9,7 @@ than a request: see "I/O" in docs/architecture.md.
 """
 
 import asyncio
+import ssl
 import zlib
 from collections import deque
 from typing import Final, Protocol, cast
@@ -35,6 +36,9 @@ class Owner(Protocol):
 
     def is_free(self, connection: "Connection") -> None:
         """It has read a whole answer and can take the next request."""
+
+    def has_answered(self, connection: "Connection") -> None:
+        """It has read its first whole answer."""
 
     def is_gone(self, connection: "Connection") -> None:
         """It is closed."""
@@ -263,6 +267,14 @@ class Connection(asyncio.BufferedProtocol):
         """True if it is open, as far as is known here."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """Its TLS side; None without."""
+        if self._transport is None:
+            return None
+        found: ssl.SSLObject | None = self._transport.get_extra_info("ssl_object")
+        return found
+
     def start(self, exchange: Exchange) -> None:
         """Send a request; the connection is free and usable."""
         assert self._transport is not None
@@ -404,7 +416,9 @@ class Connection(asyncio.BufferedProtocol):
         if closes:
             self.abort()
         else:
-            self._is_fresh = False
+            if self._is_fresh:
+                self._is_fresh = False
+                self._owner.has_answered(self)
             self._owner.is_free(self)
 
     def _finish(self, exchange: Exchange) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import aiohappyeyeballs
@@ -24,6 +25,8 @@ KEEPALIVE_SECONDS: Final = 60.0
 #: Connections opened at once. A burst of requests mostly finds connections that got free before
 #: it would have had one of its own: each costs both sides a TLS handshake.
 MOST_OPENING: Final = 4
+#: How long a name's addresses are used before it is asked for again.
+_ADDRESS_SECONDS: Final = 10.0
 #: Read at once at most; a page of a list takes many reads.
 _SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
@@ -66,6 +69,8 @@ class Pool:
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[Exchange] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
+        self._addresses: Sequence[aiohappyeyeballs.AddrInfoType] = ()
+        self._resolve_again_at = 0.0
         self._is_closed = False
 
     def send(self, exchange: Exchange) -> None:
@@ -106,6 +111,11 @@ class Pool:
             await asyncio.sleep(0)
 
     # --- the connections' calls ---------------------------------------------------------------
+
+    def has_answered(self, connection: Connection) -> None:
+        """Take note of the first whole answer over *connection*."""
+        if self._tls is not None:
+            self._tls.remember(connection.tls)
 
     def is_free(self, connection: Connection) -> None:
         """Let *connection* take the next request that waits, or keep it."""
@@ -167,9 +177,8 @@ class Pool:
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             self._tls.follow(self._credentials.endpoint)
-        addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         sock = await aiohappyeyeballs.start_connection(
-            addresses,
+            await self._resolve(),
             happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
             socket_factory=_kept_alive_socket,
         )
@@ -185,8 +194,18 @@ class Pool:
             raise
         return connection
 
+    async def _resolve(self) -> Sequence[aiohappyeyeballs.AddrInfoType]:
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._resolve_again_at:
+            self._addresses = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM
+            )
+            self._resolve_again_at = loop.time() + _ADDRESS_SECONDS
+        return self._addresses
+
     def _fail_one(self, error: ApiError) -> None:
         """The request that has waited longest learns why it gets no connection."""
+        self._resolve_again_at = 0.0
         while self._waiting:
             exchange = self._waiting.popleft()
             if not exchange.answer.done():

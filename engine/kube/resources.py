@@ -3,8 +3,17 @@
 Owns names and URL paths; knows nothing of requests.
 """
 
+import re
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
+
+#: Names as nearly all are; to escape one takes several times as long as to see that it needs none.
+_is_plain: Final = re.compile(r"[A-Za-z0-9._-]+").fullmatch
+
+
+def _escaped(name: str) -> str:
+    return name if _is_plain(name) else quote(name, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +58,10 @@ class Resource:
             raise ValueError(f"{self.plural}: subresource `{subresource}` needs a name")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _escaped(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(quote(name, safe=""))
+            parts.append(_escaped(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

@@ -5,9 +5,11 @@ each module's own business; the keys are shared: `pod`, `node`, `profile`, `poli
 `extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part.
 """
 
+import functools
 import logging
 import re
 import sys
+import time
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final, Literal
@@ -45,8 +47,14 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
 
 
 def _stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event["time"] = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    second, millis = divmod(time.time_ns() // 1_000_000, 1000)
+    event["time"] = f"{_second(second)}.{millis:03d}Z"
     return event
+
+
+@functools.lru_cache(maxsize=4)
+def _second(moment: int) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
