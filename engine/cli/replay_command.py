@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.policy_option import read_bundle
+from engine.offline.decision_log import LogError, read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
-from engine.recording.log_reader import LogError, read_log
 from engine.recording.replay import Outcome, Replayer, ReplayError
 
 SAME, DIFFERENT, UNREADABLE = 0, 1, 3

@@ -18,6 +18,8 @@ from engine.model.times import epoch_seconds
 from engine.offline.world import ManifestError
 from engine.policy.fact_config import AnnotationFacts, FactsConfig
 
+#: The source of facts from a decision log: what policies saw, of whatever source.
+RECORDED: Final = "recorded"
 #: The members of a facts document; an object with no others is one.
 SECTIONS: Final = frozenset({"time", "cluster", "nodes", "pods", "types", "pairs"})
 
@@ -61,6 +63,8 @@ def show_facts(
         said[number - len(left)] = {**_read(document).readings}
     if not said:
         return tuple(unknown)
+    if any(one.source == RECORDED for one in documents):
+        unknown.clear()  # a log holds what policies saw, of whatever source
     # 2. As of when.
     now = epoch_seconds(taken_at) if taken_at else None
     if now is None:

@@ -1,7 +1,7 @@
 """What happens in a simulation: nodes and pods that come and go, at times.
 
 Owns reading workloads: clusters (every pending pod comes at the start), timed events as JSON lines,
-and the tables of the openb trace. Carrying them out is `simulation`'s.
+decision logs, and the tables of the openb trace. Carrying them out is `simulation`'s.
 """
 
 import csv
@@ -17,6 +17,8 @@ import msgspec
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, read_cluster
+from engine.offline.decision_log import LogError, is_log, read_log
+from engine.offline.recorded_workload import recorded_workload
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"
@@ -140,7 +142,9 @@ def read_workload(*paths: Path) -> Workload:
     """
     workload = Workload()
     for path in paths:
-        if path.suffix == ".csv":
+        if is_log(path):
+            _read_recorded(path, workload)
+        elif path.suffix == ".csv":
             _read_table(path, workload)
         elif path.suffix == ".jsonl":
             _read_events(path, workload)
@@ -164,6 +168,22 @@ def _merge(into: Cluster, more: Cluster) -> None:
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
     workload.arrivals += [Arrival(0.0, cluster.pod_of(one)) for one in cluster.pending_pods()]
+
+
+def _read_recorded(path: Path, workload: Workload) -> None:
+    """The cluster and the pods of a decision log."""
+    try:
+        found = recorded_workload(read_log(path))
+    except (LogError, msgspec.DecodeError, KeyError) as error:
+        raise WorkloadError(f"{path}: {error}") from error
+    _merge(workload.cluster, found.cluster)
+    workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
+    workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]
+    workload.departures += found.departures
+    if found.ignored:
+        workload.cluster.missing["recorded"] = (
+            f"{found.ignored} changes of other objects, or of pods that others placed"
+        )
 
 
 def _read_events(path: Path, workload: Workload) -> None:

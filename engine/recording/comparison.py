@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from engine.offline.decision_log import Line
 from engine.offline.simulation import Life, Simulation
 from engine.offline.simulation_report import Recorder, Report, report
 from engine.offline.sweep import metrics_of
@@ -18,7 +19,6 @@ from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.recording.entries import Entry
-from engine.recording.log_reader import Line
 from engine.recording.replay import Replayer
 
 MOVED: Final = "moved"

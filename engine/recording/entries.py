@@ -40,7 +40,6 @@ from engine.scheduling.extenders import (
     PrioritizeAnswer,
 )
 
-FORMAT: Final = 1
 SUFFIXES: Final = (".jsonl", ".jsonl.gz")
 
 Entry: TypeAlias = dict[str, Any]

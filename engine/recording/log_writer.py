@@ -6,7 +6,6 @@ it encodes and writes beside the decisions; nothing it meets reaches whoever giv
 
 import gzip
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -20,8 +19,8 @@ import structlog
 from engine.caching.objects import object_key
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.decision_log import FORMAT, log_files, number_of
 from engine.recording.entries import (
-    FORMAT,
     Entry,
     StateHash,
     assumed_text,
@@ -45,7 +44,6 @@ RETRY_SECONDS: Final = 30.0
 _STRIDE: Final = 4
 # Lines that are written at once.
 _MOST_BUFFERED_BYTES: Final = 128 << 10
-_NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,6 @@ class Checkpoint:
 
     reason: str
     entries: list[tuple[str, Entry]]
-
-
-def log_files(directory: Path) -> list[Path]:
-    """The files of the log in *directory*, oldest first."""
-    found = [(int(m[1]), path) for path in directory.iterdir() if (m := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
 
 
 class LogWriter:
@@ -202,7 +194,7 @@ class LogWriter:
         self._close_file()
         directory = self.settings.directory
         present = log_files(directory)
-        last = int(_NAME.fullmatch(present[-1].name)[1]) if present else 0  # type: ignore[index]  # it matched
+        last = (number_of(present[-1]) or 0) if present else 0
         name = f"decisions-{last + 1:06d}.jsonl" + (".gz" if self.settings.compress else "")
         descriptor = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._raw = os.fdopen(descriptor, "wb")

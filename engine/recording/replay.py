@@ -18,6 +18,7 @@ from engine.model.fact import Facts, NodeFacts
 from engine.model.node import Node
 from engine.model.objects import NodeManifest, ObjectMeta
 from engine.model.pod import Pod
+from engine.offline.decision_log import Line
 from engine.offline.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
@@ -34,7 +35,6 @@ from engine.recording.entries import (
     verdict,
     verdict_text,
 )
-from engine.recording.log_reader import Line
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import unopposed
 from engine.scheduling.plugins.registry import make_plugins

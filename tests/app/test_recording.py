@@ -17,8 +17,8 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
-from engine.recording.log_reader import read_log
-from engine.recording.log_writer import LogSettings, LogWriter, log_files
+from engine.offline.decision_log import log_files, read_log
+from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
 from tests.app import harness

@@ -1,18 +1,21 @@
 """Reading a decision log.
 
-Owns the lines of its files and the order of files; what they mean to a cache is `replay`'s.
+Owns the names and the order of its files and their lines. Writing them is `recording.log_writer`'s,
+what entries are `recording.entries`'; what they mean to a cache is `recording.replay`'s.
 """
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from engine.recording.entries import FORMAT
-from engine.recording.log_writer import log_files
+#: The version of the form of a log.
+FORMAT: Final = 1
+_NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 
 NO_TEXT = msgspec.Raw(b"null")
 
@@ -53,6 +56,28 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     verdict: msgspec.Raw = NO_TEXT
     answers: list[dict[str, Any]] = []
     error: str = ""
+
+
+def number_of(file: Path) -> int | None:
+    """The number of a log's file; None if it is none."""
+    found = _NAME.fullmatch(file.name)
+    return int(found[1]) if found else None
+
+
+def log_files(directory: Path) -> list[Path]:
+    """The files of the log in *directory*, oldest first."""
+    found = [(n, path) for path in directory.iterdir() if (n := number_of(path)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def is_log(path: Path) -> bool:
+    """True for a recorded log, a file or a directory of them."""
+    if path.is_dir():
+        return bool(log_files(path))
+    try:
+        return next(read_log(path), None) is not None
+    except LogError:
+        return False
 
 
 def read_log(path: Path) -> Iterator[Line]:

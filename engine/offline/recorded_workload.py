@@ -1,0 +1,194 @@
+"""A decision log as a workload: the cluster that was recorded, and the pods that came and went.
+
+Owns what of a log is a cause and what an effect. Causes are what the first checkpoint shows, pods
+that wanted a node (from their first decision on), pods and nodes that went, nodes that came. Where
+pods were put, who was promised what and which policies decided are effects, and left out.
+"""
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from engine.facts.collection import FactsDocument
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.offline.cluster_file import Cluster
+from engine.offline.decision_log import Line
+from engine.offline.known_facts import RECORDED
+from engine.offline.world import OBJECT_KINDS
+
+_KIND_OF: Final = {
+    "podgroups": "PodGroup",
+    **{plural: kind for kind, (plural, _) in OBJECT_KINDS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A pod that wanted a node at *at* (seconds from the begin of the log), until it went."""
+
+    at: float
+    pod: Pod
+    until: float | None = None
+
+
+@dataclass
+class RecordedWorkload:
+    """What a log tells of a cluster.
+
+    Attributes:
+        cluster: At the first checkpoint, with the facts that were known.
+        stays: The pods that wanted a node, in the order of their first decisions.
+        nodes: Nodes that came, changed (with a node) or went (without), at times.
+        departures: Pods (by key) of the cluster at the begin that went, at times.
+        ignored: Changes of other objects, and of pods that others placed: not carried out.
+    """
+
+    cluster: Cluster = field(default_factory=Cluster)
+    stays: list[Stay] = field(default_factory=list)
+    nodes: list[tuple[float, str, Node | None]] = field(default_factory=list)
+    departures: list[tuple[float, str]] = field(default_factory=list)
+    ignored: int = 0
+
+
+def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
+    """The workload that *lines* record. Raises `msgspec.DecodeError` for objects that are none."""
+    reader = _Reader()
+    for line in lines:
+        reader.take(line)
+    return reader.workload()
+
+
+class _Reader:
+    """Follows a log: `building --first checkpoint--> running --log--> skipping --checkpoint-->`."""
+
+    def __init__(self) -> None:
+        self._is_building = True
+        self._is_skipping = False
+        self._began = 0.0
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._placed: dict[str, dict[str, Any]] = {}  # at the begin, by uid
+        self._others: dict[tuple[str, str], dict[str, Any]] = {}
+        self._facts: dict[str, Any] = {}
+        self._pending: dict[str, dict[str, Any]] = {}
+        self._stays: dict[str, Stay] = {}
+        self._found = RecordedWorkload()
+
+    def take(self, line: Line) -> None:
+        """Follow one entry."""
+        if self._is_building:
+            self._build(line)
+        elif self._is_skipping or line.event == "log":
+            # The state at the head of a later file is an outcome of what is known already.
+            self._is_skipping = line.event != "checkpoint"
+        else:
+            self._follow(line)
+
+    def workload(self) -> RecordedWorkload:
+        """What was found."""
+        found, cluster = self._found, self._found.cluster
+        cluster.nodes += self._nodes.values()
+        cluster.pods += self._placed.values()
+        cluster.objects += self._others.values()
+        began = datetime.datetime.fromtimestamp(self._began, datetime.UTC)
+        cluster.taken_at = began.isoformat().replace("+00:00", "Z")
+        if self._facts:
+            cluster.facts.append(FactsDocument(RECORDED, self._facts))
+        found.stays += self._stays.values()
+        return found
+
+    # --- the state at the begin --------------------------------------------------------------
+
+    def _build(self, line: Line) -> None:
+        match line.event:
+            case "node":
+                node = _plain(line.object, "Node")
+                self._nodes[node["metadata"]["name"]] = node
+            case "pod":
+                pod = _plain(line.object, "Pod")
+                self._placed[pod["metadata"]["uid"]] = pod
+            case "object" if line.kind in _KIND_OF:
+                made = _plain(line.object, _KIND_OF[line.kind])
+                meta = made.get("metadata") or {}
+                key = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+                self._others[line.kind, key] = made
+            case "pending":
+                pod = _plain(line.object, "Pod")
+                self._pending[pod["metadata"]["uid"]] = pod
+            case "assume":
+                pod = self._pending[line.uid]
+                spec = {**pod.get("spec", {}), "nodeName": line.node}
+                self._placed[line.uid] = {**pod, "spec": spec}
+            case "facts":
+                self._know(line)
+            case "checkpoint":
+                self._is_building, self._began = False, line.at
+
+    def _know(self, line: Line) -> None:
+        """Put the facts of an entry into the document, with times in place of ages."""
+        given: Any = msgspec.json.decode(line.facts)
+        if line.of == "node":
+            self._add(given["own"], line.at, "nodes", line.key)
+            for name, of_types in given["of_pods"].items():
+                for kind, fact in of_types.items():
+                    self._add({name: fact}, line.at, "pairs", kind, line.key)
+        elif line.of == "pod":
+            self._add(given, line.at, "pods", line.key)
+        else:
+            self._add(given["cluster"], line.at, "cluster")
+            for section in ("types", "pods"):
+                for name, facts in given[section].items():
+                    self._add(facts, line.at, section, name)
+
+    def _add(self, facts: dict[str, Any], at: float, *path: str) -> None:
+        if not facts:
+            return
+        place = self._facts
+        for member in path:
+            place = place.setdefault(member, {})
+        for name, fact in facts.items():
+            plain = {"value": fact["value"], "text": fact["text"]}
+            if fact.get("age_seconds") is not None:
+                plain["time"] = at - fact["age_seconds"]
+            place[name] = plain
+
+    # --- what happens then ---------------------------------------------------------------------
+
+    def _follow(self, line: Line) -> None:
+        at = max(0.0, line.at - self._began)
+        match line.event:
+            case "pending":
+                pod = Pod.from_raw(bytes(line.object))
+                if pod.uid not in self._stays and pod.uid not in self._placed:
+                    self._stays[pod.uid] = Stay(at, pod)
+            case "pod":
+                uid = Pod.from_raw(bytes(line.object)).uid
+                self._found.ignored += uid not in self._stays and uid not in self._placed
+            case "node":
+                node = Node.from_raw(bytes(line.object))
+                self._found.nodes.append((at, node.name, node))
+            case "gone" if line.of == "node":
+                self._found.nodes.append((at, line.key, None))
+            case "gone" if line.of == "pod":
+                self._leave(line.key, at)
+            case "object" | "gone":
+                self._found.ignored += 1
+
+    def _leave(self, uid: str, at: float) -> None:
+        stay = self._stays.get(uid)
+        if stay is not None:
+            if stay.until is None:
+                self._stays[uid] = Stay(stay.at, stay.pod, max(at, stay.at))
+        elif uid in self._placed:
+            meta = self._placed[uid]["metadata"]
+            key = f"{meta.get('namespace') or 'default'}/{meta['name']}"
+            self._found.departures.append((at, key))
+
+
+def _plain(text: msgspec.Raw, kind: str) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.json.decode(text)
+    made["kind"] = kind
+    return made

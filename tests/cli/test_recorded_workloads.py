@@ -1,0 +1,137 @@
+"""A recorded log as a workload of `simulate`, `diff --simulate` and `sweep`."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from engine.cli.main import main
+from engine.lib.clock import VirtualClock
+from engine.model.fact import Fact, NodeFacts
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.offline.workload import Workload, WorkloadError, read_workload
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.recording.log_writer import LogSettings, LogWriter
+from engine.recording.recorder import Recorder
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.cli.test_diff_command import node, pod, policies
+
+BEGAN = 1_800_000_000.0
+
+
+def placed(name: str, on: str) -> Pod:
+    plain = pod(name)
+    return Pod.from_plain({**plain, "spec": {**plain["spec"], "nodeName": on}})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two nodes with a pod on one of them; p0..p2 come at 0, 10, 20; old goes at 20, p0 at 30;
+    a node comes at 30. The log has several files."""
+    directory = tmp_path / "log"
+    clock = VirtualClock(BEGAN)
+    writer = LogWriter(LogSettings(directory), "test")
+    recorder = Recorder(writer, clock, ["services"])
+    recorder.start()
+    cache, nominator = recorder.cache, Nominator()
+    for name in ("n1", "n2"):
+        cache.add_node(Node.from_plain(node(name)))
+    cache.add_pod(old := placed("old", "n1"))
+    own, of_pods = {"heat": Fact(60, "60", 30)}, {"load": {"web": Fact(1, "1")}}
+    cache.set_node_facts("n1", NodeFacts(own, of_pods))
+    bundle = build_bundle({})
+    recorder.policies(bundle.revision, {})
+    evaluator = InProcessEvaluator(bundle.program)
+    scheduler = Scheduler(bundle, evaluator)
+    bound = []
+    for number in range(3):
+        wants = Pod.from_plain(pod(f"p{number}"))
+        recorder.deciding(nominator)
+        decision = scheduler.schedule(wants, cache.snapshot(), nominator)
+        recorder.decided(wants, decision)
+        assert decision.node is not None
+        cache.assume(wants, decision.node)
+        cache.add_pod(bound_pod := placed(f"p{number}", decision.node))
+        bound.append(bound_pod)
+        clock.advance(10.0)
+        if number == 1:
+            cache.remove_pod(old)
+            writer.wants_checkpoint = "size"
+    cache.remove_pod(bound[0])
+    cache.add_node(Node.from_plain(node("n3")))
+    evaluator.close()
+    recorder.close()
+    return directory
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def summary(workload: Workload) -> dict[str, Any]:
+    return {
+        "nodes": [n["metadata"]["name"] for n in workload.cluster.nodes],
+        "placed": [p["metadata"]["name"] for p in workload.cluster.pods],
+        "stays": [(a.at, a.pod.name, a.until) for a in workload.arrivals],
+        "changes": [(c.at, c.name, c.node is not None) for c in workload.changes],
+        "departures": workload.departures,
+    }
+
+
+def test_what_came_and_went_is_the_workload_and_where_it_was_put_is_not(log: Path) -> None:
+    assert len(list(log.iterdir())) == 2
+    assert summary(read_workload(log)) == {
+        "nodes": ["n1", "n2"],
+        "placed": ["old"],
+        "stays": [(0.0, "p0", 30.0), (10.0, "p1", None), (20.0, "p2", None)],
+        "changes": [(30.0, "n3", True)],
+        "departures": [(20.0, "default/old")],
+    }
+
+
+def test_facts_are_those_that_the_first_decision_saw(log: Path) -> None:
+    (said,) = read_workload(log).cluster.facts
+    assert said.document == {
+        "nodes": {"n1": {"heat": {"value": 60, "text": "60", "time": BEGAN - 30}}},
+        "pairs": {"web": {"n1": {"load": {"value": 1, "text": "1"}}}},
+    }
+
+
+def test_a_log_is_simulated(log: Path) -> None:
+    result = run("simulate", log, "--output=json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
+    assert (said["arrived"], said["placed"], said["completed"], said["nodes"]) == (3, 2, 1, 3)
+    assert said["seconds"] == 30.0
+
+
+def test_diff_simulates_a_log_if_it_is_told_to(log: Path, tmp_path: Path) -> None:
+    second = policies(tmp_path / "second", "n2")
+    wanted = ("diff", policies(tmp_path / "first", "n1"), second, "--on", log, "--output=json")
+    both = run(*wanted, "--simulate", "--seeds=2")
+    assert both.exit_code == 0, both.output
+    assert json.loads(both.stdout)["moved"] == 3
+    refused = run(*wanted, "--seeds=2")
+    assert refused.exit_code == 2
+    assert "--simulate takes the log as a workload" in refused.output
+
+
+def test_a_log_is_swept(log: Path, tmp_path: Path) -> None:
+    grid = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
+    result = run("sweep", log, "--to", tmp_path / "out", "--set", grid, "--jobs=1")
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "out" / "results.csv").open(newline="") as file:
+        assert [row["placed"] for row in csv.DictReader(file)] == ["2.0", "2.0"]
+
+
+def test_a_log_that_is_damaged_is_told(log: Path) -> None:
+    file = min(log.iterdir())
+    file.write_bytes(b'{"n":1,"t":0,"e":"log","format":1}\n{"n":2}\n')
+    with pytest.raises(WorkloadError, match=r"decisions-000001.*:2: "):
+        read_workload(log)
