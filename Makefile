@@ -10,7 +10,7 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
+.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -54,6 +54,9 @@ bench-reload: setup controlplane ## a thousand edits of the policies under load,
 
 bench-fgd: setup ## the published comparison of GPU policies, reproduced by simulation (long)
 	$(BIN)/python -m benchmarks.bench_fgd $(ARGS)
+
+bench-large: setup controlplane ## start, reload and memory at 5,000 nodes and 30,000 pods
+	$(BIN)/python -m benchmarks.bench_large $(ARGS)
 
 bench-core: setup ## decisions per second of the core alone, no control plane
 	$(BIN)/python -m benchmarks.bench_core $(ARGS)

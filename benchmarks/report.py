@@ -148,8 +148,10 @@ def draw_bars(
 def draw_lines(
     path: str,
     panels: Sequence[tuple[str, str, str, Mapping[str, Sequence[tuple[float, float]]]]],
+    *,
+    logarithmic: bool = True,
 ) -> None:
-    """Lines over a logarithmic axis as PNG or SVG.
+    """Lines over logarithmic axes, or over plain ones that begin at zero, as PNG or SVG.
 
     Args:
         path: Where to.
@@ -164,8 +166,11 @@ def draw_lines(
     for axis, (title, x_name, y_name, series) in zip(axes[:, 0], panels, strict=True):
         for name, points in series.items():
             axis.plot([x for x, _ in points], [y for _, y in points], marker="o", label=name)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
+        if logarithmic:
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
         axis.set_xlabel(x_name)
         axis.set_ylabel(y_name)
         axis.set_title(title, fontsize=10, loc="left")

@@ -1,0 +1,103 @@
+"""The API servers that the large-cluster benchmarks run against, filled, with one face.
+
+Owns starting and ending them. The real one is etcd and kube-apiserver; the embedded one is
+`engine.devcluster` in a process of its own, so that its CPU time is not the scheduler's.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import yaml
+
+from benchmarks import crowd
+from benchmarks.wire import Wire, WireError
+from engine.kube.config import Endpoint
+from tests.controlplane import ControlPlane
+
+SERVERS: Final = ("real", "embedded")
+_FILL_SECONDS: Final = 300.0
+_ROOT: Final = Path(__file__).parents[1]
+
+
+class Plane(Protocol):
+    """An API server with a crowded cluster in it."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its processes."""
+        ...
+
+    def endpoint(self) -> Endpoint:
+        """Where it is."""
+        ...
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig to *path* and return that."""
+        ...
+
+
+class _RealPlane(ControlPlane):
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return self.apiserver_pid, self.etcd_pid
+
+
+class _EmbeddedPlane:
+    def __init__(self, process: subprocess.Popen[bytes], kubeconfig: Path) -> None:
+        self._process = process
+        self._text = kubeconfig.read_text(encoding="utf-8")
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (self._process.pid,)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(server=yaml.safe_load(self._text)["clusters"][0]["cluster"]["server"])
+
+    def kubeconfig(self, path: Path) -> Path:
+        path.write_text(self._text, encoding="utf-8")
+        return path
+
+
+@contextlib.asynccontextmanager
+async def filled_plane(
+    server: str, nodes: int, pods: int, progress: crowd.Progress
+) -> AsyncIterator[Plane]:
+    """The server named *server* with the crowded cluster, until the end of the block.
+
+    Raises `WireError` if it does not start.
+    """
+    if server == "real":
+        plane = _RealPlane()
+        with plane:
+            async with Wire(plane.endpoint()) as wire:
+                await crowd.fill(wire, nodes, pods, progress)
+            yield plane
+        return
+    with tempfile.TemporaryDirectory(prefix="starsched-bench-") as scratch:
+        kubeconfig = Path(scratch) / "kubeconfig"
+        progress("filling the embedded server", 0, 1)
+        process = _start_embedded(nodes, pods, kubeconfig)
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(_FILL_SECONDS):
+                line = await asyncio.to_thread(process.stdout.readline)
+            if not line.startswith(crowd.SERVES.encode()):
+                raise WireError(f"the embedded server said `{line.decode()}`, not that it serves")
+            yield _EmbeddedPlane(process, kubeconfig)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _start_embedded(nodes: int, pods: int, kubeconfig: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "benchmarks.crowd", f"--nodes={nodes}", f"--pods={pods}"]
+    return subprocess.Popen(
+        [*command, str(kubeconfig)], stdout=subprocess.PIPE, cwd=_ROOT, start_new_session=True
+    )
