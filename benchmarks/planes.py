@@ -93,7 +93,7 @@ async def filled_plane(
             yield _EmbeddedPlane(process, kubeconfig)
         finally:
             process.kill()
-            process.wait()
+            process.communicate()  # waits, and closes the pipe
 
 
 def _start_embedded(nodes: int, pods: int, kubeconfig: Path) -> subprocess.Popen[bytes]:
