@@ -37,6 +37,7 @@ _COLUMNS: Final = (
     "nodes",
     "pods",
     "pods/s",
+    "with 1st",
     "first ms",
     "p50 ms",
     "p99 ms",
@@ -47,6 +48,7 @@ _COLUMNS: Final = (
     "us/node·hook",
     "CPU/pod ms",
     "peak MB",
+    "others %",
 )
 
 
@@ -85,6 +87,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['nodes']}",
                 f"{row['pods']}",
                 f"{row['pods_per_second']:.0f}",
+                f"{row['pods_per_second_with_first']:.0f}",
                 f"{row['first_ms']:.0f}",
                 f"{row['p50_ms']:.3f}",
                 f"{row['p99_ms']:.3f}",
@@ -95,6 +98,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['us_per_triple']:.4f}",
                 f"{row['cpu_ms']:.2f}",
                 f"{row['peak_mib']:.0f}",
+                f"{100 * row['others_share']:.0f}",
             ]
         )
     report.print_table("Core alone", _COLUMNS, cells)
@@ -138,7 +142,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--nodes", default=5000, show_default=True, help="Nodes of workloads and adversary.")
 @click.option("--pods", default=2000, show_default=True, help="Pods per scenario.")
 @click.option("--sizes", default="1000,5000,20000,50000", show_default=True, help="Cluster sizes.")
-@click.option("--workloads", default="", help="Comma-separated, or `all`, as in `make bench`.")
+@click.option("--workloads", default="all", show_default=True, help="Comma-separated, or `all`.")
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
 @click.option("--in-process", is_flag=True, help="Evaluate without the sandbox.")
 @output_options

@@ -204,7 +204,7 @@ async def _measured_run(
     servers = (plane.apiserver_pid, plane.etcd_pid)
     events_before = await _count_events(wire)
     before = [usage_of(pid).cpu_seconds for pid in (subject.pid, *servers)]
-    machine = _Machine()
+    machine = Machine()
     load = await run_load(
         wire, watch, pods, rate=settings.rate, patience=settings.patience, tick=tick
     )
@@ -230,7 +230,7 @@ async def _measured_run(
     )
 
 
-class _Machine:
+class Machine:
     """The whole machine's CPU since it was made."""
 
     def __init__(self) -> None:

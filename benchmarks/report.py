@@ -95,7 +95,7 @@ def print_table(
     for row in rows:
         table.add_row(*row)
     if not OUT.is_terminal:
-        OUT.width = 200
+        OUT.width = 240
     OUT.print(f"\n[bold]{title}[/bold]", highlight=False, soft_wrap=True)
     OUT.print(table)
 
