@@ -6,6 +6,7 @@ leave, and are not tried again. Measured: allocated GPUs in the end, as a mean o
 """
 
 import csv
+import functools
 import random
 import statistics
 import sys
@@ -26,7 +27,7 @@ from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder
 from engine.offline.workload import GPU_MILLI, Arrival, Workload, table_node, table_pod, with_uid
 from engine.offline.world import pod_of
-from engine.policy.bundle import build_bundle
+from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 
 #: The published means over ten seeds, in percent.
@@ -99,14 +100,21 @@ def _gpu_of(row: dict[str, str]) -> int:
     return int(row["num_gpu"]) * int(row["gpu_milli"])
 
 
+@functools.cache
+def _policies(policy: str) -> tuple[Bundle, InProcessEvaluator]:
+    """The bundle of *policy* and who evaluates it: made once in each process."""
+    bundle = build_bundle({"config.yaml": configuration(policy)})
+    return bundle, InProcessEvaluator(bundle.program)
+
+
 def run(policy: str, seed: int, pods: int | None = None) -> dict[str, Any]:
     """One run: the allocated share of GPUs in percent, and the way there."""
-    bundle = build_bundle({"config.yaml": configuration(policy)})
-    recorder = Recorder()
     started, used_before = time.perf_counter(), time.process_time()
+    recorder = Recorder()
+    bundle, evaluator = _policies(policy)
     simulation = Simulation(
         bundle,
-        InProcessEvaluator(bundle.program),
+        evaluator,
         workload(seed, pods),
         on_moment=recorder,
         retries=False,

@@ -1,10 +1,14 @@
 """The published comparison is run as it was published."""
 
+import csv
 import statistics
+from collections import Counter
 
 import pytest
+import yaml
 
 from benchmarks.bench_fgd import LOAD, configuration, run, summary, workload
+from benchmarks.openb import DATA
 from engine.offline.workload import GPU_MILLI
 from engine.policy.bundle import build_bundle
 
@@ -32,6 +36,23 @@ def test_only_the_policy_itself_scores(policy: str) -> None:
     (profile,) = build_bundle({"config.yaml": configuration(policy)}).profiles
     scorers = [enabled.policy for enabled in profile.at("score")]
     assert scorers == {"Random": [], "BestFit": ["GpuBestFit"], "FGD": ["FGDScore"]}[policy]
+    assert [enabled.policy for enabled in profile.at("filter")] == ["GpuShare", "NodeResourcesFit"]
+
+
+def test_typical_pods_are_the_kinds_that_make_95_percent_of_the_trace() -> None:
+    with (DATA / "openb_pod_list_default.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    counts = Counter(
+        tuple(int(row[k]) for k in ("cpu_milli", "num_gpu", "gpu_milli")) for row in rows
+    )
+    (profile,) = yaml.safe_load(configuration("FGD"))["profiles"]
+    (entry,) = profile["pluginConfig"]
+    kinds = entry["args"]["typicalPods"]
+    covered = sum(counts[kind["cpu"], kind["count"], kind["milli"]] for kind in kinds)
+    assert 0.95 <= covered / len(rows) < 0.96
+    for kind in kinds:
+        share = counts[kind["cpu"], kind["count"], kind["milli"]] / covered
+        assert kind["share"] == pytest.approx(share, abs=1e-6)
 
 
 def test_a_mean_too_far_from_the_published_one_is_not_reproduced() -> None:
