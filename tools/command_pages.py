@@ -20,7 +20,7 @@ import click
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # run as a file, only `tools/` is on the path
 
-from engine.cli.main import COMMANDS  # noqa: E402  # found by the line above
+from engine.cli.main import COMMANDS, main  # noqa: E402  # found by the line above
 
 BEGIN: Final = "<!-- made from `--help` by `make docs` -->"
 END: Final = "<!-- end of what is made -->"
@@ -35,7 +35,7 @@ def pages() -> dict[Path, str]:
     for name, (module, attribute, _) in COMMANDS.items():
         command: click.Command = getattr(importlib.import_module(module), attribute)
         path = Path("docs/commands") / f"{name}.md"
-        made[path] = _page(f"starsched {name}", command, _by_hand(path))
+        made[path] = _page(name, command, _by_hand(path))
     made[INDEX] = _with_made("# Commands", _index(), _by_hand(INDEX))
     return made
 
@@ -49,9 +49,13 @@ def stale() -> list[Path]:
 
 
 def _page(name: str, command: click.Command, by_hand: str) -> str:
-    with click.Context(command, info_name=name) as context:
+    # Within its group, as it is run: the group's settings name the options of help.
+    with (
+        main.make_context("starsched", [name]) as group,
+        click.Context(command, parent=group, info_name=name) as context,
+    ):
         made = "\n\n".join([_usage(context), *_help(command), _options(context)])
-    return _with_made(f"# {name}", made, by_hand)
+    return _with_made(f"# starsched {name}", made, by_hand)
 
 
 def _with_made(title: str, made: str, by_hand: str) -> str:
@@ -108,7 +112,7 @@ def _by_hand(path: Path) -> str:
     return (_read(path) or "").partition(f"{END}\n")[2]
 
 
-def main() -> int:
+def write() -> int:
     """Write the pages, or name the stale ones, and return the exit code."""
     parser = argparse.ArgumentParser(description="write a page for every command")
     parser.add_argument("--check", action="store_true", help="write nothing, name stale pages")
@@ -128,4 +132,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(write())

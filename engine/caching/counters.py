@@ -471,8 +471,9 @@ class _Counter:
             return CounterRow(column, slot, is_empty)
         known = [self._topology] if self._is_single else list(self._topologies)
         places = {key: place for place, key in enumerate(known)}
-        if any(key not in places for key in more):
-            # A topology in which nothing was counted before: count it, and answer again.
+        if any(key not in places for key in more) or len(places) > len(layout.indexes):
+            # A topology in which nothing was counted before, or not yet when *column* was made:
+            # count it, and answer again.
             for key in more:
                 self._topology_of(key, column_of)
             column = self.answer(column.present, self._mask, column_of)

@@ -14,11 +14,13 @@ from engine.policy.evaluator import (
     InProcessEvaluator,
     Limits,
     PolicyFailure,
+    program_image,
 )
 from engine.policy.sandbox.node_views import NodeViews
 from engine.policy.sandbox.parts import MAX_EXHAUSTED, split
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy.sandbox.protocol import MAX_REASONS, MIB
+from engine.policy.sandbox.worker import PolicyWorker
 from tests.policy.programs import named, per_node, program_of
 
 POLICY = """
@@ -152,7 +154,8 @@ def test_parts_are_the_entries_and_stay_where_they_are(
 
 
 def test_what_is_kept_of_nodes_is_bounded() -> None:
-    worker = InProcessEvaluator(program_of(POLICY, limits=Limits(address_space=36 * MIB)))._worker
+    program = program_of(POLICY, limits=Limits(address_space=36 * MIB))
+    worker = PolicyWorker(program_image(program), translates=False)
     views: NodeViews = worker._node_views
     for turn in range(12):
         nodes = [

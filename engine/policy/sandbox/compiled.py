@@ -6,6 +6,7 @@ plainly a good verdict is left to the interpreter, which alone says what is wron
 """
 
 import ast
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -148,7 +149,10 @@ class CompiledHook:
         ]
         tree = ast.Module([*functions, *makers], [])
         namespace: dict[str, Any] = {"__builtins__": {}, **NAMESPACE, **shared.constants}
-        code = compile(ast.fix_missing_locations(tree), f"<{meaning.path}>", "exec")
+        with warnings.catch_warnings():
+            # Python has opinions on texts; a policy is no Python.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            code = compile(ast.fix_missing_locations(tree), f"<{meaning.path}>", "exec")
         exec(code, namespace)
         reads = {**shared.reads, "extra": set(self._shared), "entry": {"node", "counts"}}
         return namespace["make"], namespace["make_plainly"], reads

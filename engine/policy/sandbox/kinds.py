@@ -48,7 +48,7 @@ class Dict:
     """A dict. *known* are the types of single keys; *is_unsorted*: JSON in any order.
 
     The interpreter's JSON decoder sorts the keys of objects and Python's does not, so whoever
-    loops over such a dict sorts first.
+    loops over such a dict sorts first. *is_mixed*: it may be such a dict or another one.
     """
 
     key: "Type"
@@ -56,6 +56,7 @@ class Dict:
     known: tuple[tuple[str, "Type"], ...] | None = None
     sites: Sites = NO_SITES
     is_unsorted: bool = False
+    is_mixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,9 @@ def _merge(a: Alternative, b: Alternative) -> Alternative:
                 (n, join(dict(a.known).get(n, NEVER), dict(b.known).get(n, NEVER)))
                 for n in sorted(names)
             )
-        is_unsorted = a.is_unsorted or b.is_unsorted
+        is_mixed = a.is_mixed or b.is_mixed or a.is_unsorted is not b.is_unsorted
         key, value = join(a.key, b.key), join(a.value, b.value)
-        return Dict(key, value, known, a.sites | b.sites, is_unsorted)
+        return Dict(key, value, known, a.sites | b.sites, a.is_unsorted, is_mixed)
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
     if isinstance(a, Struct) and isinstance(b, Struct):

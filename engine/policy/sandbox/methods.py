@@ -43,8 +43,7 @@ _MATH_INTS: Final = {"floor": "h_floor", "ceil": "h_ceil", "round": "h_rounded"}
 
 def in_order(code: Code) -> Code:
     """*code*, to be looped over; a dict that came as JSON sorted as the interpreter has it."""
-    dicts = [one for one in code.type if isinstance(one, Dict)]
-    if not any(one.is_unsorted for one in dicts):
+    if not _is_unsorted(code):
         return code
     if not only(code.type, "dict", "none"):
         raise Untranslatable("a loop over a dict or something else")
@@ -98,7 +97,7 @@ def _slice(here: "Expressions", node: ast.expr, held: Code, index: ast.Slice) ->
         code = None if bound is None else here.value(bound)
         if code is not None and not only(code.type, "int"):
             raise Untranslatable("a slice whose bounds may be no ints")
-        bounds.append(None if code is None else code.node)
+        bounds.append(None if code is None else _small(code))
     made = ast.Subscript(held.node, ast.Slice(bounds[0], bounds[1], None), ast.Load())
     kinds = names(held.type) - {"none"}
     if kinds == {"list"}:
@@ -106,6 +105,13 @@ def _slice(here: "Expressions", node: ast.expr, held: Code, index: ast.Slice) ->
     if kinds == {"str"}:
         return Code(made, STR)
     raise Untranslatable("a slice of something else")
+
+
+def _small(code: Code) -> ast.expr:
+    """An int that the interpreter takes for a place in a list."""
+    if type(code.value) is int and abs(code.value) < 1 << 31:
+        return code.node
+    return call("h_small", code.node)
 
 
 # --- loops over calls ----------------------------------------------------------------------------
@@ -150,7 +156,10 @@ def special_iterable(here: "Expressions", node: ast.expr) -> tuple["Paid", Type,
 
 
 def _is_unsorted(code: Code) -> bool:
-    return any(isinstance(one, Dict) and one.is_unsorted for one in code.type)
+    dicts = [one for one in code.type if isinstance(one, Dict)]
+    if any(one.is_mixed for one in dicts):
+        raise Untranslatable("the order of a dict that may have come as JSON")
+    return any(one.is_unsorted for one in dicts)
 
 
 def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Type, Type], Sites]:
@@ -163,7 +172,7 @@ def _pairs(here: "Expressions", code: Code) -> tuple[tuple[Type, Type], Sites]:
 def _range(codes: Sequence[Code]) -> Code:
     if not 1 <= len(codes) <= 3 or not all(only(code.type, "int") for code in codes):
         raise Untranslatable("a range of something else than ints")
-    return Code(call("b_range", *(code.node for code in codes)), frozenset({List(INT)}))
+    return Code(call("b_range", *(_small(code) for code in codes)), frozenset({List(INT)}))
 
 
 # --- methods -------------------------------------------------------------------------------------
@@ -254,8 +263,7 @@ def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
     if any(not only(code.type, "int", "float", "none") for code in codes):
         raise Untranslatable("a number that may be none")
     if name in _MATH and len(codes) == _MATH[name]:
-        nodes = [c.node if only(c.type, "float") else call("h_number", c.node) for c in codes]
-        return Code(call(f"h_{name}", *nodes), FLOAT)
+        return Code(call(f"h_{name}", *(_native(code) for code in codes)), FLOAT)
     if name in _MATH_INTS and len(codes) == 1:
         return Code(call(_MATH_INTS[name], codes[0].node), INT)
     if name == "abs" and len(codes) == 1:
@@ -413,14 +421,20 @@ def _loop_list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Co
     return Code(call("b_list", paid(8)), here.block.new_list(node, item))
 
 
-def _parse_int(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    default = codes[1].type if len(codes) == 2 else NONE
-    return Code(call("h_parse_int", *(code.node for code in codes)), join(INT, default))
+def _native(code: Code) -> ast.expr:
+    """An argument of a function of Python's."""
+    return code.node if isinstance(code.node, ast.Constant) else call("h_number", code.node)
 
 
-def _parse_float(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-    default = codes[1].type if len(codes) == 2 else NONE
-    return Code(call("h_parse_float", *(code.node for code in codes)), join(FLOAT, default))
+def _parse(name: str, result: Type) -> Make:
+    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+        default = codes[1] if len(codes) == 2 else here.known(None)
+        if not only(default.type, "none", "bool", "int", "float", "str"):
+            raise Untranslatable("a default that does not come back as it was")
+        made = call(f"h_{name}", codes[0].node, _native(default))
+        return Code(made, join(result, default.type))
+
+    return make
 
 
 def _verdict(name: str) -> Make:
@@ -457,8 +471,8 @@ _BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
     "list": (0, 1, _list),
     "zip": (1, _MANY, _loop_list),
     "enumerate": (1, 1, _loop_list),
-    "parse_int": (1, 2, _parse_int),
-    "parse_float": (1, 2, _parse_float),
+    "parse_int": (1, 2, _parse("parse_int", INT)),
+    "parse_float": (1, 2, _parse("parse_float", FLOAT)),
     "unresolvable": (1, 1, _verdict("unresolvable")),
     "reject": (1, 1, _verdict("reject")),
     "type": (1, 1, _type),

@@ -16,6 +16,7 @@ from engine.policy.sandbox import builtins
 # Larger lists and texts are left to the interpreter, and so are ints that need a second word.
 MAX_LENGTH: Final = 100_000
 _BOUND: Final = 1 << 63
+_SMALL: Final = 1 << 31
 
 
 class Refused(Exception):
@@ -46,6 +47,13 @@ def bounded(number: int) -> int:
     raise Refused
 
 
+def small(number: int) -> int:
+    """*number* if it fits in 32 bits, which is what the interpreter takes for places in lists."""
+    if -_SMALL <= number < _SMALL:
+        return number
+    raise Refused
+
+
 def concatenated(a: Any, b: Any) -> Any:
     """The sum of two texts or two lists, within bounds."""
     both = a + b
@@ -59,7 +67,7 @@ def repeated(a: Any, b: Any) -> Any:
     items, count = (b, a) if type(a) is int else (a, b)
     if type(count) is not int or type(items) not in (list, str):
         raise Refused
-    if count > 0 and len(items) * count > MAX_LENGTH:
+    if len(items) * max(small(count), 0) > MAX_LENGTH:
         raise Refused
     return items * count
 
@@ -187,7 +195,11 @@ def clamped(x: Any, low: Any, high: Any) -> Any:
 
 
 def number(given: Any) -> Any:
-    """A number for a function of Python's; ints only as large as surely reach it unchanged."""
+    """A number on its way to a function of Python's, which inf and large ints do not reach."""
+    if type(given) is float:
+        if given - given == 0.0:
+            return given
+        raise Refused
     return bounded(given) if type(given) is int else given
 
 

@@ -7,6 +7,7 @@ be known: the interpreter answers.
 """
 
 import ast
+import operator
 from typing import TYPE_CHECKING, Final
 
 from engine.policy.sandbox.kinds import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = frozenset({"int", "float"})
 _SCALARS: Final = (str, int, bool, type(None))
+_FOLDED: Final = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 # Products with a literal up to this one cannot grow fast.
 _SMALL: Final = 1 << 16
 
@@ -61,6 +63,8 @@ def binary(here: "Expressions", node: ast.expr, op: ast.operator, left: Code, ri
     if left.type <= NONE or right.type <= NONE:
         return here.never()
     a, b = kinds[0] - {"none"}, kinds[1] - {"none"}
+    if _is_small(left) and _is_small(right) and isinstance(op, ast.Add | ast.Sub | ast.Mult):
+        return here.known(_FOLDED[type(op)](left.value, right.value))
     if a <= _NUMBERS and b <= _NUMBERS:
         return _arithmetic(op, left, right)
     if isinstance(op, ast.Add):

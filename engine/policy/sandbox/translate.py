@@ -50,6 +50,8 @@ _MAX_FUNCTIONS: Final = 120
 _MAX_PASSES: Final = 12
 _MAX_NODES: Final = 20_000
 _MAX_CALLS: Final = 24
+_MAX_UNROLLED: Final = 8
+_MAX_UNROLLED_NODES: Final = 600
 
 
 class Block:
@@ -347,6 +349,9 @@ class Block:
         return [node]
 
     def _for(self, node: ast.For) -> list[ast.stmt]:
+        unrolled = self._unrolled(node)
+        if unrolled is not None:
+            return unrolled
         paid, item, sites = self.expressions.iterable(node.iter)
         start = self.variables
         assert start is not None
@@ -373,6 +378,36 @@ class Block:
         self.variables = merged(start, loop.after)
         cost = 10 + 8 * (self.shared.nodes - before_nodes)
         return [ast.For(target, paid(cost), body, [])]
+
+    def _unrolled(self, node: ast.For) -> list[ast.stmt] | None:
+        """A loop over a short constant, once for each item: what follows from the item is known."""
+        if isinstance(node.iter, ast.Call | ast.ListComp):
+            return None
+        items = self.value(node.iter).value
+        if type(items) not in (list, tuple) or not 0 < len(items) <= _MAX_UNROLLED:
+            return None
+        start, before_nodes = self.variables, self.shared.nodes
+        found: list[ast.stmt] = []
+        for item in items:
+            if self.variables is None:
+                break
+            loop = self.open_loop()
+            code = self.expressions.known(item)
+            body: list[ast.stmt] = [ast.Assign([self.target(node.target, code)], code.node)]
+            body += self.run(node.body)
+            self.loops.pop()
+            if loop.after is not None or self.shared.nodes - before_nodes > _MAX_UNROLLED_NODES:
+                self.variables = start
+                return None
+            for outer in self.loops:
+                outer.changes |= loop.changes
+            if loop.again is not None:
+                # One trip: `continue` leaves it.
+                once = call("b_range", ast.Constant(1))
+                body = [ast.For(ast.Name("t_once", ast.Store()), once, body, [])]
+            self.variables = merged(self.variables, loop.again)
+            found += body
+        return found
 
 
 @dataclass

@@ -163,7 +163,7 @@ HELPERS: Final = {
         "lesser", "larger", "float_less", "float_less_or_equal",
         "least", "greatest", "ordered", "whole", "rounded", "clamped", "parse_int", "parse_float",
         "texts", "joined", "spelt", "unresolvable", "reject", "kind_of", "product", "number",
-        "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
+        "small", "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
     )
 }  # fmt: skip
 _PYTHON: Final = (

@@ -206,7 +206,7 @@ class PolicyWorker:
         limit = self._image.limits.steps
         for start in range(0, len(entries), _PIECE):
             piece = entries[start : start + _PIECE]
-            if exhausted < MAX_EXHAUSTED:
+            if exhausted < MAX_EXHAUSTED and len(entries) > _PIECE:
                 try:
                     answer = self._run(hook, call, piece, limit + _STEPS_PER_ENTRY * len(piece))
                 except _Failed:

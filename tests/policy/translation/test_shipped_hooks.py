@@ -17,7 +17,7 @@ from tests.policy.translation.views import calls_of
 
 # What still runs in the interpreter only, by file and hook.
 INTERPRETED = {
-    ("@gpu/gpu_share.star", "annotate"),  # once per pod
+    ("@kubernetes/inter_pod_affinity.star", "filter"),  # loops over labels, of pod or selector
     ("@kubernetes/node_declared_features.star", "filter"),  # these take a state
     ("@kubernetes/node_volume_limits.star", "filter"),
     ("@kubernetes/volume_restrictions.star", "filter"),
