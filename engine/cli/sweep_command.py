@@ -1,13 +1,13 @@
 """`starsched sweep`: simulations over a grid of arguments and seeds, on many processes."""
 
-import csv
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +16,27 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.input_error import InputError
 from engine.cli.policy_option import policy_options, read_bundle
+from engine.cli.sweep_reports import (
+    FormatError,
+    bar_chart,
+    print_means,
+    require_parquet,
+    write_table,
+)
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points, measure
-from engine.offline.workload import WorkloadError
+from engine.offline.workload import WorkloadError, read_workload
 from engine.offline.world import ManifestError
+from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors
 from engine.telemetry.logs import configure_logging
 
+INTERRUPTED: Final = 130
 _DASK: Final = "dask://"
 _RESULTS: Final = "results.jsonl"
+_PIPE_WIDTH: Final = 160
 
 
 @click.command("sweep", short_help="Simulate a grid of arguments and seeds.")
@@ -62,6 +73,14 @@ _RESULTS: Final = "results.jsonl"
     help="Where results go. What is there already is not computed again.",
 )
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "parquet"]),
+    default="csv",
+    show_default=True,
+    help="The form of the table of results. Parquet needs the package pyarrow.",
+)
+@click.option(
     "--executor",
     default="processes",
     show_default=True,
@@ -71,31 +90,101 @@ _RESULTS: Final = "results.jsonl"
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="How many processes. Default: one per core."
 )
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print what came of it: means by combination, or every result.",
+)
 def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Simulate WORKLOAD with every combination of the values of `--set`, and every seed.
 
-    DIR gets results.jsonl (each result as it comes: an interrupted sweep goes on where it was),
-    results.csv and chart.svg. A result is known by the hash of its policies, arguments, workload
-    and seed, so whatever changed is computed anew. Workers of Dask read the workload from the same
-    paths.
+    WORKLOAD is what `simulate` takes. DIR gets results.jsonl (each result as it comes: an
+    interrupted sweep goes on where it was), the table results.csv or results.parquet, and
+    chart.svg. A result is known by the hash of its policies, arguments, workload and seed, so
+    whatever changed is computed anew. Workers of Dask read the workload from the same paths.
 
     \b
-    Exit codes: 0 all was computed, 1 it cannot run, 2 wrong usage.
+    Exit codes: 0 all was computed, 1 the policies have problems or a simulation failed, 2 wrong
+    usage, or the workload or earlier results cannot be read, 130 interrupted.
 
     \b
     Examples:
-      starsched sweep nodes.csv pods.csv --to out --seeds 5 \\
+      starsched sweep cluster.json.gz --to out \\
         --set NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated
+      starsched sweep nodes.csv pods.csv --to out --seeds 5 --format parquet \\
+        --set NodeResourcesBalancedAllocation.resources='[{name: cpu}],[{name: memory}]'
+      starsched sweep cluster.json.gz --to out --output json \\
+        --set InterPodAffinity.hardPodAffinityWeight=1,10 | jq '.results[].metrics.placed'
     """
     configure_logging(verbosity=-1, log_format="text")
-    _, files = read_bundle(options["policies"], options["config"])
+    directory: Path = options["directory"]
+    if options["form"] == "parquet":
+        try:
+            require_parquet()
+        except FormatError as error:
+            raise click.UsageError(str(error)) from error
+    points = _points(workload, options)
+    log = directory / _RESULTS
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        known = read_results(log)
+    except (SweepError, OSError) as error:
+        raise InputError(str(error)) from error
+    missing = [point for point in points if point.key not in known]
+    if len(missing) < len(points):
+        click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
+    try:
+        with _ended_by_signals(), executor(options["executor"], options["jobs"]) as pool:
+            for one in _computed(pool, missing, log):
+                known[one.key] = one
+        results = [known[point.key] for point in points]
+        table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
+        write_table(table, results)
+        chart.write_text(bar_chart(results), encoding="utf-8")
+    except KeyboardInterrupt:
+        there = sum(point.key in known for point in points)
+        click.echo(
+            f"interrupted: {there} of {len(points)} results are in {log}; "
+            "the same command goes on from there",
+            err=True,
+        )
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenProcessPool as error:
+        raise click.ClickException(
+            "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
+        ) from error
+    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if options["output"] == "json":
+        said = {
+            "table": str(table),
+            "chart": str(chart),
+            "new": len(missing),
+            "results": results,
+        }
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        return
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+    print_means(results, console)
+    click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
+
+
+def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
+    """The grid that the options ask for, of a workload that can be read.
+
+    Raises `click.UsageError` or `InputError` with what is wrong, before anything runs.
+    """
+    bundle, files = read_bundle(options["policies"], options["config"])
+    _require_profile(bundle, options["profile"])
     config: Path | None = options["config"]
     # One that stands for the policies' own is among their files already.
     is_apart = config is not None and config.name not in files.texts
     text = config.read_text(encoding="utf-8") if config is not None and is_apart else None
-    directory: Path = options["directory"]
     try:
-        points = make_points(
+        read_workload(*workload)
+        return make_points(
             files.texts,
             text,
             [Axis.parse(axis) for axis in options["axes"]],
@@ -105,22 +194,15 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         )
     except (SweepError, PolicyErrors) as error:
         raise click.UsageError(str(error)) from error
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        known = read_results(directory / _RESULTS)
-        missing = [point for point in points if point.key not in known]
-        if len(missing) < len(points):
-            click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
-        with executor(options["executor"], options["jobs"]) as pool:
-            for one in _computed(pool, missing, directory / _RESULTS):
-                known[one.key] = one
-        results = [known[point.key] for point in points]
-        write_table(directory / "results.csv", results)
-        chart = bar_chart(results)
-        (directory / "chart.svg").write_text(chart, encoding="utf-8")
     except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
+        raise InputError(str(error)) from error
+
+
+def _require_profile(bundle: Bundle, name: str) -> None:
+    profiles = [profile.scheduler_name for profile in bundle.profiles]
+    if name and name not in profiles:
+        known = ", ".join(f"`{one}`" for one in profiles)
+        raise click.BadParameter(f"want one of {known}, got `{name}`", param_hint="--profile")
 
 
 @contextmanager
@@ -129,8 +211,15 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
     if where == "processes":
         count = jobs or len(os.sched_getaffinity(0))
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(count, mp_context=spawn) as pool:
-            yield pool
+        # Ctrl-C reaches every process of the terminal: only this one is to answer.
+        with ProcessPoolExecutor(count, mp_context=spawn, initializer=_ignore_signals) as pool:
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                # The pool would wait for simulations that nobody wants any more.
+                for worker in multiprocessing.active_children():
+                    worker.kill()
+                raise
         return
     if not where.startswith(_DASK):
         raise click.UsageError(f"--executor: want `processes` or `dask://HOST:PORT`, got `{where}`")
@@ -138,22 +227,53 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
         from distributed import Client
     except ImportError as error:
         raise click.UsageError(
-            "--executor dask://: Dask is not installed\nhint: pip install starsched[dask]"
+            "--executor dask://: want Dask, which is not installed\n"
+            "hint: pip install distributed, or starsched[dask]"
         ) from error
-    with Client(f"tcp://{where.removeprefix(_DASK)}") as client:  # type: ignore[no-untyped-call]  # it has no types
-        yield client.get_executor(pure=False)
+    address = where.removeprefix(_DASK)
+    try:
+        client = Client(f"tcp://{address}")  # type: ignore[no-untyped-call]  # it has no types
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"--executor {where}: {error}") from error
+    with client:
+        yield client.get_executor(pure=False)  # type: ignore[no-untyped-call]  # the same
+
+
+def _ignore_signals() -> None:
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, signal.SIG_IGN)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, of a CI job that took too long, ends a sweep as Ctrl-C does."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def read_results(path: Path) -> dict[str, Measured]:
-    """What was computed before, by key; a last line that was cut off is left out."""
+    """What was computed before, by key; a last line that was cut off is left out.
+
+    Raises `SweepError` for any other line that is no result.
+    """
     found = {}
     if path.exists():
         text = path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
             path.write_bytes(whole)
-        for line in whole.splitlines():
-            one = msgspec.json.decode(line, type=Measured)
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                one = msgspec.json.decode(line, type=Measured)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise SweepError(f"{path}:{number}: want a result of a sweep: {error}") from error
             found[one.key] = one
     return found
 
@@ -178,59 +298,8 @@ def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[M
                 log.flush()
                 progress.advance(bar)
                 yield one
-        finally:
+        except Exception:
+            # Not if interrupted: a pool whose workers are killed stumbles over what is cancelled.
             for future in waiting:
                 future.cancel()
-
-
-def write_table(path: Path, results: Sequence[Measured]) -> None:
-    """Write *results* as CSV: one line a simulation."""
-    arguments = list(dict.fromkeys(name for one in results for name in one.arguments))
-    metrics = list(dict.fromkeys(name for one in results for name in one.metrics))
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow([*arguments, "seed", "revision", *metrics])
-        for one in results:
-            values = [one.arguments[name] for name in arguments]
-            measured = [one.metrics.get(name, 0.0) for name in metrics]
-            table.writerow([*values, one.seed, one.revision, *measured])
-
-
-def bar_chart(results: Sequence[Measured]) -> str:
-    """The measures that differ, each as bars by combination: means, with the span over seeds."""
-    groups: dict[str, list[Measured]] = {}
-    for one in results:
-        label = ", ".join(f"{k.rsplit('.', 1)[-1]}={v}" for k, v in one.arguments.items())
-        groups.setdefault(label, []).append(one)
-    names = [
-        name
-        for name in dict.fromkeys(name for one in results for name in one.metrics)
-        if len({one.metrics.get(name, 0.0) for one in results}) > 1
-    ]
-    row, top, left, width = 18, 26, 330, 420
-    panel = top + row * len(groups) + 10
-    height = max(40, panel * len(names))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {height}" width="900" '
-        f'height="{height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="900" height="{height}" fill="white"/>',
-    ]
-    if not names:
-        parts.append('<text x="10" y="20">no measure differs</text>')
-    for number, name in enumerate(names):
-        y = number * panel
-        most = max(one.metrics.get(name, 0.0) for one in results) or 1.0
-        parts.append(f'<text x="10" y="{y + 18}" font-weight="bold">{escape(name)}</text>')
-        for place, (label, group) in enumerate(groups.items()):
-            values = [one.metrics.get(name, 0.0) for one in group]
-            mean = sum(values) / len(values)
-            at, middle = y + top + place * row, y + top + place * row + 7
-            low, high = (left + width * value / most for value in (min(values), max(values)))
-            parts += [
-                f'<text x="{left - 8}" y="{at + 11}" text-anchor="end">{escape(label)}</text>',
-                f'<rect x="{left}" y="{at}" width="{width * mean / most:.1f}" height="14" '
-                'fill="#1f77b4"/>',
-                f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="black"/>',
-                f'<text x="{left + width + 10}" y="{at + 11}">{mean:.4g}</text>',
-            ]
-    return "\n".join([*parts, "</svg>", ""])
+            raise

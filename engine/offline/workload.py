@@ -237,8 +237,12 @@ def _read_table(path: Path, workload: Workload) -> None:
             elif columns >= _POD_COLUMNS:
                 workload.arrivals += _arrivals(table)
             else:
-                wanted = ", ".join(sorted(_POD_COLUMNS))
-                raise WorkloadError(f"{path}: want the columns of openb: {wanted}")
+                wanted = " or of pods: ".join(
+                    ", ".join(f"`{name}`" for name in sorted(them))
+                    for them in (_NODE_COLUMNS, _POD_COLUMNS)
+                )
+                got = ", ".join(f"`{name}`" for name in table.fieldnames or ()) or "no line"
+                raise WorkloadError(f"{path}:1: want the columns of nodes: {wanted}; got {got}")
         except (ValueError, TypeError) as error:
             if isinstance(error, WorkloadError):
                 raise

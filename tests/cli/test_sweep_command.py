@@ -2,18 +2,27 @@
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 from engine.cli.main import main
-from engine.offline.sweep import Axis, SweepError, make_points, with_arguments
+from engine.cli.sweep_reports import columns_of
+from engine.offline.sweep import Axis, Measured, SweepError, make_points, with_arguments
 from tests.cli.test_diff_command import node, pod
 
 GRID = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
+AS_PARQUET = ("--format", "parquet", "--output", "json")
+SECONDS = 60.0
 
 
 @pytest.fixture
@@ -39,6 +48,10 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
     result = sweep(snapshot, to, "--seeds", "2")
     assert result.exit_code == 0, result.output
     assert "4 results, 4 of them new" in result.output
+    assert [line.split()[1:4:2] for line in result.output.splitlines() if "type=" in line] == [
+        ["type=LeastAllocated", "0"],
+        ["type=MostAllocated", "3"],
+    ]
     rows = table(to)
     empty = {row["NodeResourcesFit.scoringStrategy.type"]: row["empty nodes"] for row in rows}
     # Spread out, every node has a pod; packed, one node has them all.
@@ -52,6 +65,15 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
     again = sweep(snapshot, to, "--seeds", "2")
     assert "4 results, 2 of them new" in again.output
     assert table(to) == rows
+    # The same results in another form: nothing is computed.
+    told = json.loads(sweep(snapshot, to, "--seeds", "2", *AS_PARQUET).stdout)
+    assert told["new"] == 0
+    assert told["table"] == str(to / "results.parquet")
+    parquet = pyarrow.parquet.read_table(told["table"])
+    assert [{name: str(v) for name, v in row.items()} for row in parquet.to_pylist()] == rows
+    assert str(parquet.schema.field("empty nodes").type) == "double"
+    assert str(parquet.schema.field("seed").type) == "int64"
+    assert [one["metrics"]["empty nodes"] for one in told["results"]] == [0, 0, 3, 3]
     # Another workload is another input.
     items = [node("n0"), pod("p0")]
     snapshot.write_text(json.dumps({"kind": "List", "items": items}))
@@ -101,3 +123,88 @@ def test_every_combination_and_seed_is_a_point(snapshot: Path) -> None:
     assert len({point.key for point in points}) == len(points) == 2 * 3 * 3
     with pytest.raises(SweepError, match="want `Plugin"):
         Axis.parse("=1")
+
+
+def is_there(group: int) -> bool:
+    """Whether a process of the group runs or was not waited for."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
+def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
+    snapshot: Path, tmp_path: Path, sent: signal.Signals
+) -> None:
+    log, many = tmp_path / "out" / "results.jsonl", 2 * 2000
+    command = ["sweep", str(snapshot), "--to", str(log.parent), "--set", GRID, "--seeds", "2000"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.cli.main", *command, "--jobs", "1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + SECONDS
+        while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, sent)  # as a terminal does
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert process.wait(SECONDS) == 130
+    lines = len(log.read_bytes().splitlines())
+    assert 0 < lines < many
+    assert said == (
+        f"interrupted: {lines} of {many} results are in {log}; "
+        "the same command goes on from there\n"
+    )
+    # multiprocessing's own helper goes once it sees that the others are gone.
+    while is_there(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_there(process.pid)
+
+
+def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:
+    def one(arguments: dict[str, object]) -> Measured:
+        return Measured("k", arguments, 1, "r", {"placed": 2.0})
+
+    columns = columns_of(
+        [
+            one({"A.on": True, "A.weight": 1, "A.mixed": "x", "A.list": [1]}),
+            one({"A.on": False, "A.weight": 0.5, "A.mixed": None, "A.list": [{"b": 2}]}),
+        ]
+    )
+    assert columns["A.on"] == [True, False]
+    assert columns["A.weight"] == [1.0, 0.5]
+    assert columns["A.mixed"] == ["x", "null"]
+    assert columns["A.list"] == ["[1]", '[{"b":2}]']
+
+
+def test_parquet_without_its_package_says_what_to_install(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet")
+    result = sweep(snapshot, tmp_path / "out", *AS_PARQUET)
+    assert result.exit_code == 2
+    assert "hint: pip install pyarrow, or starsched[parquet]" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_read_is_told_with_its_place(snapshot: Path, tmp_path: Path) -> None:
+    to = tmp_path / "out"
+    to.mkdir()
+    (to / "results.jsonl").write_text('{"key": 1}\n')
+    result = sweep(snapshot, to)
+    assert result.exit_code == 2
+    assert f"Error: {to}/results.jsonl:1: want a result of a sweep: " in result.output
+    table = tmp_path / "pods.csv"
+    table.write_text("name,cpu\na,1\n")
+    result = sweep(table, tmp_path / "other")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {table}:1: want the columns of nodes: `cpu_milli`, ")
+    assert not (tmp_path / "other").exists()
+    result = sweep(snapshot, to, "--profile", "nobody")
+    assert result.exit_code == 2
+    assert "want one of `default-scheduler`, got `nobody`" in result.output

@@ -313,7 +313,7 @@ def test_tables_of_openb_are_nodes_and_pods(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        pytest.param("x.csv", "a,b\n1,2\n", "want the columns of openb", id="columns"),
+        pytest.param("x.csv", "a,b\n1,2\n", "want the columns of nodes: `cpu_milli`", id="columns"),
         pytest.param("x.csv", "sn,cpu_milli,memory_mib,gpu,model\nn,x,1,1,\n", ":2:", id="number"),
         pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),

@@ -1,0 +1,155 @@
+"""What a sweep leaves behind: a table of all results, a chart, and a few lines to read.
+
+Owns the forms of results. Which simulations there are is `offline.sweep`'s.
+"""
+
+import csv
+from collections.abc import Sequence
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape as plain
+from rich.table import Table
+
+from engine.offline.sweep import Measured
+
+_MOST_COLUMNS: Final = 6
+_NO_PYARROW: Final = "--format parquet: want pyarrow, which is not installed"
+_HOW_TO_INSTALL: Final = "hint: pip install pyarrow, or starsched[parquet]"
+
+
+class FormatError(ValueError):
+    """A form of tables that cannot be written here; the message says what to install."""
+
+
+def columns_of(results: Sequence[Measured]) -> dict[str, list[Any]]:
+    """The columns of the table: arguments, `seed`, `revision`, measures; one row a simulation.
+
+    An argument keeps its values if all are of one plain type; otherwise each that is no text is
+    JSON. A measure that a simulation does not have is 0.
+    """
+    found: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for one in results for name in one.arguments):
+        found[name] = _of_one_type([one.arguments.get(name) for one in results])
+    found["seed"] = [one.seed for one in results]
+    found["revision"] = [one.revision for one in results]
+    for name in dict.fromkeys(name for one in results for name in one.metrics):
+        found[name] = [float(one.metrics.get(name, 0.0)) for one in results]
+    return found
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        return [float(value) for value in values]
+    if len(kinds) == 1 and kinds <= {bool, int, float, str}:
+        return values
+    return [_text(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def require_parquet() -> None:
+    """Raise `FormatError` if Parquet cannot be written here."""
+    try:
+        import pyarrow.parquet  # noqa: F401  # only to see if it is there
+    except ImportError as error:
+        raise FormatError(f"{_NO_PYARROW}\n{_HOW_TO_INSTALL}") from error
+
+
+def write_table(path: Path, results: Sequence[Measured]) -> None:
+    """Write *results* to *path*, as Parquet if it ends so and as CSV otherwise."""
+    columns = columns_of(results)
+    beside = path.with_name(f".{path.name}")
+    if path.suffix == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table(columns), beside)
+    else:
+        text = StringIO(newline="")
+        table = csv.writer(text)
+        table.writerow(columns)
+        table.writerows(
+            [_text(value) if isinstance(value, bool) else value for value in row]
+            for row in zip(*columns.values(), strict=True)
+        )
+        beside.write_text(text.getvalue(), encoding="utf-8", newline="")
+    # Whoever reads the table of an earlier sweep meanwhile sees all of it.
+    beside.replace(path)
+
+
+def differing(results: Sequence[Measured]) -> list[str]:
+    """The measures that are not the same in all *results*."""
+    return [
+        name
+        for name in dict.fromkeys(name for one in results for name in one.metrics)
+        if len({one.metrics.get(name, 0.0) for one in results}) > 1
+    ]
+
+
+def combinations(results: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """*results* by their arguments, each named in short; one for each seed."""
+    groups: dict[str, list[Measured]] = {}
+    for one in results:
+        label = ", ".join(f"{k.rsplit('.', 1)[-1]}={_text(v)}" for k, v in one.arguments.items())
+        groups.setdefault(label, []).append(one)
+    return groups
+
+
+def _mean(group: Sequence[Measured], name: str) -> float:
+    return sum(one.metrics.get(name, 0.0) for one in group) / len(group)
+
+
+def print_means(results: Sequence[Measured], console: Console) -> None:
+    """Print a line a combination: means over the seeds of the measures that differ."""
+    names = differing(results)
+    if not names:
+        console.print("no measure differs")
+        return
+    table = Table("arguments")
+    for name in names[:_MOST_COLUMNS]:
+        table.add_column(plain(name), justify="right")
+    for label, group in combinations(results).items():
+        table.add_row(plain(label), *(f"{_mean(group, n):.4g}" for n in names[:_MOST_COLUMNS]))
+    console.print(table)
+    if len(names) > _MOST_COLUMNS:
+        console.print(f"and {len(names) - _MOST_COLUMNS} more measures, in the table and the chart")
+
+
+def bar_chart(results: Sequence[Measured]) -> str:
+    """The measures that differ, each as bars by combination: means, with the span over seeds."""
+    groups, names = combinations(results), differing(results)
+    row, top, left, width = 18, 26, 330, 420
+    panel = top + row * len(groups) + 10
+    height = max(40, panel * len(names))
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {height}" width="900" '
+        f'height="{height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="900" height="{height}" fill="white"/>',
+    ]
+    if not names:
+        parts.append('<text x="10" y="20">no measure differs</text>')
+    for number, name in enumerate(names):
+        y = number * panel
+        most = max(one.metrics.get(name, 0.0) for one in results) or 1.0
+        parts.append(f'<text x="10" y="{y + 18}" font-weight="bold">{escape(name)}</text>')
+        for place, (label, group) in enumerate(groups.items()):
+            values = [one.metrics.get(name, 0.0) for one in group]
+            mean = _mean(group, name)
+            at, middle = y + top + place * row, y + top + place * row + 7
+            low, high = (left + width * value / most for value in (min(values), max(values)))
+            parts += [
+                f'<text x="{left - 8}" y="{at + 11}" text-anchor="end">{escape(label)}</text>',
+                f'<rect x="{left}" y="{at}" width="{width * mean / most:.1f}" height="14" '
+                'fill="#1f77b4"/>',
+                f'<path d="M{low:.1f} {middle}H{high:.1f}" stroke="black"/>',
+                f'<text x="{left + width + 10}" y="{at + 11}">{mean:.4g}</text>',
+            ]
+    return "\n".join([*parts, "</svg>", ""])
