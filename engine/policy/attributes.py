@@ -1,73 +1,119 @@
-"""Which attribute names occur in a policy at all.
+"""Which attribute names a hook can come upon at all.
 
-Owns a coarse question that needs no data flow: a field whose name is written nowhere in a policy,
-or in what it loads, is not read by it. Used for the fields of counters.
+Owns coarse questions that need no data flow: a field whose name is written nowhere in what a hook
+can run is not read by it. Used for the fields of counters, and of ranges of scores.
 """
 
 import ast
 import functools
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from engine.policy.evaluator import Files
 from engine.policy.syntax import loads_of, parse
 
 
-def attributes_read(
-    files: Files, module: str, *, without_ranges: bool = False
-) -> frozenset[str] | None:
-    """Every attribute name in *module* and the files that it loads; None if one does not parse.
+def attributes_read(files: Files, module: str, hook: str) -> frozenset[str] | None:
+    """Every attribute name that *hook* of *module* can come upon; None if a file does not parse.
 
-    With *without_ranges*, what `normalize` reads of its second parameter is left out: `over.min`
-    is not a counter's `min`.
+    That is what is written in the function, in what it names, in what that names, and so on, in
+    *module* and the files that it loads: nothing else can run when the hook is called.
     """
-    names: set[str] = set()
-    seen: set[str] = set()
-    todo = [module]
+    attributes: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    todo = [(module, hook)]
     while todo:
-        path = todo.pop()
-        if path in seen:
+        place = todo.pop()
+        if place in seen:
             continue
-        seen.add(path)
-        found = _of_text(files.get(path, ""), without_ranges)
-        if found is None:
+        seen.add(place)
+        path, name = place
+        definitions = _definitions(files.get(path, ""))
+        if definitions is None:
             return None
-        names |= found[0]
-        todo.extend(found[1])
-    return frozenset(names)
+        for found in (definitions.get(name), definitions.get(_ALWAYS)):
+            if found is None:
+                continue
+            attributes |= found.attributes
+            todo += [(path, other) for other in found.names if other in definitions]
+            todo += [(load, original) for load, original in found.loads]
+    return frozenset(attributes)
+
+
+@functools.lru_cache(maxsize=512)
+def range_reads(text: str) -> frozenset[str] | None:
+    """The attributes that `normalize` in *text* reads of `over`; None if that is not plain.
+
+    It is plain where every mention of `over` is `over.something`: the range goes nowhere else.
+    """
+    tree = parse(text)
+    if tree is None:
+        return None
+    hooks = [
+        statement
+        for statement in tree.body
+        if isinstance(statement, ast.FunctionDef) and statement.name == "normalize"
+    ]
+    if len(hooks) != 1:
+        return None
+    inside = list(ast.walk(hooks[0]))
+    mentions = {n for n in inside if isinstance(n, ast.Name) and n.id == "over"}
+    read = [n for n in inside if isinstance(n, ast.Attribute) and n.value in mentions]
+    if len(read) != len(mentions) or any(not isinstance(n.ctx, ast.Load) for n in read):
+        return None
+    return frozenset(n.attr for n in read)
+
+
+# The name of the statements of a file that define nothing.
+_ALWAYS: Final = ""
+
+
+class _Definition(NamedTuple):
+    """What is written in the definitions of a name: attributes, names, and names of other files."""
+
+    attributes: frozenset[str]
+    names: frozenset[str]
+    loads: frozenset[tuple[str, str]]
 
 
 # Kept by text: the files that a new revision has in common with the last one are not read again.
 @functools.lru_cache(maxsize=512)
-def _of_text(text: str, without_ranges: bool) -> tuple[frozenset[str], tuple[str, ...]] | None:
-    """The attribute names in one file and the modules that it loads; None if it does not parse."""
+def _definitions(text: str) -> Mapping[str, _Definition] | None:
+    """The definitions in one file by name; None if it does not parse."""
     tree = parse(text)
     if tree is None:
         return None
-    ranges = _range_reads(tree) if without_ranges else set()
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            if node not in ranges:
-                names.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)  # getattr(count, "min") and the like
-    return frozenset(names), tuple(load.module for load in loads_of(tree))
-
-
-def _range_reads(tree: ast.Module) -> set[ast.Attribute]:
-    """The attributes of the second parameter of `normalize`, unless it is given another value."""
-    found: set[ast.Attribute] = set()
+    written: dict[str, list[ast.AST]] = {}
     for statement in tree.body:
-        if not isinstance(statement, ast.FunctionDef) or statement.name != "normalize":
-            continue
-        if len(statement.args.args) < 2:
-            continue
-        name = statement.args.args[1].arg
-        mine = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id == name]
-        if any(not isinstance(n.ctx, ast.Load) for n in mine):
-            return set()
-        found |= {
-            node
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Attribute) and node.value in mine
-        }
+        for name in _defined(statement):
+            written.setdefault(name, []).append(statement)
+    found = {name: _definition(statements) for name, statements in written.items()}
+    for load in loads_of(tree):
+        known = found.get(load.local, _Definition(frozenset(), frozenset(), frozenset()))
+        found[load.local] = known._replace(loads=known.loads | {(load.module, load.name)})
     return found
+
+
+def _defined(statement: ast.stmt) -> Iterable[str]:
+    """The names that a statement of a file gives a value to, or adds something to."""
+    if isinstance(statement, ast.FunctionDef):
+        return (statement.name,)
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+        return names or (_ALWAYS,)
+    return (_ALWAYS,)
+
+
+def _definition(statements: Iterable[ast.AST]) -> _Definition:
+    attributes: set[str] = set()
+    names: set[str] = set()
+    for statement in statements:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Attribute):
+                attributes.add(node.attr)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                attributes.add(node.value)  # getattr(count, "min") and the like
+    return _Definition(frozenset(attributes), frozenset(names), frozenset())

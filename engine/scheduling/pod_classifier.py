@@ -15,7 +15,7 @@ from engine.framework.status import Code, Status
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
-from engine.policy.attributes import attributes_read
+from engine.policy.attributes import attributes_read, range_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import Projector
@@ -41,7 +41,7 @@ class PodClassifier:
         self._class_projectors: dict[str, Projector] = {}
         self._cluster_projectors: dict[str, Projector] = {}
         self._positions: dict[str, dict[str, int]] = {}
-        self._count_fields: dict[str, frozenset[str]] = {}
+        self._count_fields: dict[tuple[str, str], frozenset[str]] = {}
         self._count_readers: dict[str, bool] = {}
         self.score_order: dict[str, int] = {}
         for profile in bundle.profiles:
@@ -283,7 +283,7 @@ class PodClassifier:
             plain.pod,
             plain.extra,
             tuple(self._counter(enabled, spec, pod, snapshot, state) for spec in specs),
-            self._fields(enabled),
+            self._fields(enabled, hook),
             position,
             plain.normalizes,
             plain.reads_count,
@@ -313,13 +313,14 @@ class PodClassifier:
         key = which.encode() + (among.pod if among is not None else b"") + _encode(parts)
         return CounterUse(key, parts, among)
 
-    def _fields(self, enabled: EnabledPolicy) -> frozenset[str]:
-        known = self._count_fields.get(enabled.policy)
+    def _fields(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
+        """The fields of a counter that the hook may read."""
+        known = self._count_fields.get((enabled.policy, hook))
         if known is None:
             module = self._bundle.policies[enabled.policy].module
-            read = attributes_read(self._bundle.files, module, without_ranges=True)
+            read = attributes_read(self._bundle.files, module, hook)
             known = frozenset(COUNT_FIELDS) if read is None else read & frozenset(COUNT_FIELDS)
-            self._count_fields[enabled.policy] = known
+            self._count_fields[enabled.policy, hook] = known
         return known
 
     # --- what hooks are given ---------------------------------------------------------------
@@ -332,7 +333,9 @@ class PodClassifier:
         known = self._count_readers.get(enabled.policy)
         if known is None:
             policy = self._bundle.policies[enabled.policy]
-            read = attributes_read(self._bundle.files, policy.module)
+            read = range_reads(self._bundle.files.get(policy.module, ""))
+            if read is None:
+                read = attributes_read(self._bundle.files, policy.module, "normalize")
             known = self._count_readers[enabled.policy] = read is None or "count" in read
         return known
 

@@ -1,4 +1,4 @@
-"""Which attribute names occur in a policy."""
+"""Which attribute names a hook can come upon."""
 
 import pytest
 
@@ -7,32 +7,75 @@ from engine.policy.attributes import attributes_read
 SCORE = "def score(pod, node, counts):\n    return counts[0].here\n"
 
 
+def read(text: str, hook: str = "score", **more: str) -> frozenset[str] | None:
+    files = {"p.star": text, **{f"{name}.star": other for name, other in more.items()}}
+    return attributes_read(files, "p.star", hook)
+
+
 @pytest.mark.parametrize(
-    ("normalize", "fields"),
+    "other",
     [
-        ("def normalize(score, over):\n    return score - over.min\n", {"here"}),
-        ("def normalize(score, range):\n    return score - range.min\n", {"here"}),
-        ("def normalize(score, over):\n    over = other\n    return over.min\n", {"here", "min"}),
-        ("def normalize(score, over):\n    return getattr(over, 'min')\n", {"here", "min"}),
-        ("def other(score, over):\n    return score - over.min\n", {"here", "min"}),
-        ("def normalize(score, over):\n    return counts.max - over.min\n", {"here", "max"}),
+        "def normalize(score, over):\n    return score - over.min\n",
+        "def filter(pod, node, counts):\n    return str(counts[0].max)\n",
+        "def unused(x):\n    return x.total\n",
     ],
 )
-def test_what_normalize_reads_of_the_range_is_no_field_of_a_counter(
-    normalize: str, fields: set[str]
-) -> None:
-    files = {"p.star": SCORE + normalize}
-    assert attributes_read(files, "p.star", without_ranges=True) == frozenset(fields)
+def test_what_other_hooks_read_is_not_read(other: str) -> None:
+    assert read(SCORE + other) == {"here"}
 
 
-def test_without_that_every_attribute_counts() -> None:
-    files = {"p.star": "def normalize(score, over):\n    return score * over.count\n"}
-    assert attributes_read(files, "p.star") == frozenset({"count"})
+def test_helpers_of_helpers_count() -> None:
+    text = """
+def score(pod, node, counts):
+    return one(counts)
+
+def one(counts):
+    return [two(c) for c in counts][0]
+
+def two(count):
+    return count.max
+"""
+    assert read(text) == {"max"}
 
 
-def test_loaded_files_count_too_and_one_that_does_not_parse_hides_nothing() -> None:
-    files = {"p.star": 'load("q.star", "f")\n', "q.star": "def f(x):\n    return x.total\n"}
-    read = attributes_read(files, "p.star")
-    assert read is not None
-    assert "total" in read
-    assert attributes_read({**files, "q.star": "def f(x:\n"}, "p.star") is None
+def test_functions_in_tables_count() -> None:
+    text = """
+def score(pod, node, counts):
+    return _TABLE[pod.namespace](counts[0])
+
+def smallest(count):
+    return count.min
+
+def largest(count):
+    return count.max
+
+_TABLE = {}
+_TABLE["a"] = smallest
+_TABLE |= {"b": largest}
+"""
+    found = read(text)
+    assert found is not None
+    assert {"min", "max", "namespace"} <= found
+
+
+def test_names_given_as_text_count() -> None:
+    text = (
+        "def score(pod, node, counts):\n    return getattr(counts[0], _NAME)\n_NAME = 'domains'\n"
+    )
+    assert read(text) == {"domains"}
+
+
+def test_statements_that_define_nothing_count() -> None:
+    text = "def score(pod, node, counts):\n    return 0\n[1].append(lambda count: count.total)\n"
+    assert read(text) == {"append", "total"}
+
+
+def test_loaded_files_count_under_their_own_names() -> None:
+    text = 'load("q.star", mine = "f")\ndef score(pod, node, counts):\n    return mine(counts)\n'
+    other = "def f(x):\n    return g(x)\ndef g(x):\n    return x.total\ndef mine(x):\n    return x.max\n"
+    assert read(text, q=other) == {"total"}
+
+
+def test_a_file_that_does_not_parse_hides_nothing() -> None:
+    text = 'load("q.star", "f")\ndef score(pod, node, counts):\n    return f(counts)\n'
+    assert read(text, q="def f(x:\n") is None

@@ -63,7 +63,7 @@ _COUNT: Final = Struct(
     ),
 )
 _COUNTS: Final[Type] = frozenset({List(frozenset({_COUNT}) | NONE)}) | NONE
-_OVER: Final[Type] = frozenset({Struct("over", (("min", INT), ("max", INT)))})
+_OVER: Final[Type] = frozenset({Struct("over", (("min", INT), ("max", INT), ("count", INT)))})
 
 
 def can_compile(hook: str) -> bool:
