@@ -7,6 +7,7 @@ are gone: their deletion is an event, which wakes the preemptor.
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,7 +21,7 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.events import NOMINATION_CLEARED, PREEMPTION_DONE
+from engine.queueing.events import NOMINATION_CLEARED, PREEMPTION_DONE, PREEMPTION_STARTED
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
 
@@ -29,6 +30,7 @@ log = structlog.get_logger(component="preemptor")
 #: kube-scheduler's name of the plugin, and what its gate says.
 DEFAULT_PREEMPTION: Final = "DefaultPreemption"
 WAITING: Final = "waiting for the preemption for this pod to be finished"
+WAITING_FOR_OTHERS: Final = "waiting for another preemption on the promised node to be finished"
 
 #: Victims that are evicted at the same time, over all preemptions.
 PARALLELISM: Final = 16
@@ -63,6 +65,10 @@ class Preemptor:
     of the first of several victims would have it tried, and maybe more victims chosen, too early.
     When it is free again the queue looks at the gate once more, so that an event that came too
     early is not lost.
+
+    The gate also keeps out a pod that was promised a node on which another one preempts: the node
+    has to hold both, so it does not fit before those victims have gone, too. As long as the watch
+    does not show them going, an attempt would evict pods elsewhere for nothing.
 
     Args:
         client: The API server.
@@ -115,6 +121,8 @@ class Preemptor:
         )
         self._room = asyncio.Semaphore(parallelism)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._nodes: Counter[str] = Counter()  # preemptions under way, by node
+        self._held: dict[str, str] = {}  # by uid, the promised node for which the gate was closed
         self._errors = metrics.loop_errors.labels("preemption")
 
     @property
@@ -127,8 +135,17 @@ class Preemptor:
         return uid in self._running
 
     def gate(self, pod: Pod) -> tuple[str, str] | None:
-        """Who keeps *pod* out of the active queue and why, or None."""
-        return (DEFAULT_PREEMPTION, WAITING) if pod.uid in self._running else None
+        """Who keeps *pod* out of the active queue and why, or None.
+
+        The queue is told to ask again when the reason has ended.
+        """
+        if pod.uid in self._running:
+            return DEFAULT_PREEMPTION, WAITING
+        promised = self._queue.nominator.node_of(pod.uid) if self._nodes else None
+        if promised is None or not self._nodes[promised]:
+            return None
+        self._held[pod.uid] = promised
+        return DEFAULT_PREEMPTION, WAITING_FOR_OTHERS
 
     def start(self, preemptor: Pod, preemption: Preemption, *, profile: str, revision: str) -> None:
         """Start to evict; returns at once, and the preemptor is gated from then on.
@@ -145,6 +162,9 @@ class Preemptor:
         )
         work = self._run(victims, cause)
         self._running[preemptor.uid] = asyncio.ensure_future(work)
+        self._nodes[preemption.node] += 1
+        for pod in self._queue.nominator.pods_on(preemption.node):
+            self._queue.hold(pod.uid, PREEMPTION_STARTED)
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
         """Wait for the preemptions under way; those left after *timeout* seconds are given up.
@@ -159,6 +179,7 @@ class Preemptor:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         self._running.clear()  # a task that never began could not take itself out
+        self._nodes.clear()
         return len(left)
 
     # --- one preemption --------------------------------------------------------------------
@@ -188,6 +209,7 @@ class Preemptor:
         finally:
             # Also when cancelled. The gate has to be open before the queue asks it again.
             del self._running[preemptor.uid]
+            self._leave(node)
             for victim in evicted:
                 self._evictor.forget(victim.uid)
         result = "success" if failure is None else "error"
@@ -205,6 +227,21 @@ class Preemptor:
         else:
             # The same refusal may come again at once: without the wait this would never rest.
             self._queue.reconsider(preemptor.uid, PREEMPTION_DONE)
+        self._let_go(node)
+
+    def _leave(self, node: str) -> None:
+        """One preemption less on *node*."""
+        self._nodes[node] -= 1
+        if not self._nodes[node]:
+            del self._nodes[node]
+
+    def _let_go(self, node: str) -> None:
+        """Ask the gate again of those that were kept out while somebody preempted on *node*."""
+        if node in self._nodes:
+            return
+        for uid in [uid for uid, promised in self._held.items() if promised == node]:
+            del self._held[uid]
+            self._queue.reconsider(uid, PREEMPTION_DONE, only_gated=True)
 
     async def _carry_out(self, victims: Sequence[Pod], cause: Cause, evicted: list[Pod]) -> None:
         """Evict *victims*, the last one last; *evicted* takes those that go by this.

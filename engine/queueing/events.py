@@ -68,6 +68,7 @@ POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
+PREEMPTION_STARTED: Final = "PreemptionStarted"
 PREEMPTION_DONE: Final = "PreemptionDone"
 NOMINATION_CLEARED: Final = "NominationCleared"
 

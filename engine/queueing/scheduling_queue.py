@@ -50,6 +50,7 @@ class SchedulingQueue:
     A pod, by uid::
 
         unknown --add--> active | gated
+        active, backoff --hold (its gate has closed)--> gated
         active, backoff --pop--> in flight --done--> binding --delete (seen bound)--> unknown
         in flight, binding --requeue_unschedulable--> unschedulable | backoff (an event came)
         in flight, binding --requeue_error--> backoff
@@ -490,6 +491,25 @@ class SchedulingQueue:
             return False
         self._take_out(queued)
         return self._settle(queued, label) is not Place.UNSCHEDULABLE
+
+    def hold(self, uid: str, label: str) -> bool:
+        """Set a pod aside that is ready or backs off, if its gate is closed by now.
+
+        Args:
+            uid: The pod.
+            label: What has closed the gate, for metrics.
+
+        Returns:
+            True if it is set aside by this.
+        """
+        queued = self._known.get(uid)
+        if queued is None or queued.place not in (Place.ACTIVE, Place.BACKOFF):
+            return False
+        if self._pre_enqueue(queued.pod) is None:
+            return False
+        immediately = queued.place is Place.ACTIVE
+        self._take_out(queued)
+        return self._settle(queued, label, immediately=immediately) is Place.UNSCHEDULABLE
 
     def rekey(self, hints: Hints | None = None) -> None:
         """The policies changed: compute keys and gates anew, and retry every rejected pod.

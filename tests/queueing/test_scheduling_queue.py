@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from engine.lib.clock import VirtualClock
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -447,6 +449,44 @@ def test_a_pod_whose_gate_has_opened_by_itself_goes_on_in_its_turn() -> None:
     assert bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
     assert bench.place(queued.pod) == "backoff"
     assert bench.incoming[-1] == ("backoff", "PreemptionDone")
+
+
+@pytest.mark.parametrize("place", ["active", "backoff"])
+def test_a_pod_whose_gate_has_closed_is_held_until_it_opens(place: str) -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    pod = make_pod()
+    if place == "active":
+        bench.queue.add(pod)
+    else:
+        bench.reject(pod)
+        bench.queue.reconsider(pod.uid, "PreemptionDone")
+    assert not bench.queue.hold(pod.uid, "PreemptionStarted")
+    assert bench.place(pod) == place
+    door.is_open = False
+    assert bench.queue.hold(pod.uid, "PreemptionStarted")
+    assert bench.place(pod) == "gated"
+    assert bench.incoming[-1] == ("gated", "PreemptionStarted")
+    assert bench.queue.pop() is None
+    door.is_open = True
+    assert bench.queue.reconsider(pod.uid, "PreemptionDone", only_gated=True)
+    assert bench.place(pod) == place
+
+
+def test_only_pods_that_wait_for_their_turn_are_held() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    rejected = bench.reject(make_pod("rejected"))
+    bench.queue.add(make_pod("tried"))
+    tried = bench.queue.pop()
+    assert tried is not None
+    door.is_open = False
+    for uid in (rejected.uid, tried.uid, "unknown"):
+        assert not bench.queue.hold(uid, "PreemptionStarted")
+    assert bench.place(rejected.pod) == "unschedulable"
+    assert bench.place(tried.pod) == "in_flight"
 
 
 def test_a_rejected_pod_is_retried_on_news_of_its_own_unless_only_a_gate_was_meant() -> None:
