@@ -5,12 +5,11 @@ from pathlib import Path
 import click
 import msgspec
 
+from engine.cli.coverage_output import CoverageOutput
 from engine.cli.policy_paths import command_paths
 from engine.cli.test_reports import as_counts, as_junit, as_plain, print_result, summary
 from engine.cli.test_session import TestSession
 from engine.cli.test_watch import watch
-from engine.offline.coverage import percent
-from engine.offline.coverage_reports import as_html, as_lcov, as_text
 
 
 @click.command("test", short_help="Run the unit tests of policies.")
@@ -23,7 +22,13 @@ from engine.offline.coverage_reports import as_html, as_lcov, as_text
     "A case of a table is `name[case]`.",
 )
 @click.option("--list", "is_list", is_flag=True, help="Print the tests' names, and run none.")
-@click.option("--watch", "is_watch", is_flag=True, help="Run tests again when files change.")
+@click.option(
+    "--watch",
+    "is_watch",
+    is_flag=True,
+    help="Run tests again when files change: those that a change "
+    "concerns; with coverage, all of its directory.",
+)
 @click.option(
     "--output",
     type=click.Choice(["text", "json", "junit"]),
@@ -91,45 +96,40 @@ def test_command(
       starsched test policies/my_policy_test.star
       starsched test policies/ --run 'cheaper*'
       starsched test policies/ --run 'test_golden[half full]'
-      starsched test policies/ --watch
+      starsched test policies/ --watch --coverage
       starsched test policies/ --seed 7
       starsched test policies/ --output junit > report.xml
       starsched test policies/ --coverage --fail-under 90
     """
-    is_counted = bool(coverage or html_file or lcov_file or fail_under is not None)
-    session = TestSession(paths, config, pattern=pattern, seed=seed, counts_lines=is_counted)
-    if with_libraries and not is_counted:
+    lines = CoverageOutput(coverage, html_file, lcov_file, fail_under, with_libraries)
+    if with_libraries and not lines.is_wanted:
         raise click.UsageError("--with-libraries is about coverage: want --coverage or the like")
+    session = TestSession(paths, config, pattern=pattern, seed=seed, counts_lines=lines.is_wanted)
     if is_list:
         _list(session, output)
     if is_watch:
-        if output != "text" or is_counted:
-            raise click.UsageError("--watch prints results as text, without coverage")
-        raise SystemExit(0 if watch(session, paths, config) else 1)
+        if output != "text":
+            raise click.UsageError(
+                f"--watch prints many runs, as text: --output {output} is one document of one run"
+            )
+        raise SystemExit(0 if watch(session, paths, config, lines) else 1)
     outcome = session.run(print_result if output == "text" else lambda _: None)
-    reached = outcome.reached
-    if html_file is not None:
-        html_file.write_text(as_html(reached, is_whole=with_libraries), encoding="utf-8")
-    if lcov_file is not None:
-        lcov_file.write_text(as_lcov(reached), encoding="utf-8")
-    share = percent(one for one in reached if with_libraries or not one.is_shipped)
+    lines.write(outcome.reached)
     if output == "json":
         answer = as_plain(outcome.results, outcome.problems)
-        if is_counted:
-            answer["coverage"] = as_counts(reached, is_whole=with_libraries)
+        if lines.is_wanted:
+            answer["coverage"] = as_counts(outcome.reached, is_whole=with_libraries)
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
     elif output == "junit":
         click.echo(as_junit(outcome.results, outcome.problems))
     else:
         for problem in outcome.problems:
             click.echo(str(problem))
-        if coverage:
-            click.echo(as_text(reached, is_whole=with_libraries))
+        lines.print(outcome.reached)
         click.echo(summary(outcome.results, outcome.problems))
     if not outcome.is_good:
         raise SystemExit(1)
-    if fail_under is not None and share < fail_under:
-        click.echo(f"coverage is {share:.1f}%, want at least {fail_under:g}%", err=True)
+    if not lines.is_enough(outcome.reached):
         raise SystemExit(1)
     raise SystemExit(0 if outcome.results else 2)
 

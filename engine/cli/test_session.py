@@ -28,7 +28,10 @@ _WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one run: results, problems of the policies, lines that were reached."""
+    """What came of one run: results, problems of the policies, lines that were reached.
+
+    Lines are of all tests, those too that this run had no reason to run again.
+    """
 
     results: list[TestResult] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -73,6 +76,8 @@ class TestSession:
         self._fixtures: dict[Path, set[Path]] = {}
         # By directory, the changes since its files last made a bundle.
         self._pending: dict[Path, set[Path]] = {}
+        # By directory, the lines that its tests reached when they last ran.
+        self._reached: dict[Path, list[FileCoverage]] = {}
         # Changes that came while the paths could not even be read.
         self._postponed: set[Path] | None = set()
 
@@ -95,6 +100,9 @@ class TestSession:
     ) -> Outcome:
         """Run the tests, or only those that the *changed* files concern.
 
+        If lines are counted, all tests of a directory run if one does, or if a file of it changed:
+        what they reach is theirs together.
+
         *on_result* is called with each result as soon as it is known. Raises `click.UsageError`
         for a path that cannot be read.
         """
@@ -114,17 +122,25 @@ class TestSession:
                 self._pending[files.directory] = new or {files.directory.resolve()}
                 if new is None or any(self._is_of(path, files) for path in new):
                     outcome.problems += problems
+                self._reached.pop(files.directory, None)
                 continue
             self._pending.pop(files.directory, None)
             counts = Coverage(bundle)
             if self._counts_lines:
                 names = (_policy_of(n) for n in files.selected if n.endswith(".star"))
                 counts.watch(with_libraries(bundle, (n for n in names if n in bundle.files)))
+            if self._counts_lines and any(self._is_of(path, files) for path in new or ()):
+                new = None
+            has_run = new is None
             for result in self._results(files, counts, new):
+                has_run = True
                 shown = msgspec.structs.replace(result, file=files.shown(result.file))
                 outcome.results.append(shown)
                 on_result(shown)
-            outcome.reached += [replace(one, file=files.shown(one.file)) for one in counts.files()]
+            if has_run:
+                found_here = [replace(one, file=files.shown(one.file)) for one in counts.files()]
+                self._reached[files.directory] = found_here
+            outcome.reached += self._reached.get(files.directory, [])
         outcome.reached = merged(outcome.reached)
         return outcome
 
@@ -157,15 +173,19 @@ class TestSession:
     def _chosen(
         self, runner: TestRunner, bundle: Bundle, files: PolicyFiles, changed: set[Path] | None
     ) -> list[TestCase]:
-        concerned: dict[str, bool] = {}
+        tests = [
+            test
+            for test in discover(bundle)
+            if test.file in files.selected or _policy_of(test.file) in files.selected
+        ]
+        concerned = {
+            file: changed is None or self._concerns(changed, file, bundle, files)
+            for file in dict.fromkeys(test.file for test in tests)
+        }
+        if self._counts_lines and any(concerned.values()):
+            concerned = dict.fromkeys(concerned, True)
         chosen: list[TestCase] = []
-        for test in discover(bundle):
-            if test.file not in files.selected and _policy_of(test.file) not in files.selected:
-                continue
-            if test.file not in concerned:
-                concerned[test.file] = changed is None or self._concerns(
-                    changed, test.file, bundle, files
-                )
+        for test in tests:
             if not concerned[test.file]:
                 continue
             if self._pattern is None or test.is_table or self._matches(test):

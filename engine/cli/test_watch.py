@@ -23,6 +23,7 @@ from watchdog.events import (
 )
 from watchdog.observers import Observer
 
+from engine.cli.coverage_output import CoverageOutput
 from engine.cli.test_reports import print_result, summary
 from engine.cli.test_session import Outcome, TestSession
 
@@ -33,10 +34,12 @@ _SETTLE_SECONDS: Final = 0.1
 _MOST_SETTLING: Final = 50
 
 
-def watch(session: TestSession, paths: tuple[Path, ...], config: Path | None) -> bool:
+def watch(
+    session: TestSession, paths: tuple[Path, ...], config: Path | None, lines: CoverageOutput
+) -> bool:
     """Run the tests of *session*, and again after changes, until interrupted.
 
-    Returns whether the last run was good.
+    Returns whether the last run was good and reached enough *lines*.
     """
     extra = [] if config is None else [config]
     roots = sorted({path if path.is_dir() else path.parent for path in paths})
@@ -45,7 +48,7 @@ def watch(session: TestSession, paths: tuple[Path, ...], config: Path | None) ->
     due: set[Path] | None = None  # at first everything
     with contextlib.suppress(KeyboardInterrupt), _notifications(roots) as noticed:
         while True:
-            is_good = _run(session, due, was_good=is_good)
+            is_good = _run(session, due, lines, was_good=is_good)
             click.echo(f"watching {', '.join(map(str, roots))}: Ctrl-C ends")
             due = _next_changes(tree, noticed)
             click.echo("\nchanged: " + ", ".join(str(path) for path in sorted(due)))
@@ -53,7 +56,9 @@ def watch(session: TestSession, paths: tuple[Path, ...], config: Path | None) ->
     return is_good
 
 
-def _run(session: TestSession, due: set[Path] | None, *, was_good: bool) -> bool:
+def _run(
+    session: TestSession, due: set[Path] | None, lines: CoverageOutput, *, was_good: bool
+) -> bool:
     try:
         outcome: Outcome = session.run(print_result, due)
     except click.UsageError as error:
@@ -66,8 +71,10 @@ def _run(session: TestSession, due: set[Path] | None, *, was_good: bool) -> bool
     if due is not None and not outcome.results and not outcome.problems:
         click.echo("no test stands on that")
         return was_good
+    lines.write(outcome.reached)
+    lines.print(outcome.reached)
     click.echo(summary(outcome.results, outcome.problems))
-    return outcome.is_good
+    return lines.is_enough(outcome.reached) and outcome.is_good
 
 
 def _next_changes(tree: "_Tree", noticed: threading.Event) -> set[Path]:

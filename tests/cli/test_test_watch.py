@@ -1,5 +1,6 @@
 """`starsched test --watch`, as an author uses it: a process that runs while files are edited."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -32,6 +33,7 @@ def test_scores():
 )
 OTHER = "def filter(pod, node):\n    return None\n"
 OTHER_TEST = LOADS + "\ndef test_fits():\n    asserts.fits(cluster(make_node()), make_pod())\n"
+DEAD = '        return "no"\n    return None\n'
 SECONDS = 30.0
 
 
@@ -87,15 +89,23 @@ def policies(tmp_path: Path) -> Path:
     return root
 
 
+@contextlib.contextmanager
+def watching(*arguments: str) -> Iterator[Watcher]:
+    one = Watcher(*arguments)
+    try:
+        yield one
+    finally:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+        assert one.process.stdout is not None
+        one.process.stdout.close()
+
+
 @pytest.fixture
 def watcher(policies: Path) -> Iterator[Watcher]:
-    one = Watcher(str(policies))
-    yield one
-    if one.process.poll() is None:
-        one.process.kill()
-        one.process.wait()
-    assert one.process.stdout is not None
-    one.process.stdout.close()
+    with watching(str(policies)) as one:
+        yield one
 
 
 def ran(lines: list[str]) -> list[str]:
@@ -170,10 +180,34 @@ def test_broken_edits_are_told_and_survived(policies: Path, watcher: Watcher) ->
     assert watcher.end() == 0
 
 
-@pytest.mark.parametrize(
-    "options", [["--output", "json"], ["--coverage"], ["--fail-under", "50"]], ids=" ".join
-)
-def test_what_watching_cannot_print_is_a_wrong_use(policies: Path, options: list[str]) -> None:
-    result = CliRunner().invoke(main, ["test", str(policies), "--watch", *options])
+def test_coverage_is_that_of_all_tests_after_each_change(policies: Path) -> None:
+    other = policies.parent / "other"
+    other.mkdir()
+    (other / "z.star").write_text(OTHER)
+    (other / "z_test.star").write_text(OTHER_TEST)
+    lcov = policies.parent / "out.info"
+    options = ["--coverage", "--coverage-lcov", str(lcov), "--fail-under", "70"]
+    with watching(str(policies), str(other), *options) as watcher:
+        assert ["total", "4", "100.0%"] in map(str.split, watcher.run())
+
+        # A line that no test reaches: all tests of its directory run, and no other.
+        save(policies / "y.star", "def filter(pod, node):\n    if pod.priority:\n" + DEAD)
+        lines = watcher.run()
+        assert ran(lines) == ["PASS test_scores", "PASS test_fits"]
+        assert f"{policies}/y.star 3 66.7% 3".split() in map(str.split, lines)
+        assert ["total", "6", "83.3%"] in map(str.split, lines)
+        assert f"SF:{other}/z.star" in lcov.read_text()
+
+        # Its test goes, and so do the lines that it reached.
+        (policies / "y_test.star").unlink()
+        lines = watcher.run()
+        assert ran(lines) == ["PASS test_scores"]
+        assert ["total", "6", "50.0%"] in map(str.split, lines)
+        assert "coverage is 50.0%, want at least 70%" in lines
+        assert watcher.end() == 1
+
+
+def test_one_document_of_many_runs_is_a_wrong_use(policies: Path) -> None:
+    result = CliRunner().invoke(main, ["test", str(policies), "--watch", "--output", "json"])
     assert result.exit_code == 2
-    assert "--watch prints results as text" in result.output
+    assert "--watch prints many runs, as text: --output json is one document" in result.output

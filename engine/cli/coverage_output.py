@@ -1,0 +1,55 @@
+"""What `starsched test` does with coverage: prints it, writes it to files, holds it to a limit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from engine.offline.coverage import FileCoverage, percent
+from engine.offline.coverage_reports import as_html, as_lcov, as_text
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageOutput:
+    """Where coverage goes, as the options say.
+
+    Attributes:
+        is_printed: Whether the table is among what people read.
+        html_file, lcov_file: Files to write.
+        fail_under: The least share of lines, 0..100, that is enough.
+        with_libraries: Whether the share counts shipped libraries.
+    """
+
+    is_printed: bool = False
+    html_file: Path | None = None
+    lcov_file: Path | None = None
+    fail_under: float | None = None
+    with_libraries: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether lines have to be counted at all."""
+        files = self.html_file or self.lcov_file
+        return bool(self.is_printed or files or self.fail_under is not None)
+
+    def write(self, reached: Sequence[FileCoverage]) -> None:
+        """Write the files that were asked for."""
+        if self.html_file is not None:
+            page = as_html(reached, is_whole=self.with_libraries)
+            self.html_file.write_text(page, encoding="utf-8")
+        if self.lcov_file is not None:
+            self.lcov_file.write_text(as_lcov(reached), encoding="utf-8")
+
+    def print(self, reached: Sequence[FileCoverage]) -> None:
+        """Print the table, if it was asked for."""
+        if self.is_printed:
+            click.echo(as_text(reached, is_whole=self.with_libraries))
+
+    def is_enough(self, reached: Sequence[FileCoverage]) -> bool:
+        """Whether *reached* keeps the limit; says it on the standard error if not."""
+        share = percent(one for one in reached if self.with_libraries or not one.is_shipped)
+        if self.fail_under is None or share >= self.fail_under:
+            return True
+        click.echo(f"coverage is {share:.1f}%, want at least {self.fail_under:g}%", err=True)
+        return False
