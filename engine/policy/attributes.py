@@ -85,13 +85,19 @@ def _definitions(text: str) -> Mapping[str, _Definition] | None:
         return None
     written: dict[str, list[ast.AST]] = {}
     for statement in tree.body:
-        for name in _defined(statement):
+        for name in () if _is_load(statement) else _defined(statement):
             written.setdefault(name, []).append(statement)
     found = {name: _definition(statements) for name, statements in written.items()}
     for load in loads_of(tree):
         known = found.get(load.local, _Definition(frozenset(), frozenset(), frozenset()))
         found[load.local] = known._replace(loads=known.loads | {(load.module, load.name)})
     return found
+
+
+def _is_load(statement: ast.stmt) -> bool:
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    name = call.func if isinstance(call, ast.Call) else None
+    return isinstance(name, ast.Name) and name.id == "load"
 
 
 def _defined(statement: ast.stmt) -> Iterable[str]:

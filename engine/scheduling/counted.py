@@ -6,7 +6,7 @@ kept by input, like all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from engine.caching.counters import (
     CounterColumn,
     CounterRow,
     Counters,
-    Places,
     PodChanges,
 )
 from engine.framework.profile import EnabledPolicy
@@ -33,7 +32,8 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
-from engine.scheduling.foresight import Steps, flat, unflat
+from engine.scheduling.foresight import flat, unflat
+from engine.scheduling.node_groups import Groups, distinct_inputs
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
 COUNT_FIELDS: Final = (
@@ -49,12 +49,10 @@ COUNT_FIELDS: Final = (
 )
 
 _SHARED_FIELDS: Final = ("min", "max", "total", "domains", "is_empty")
+_FEASIBLE_FIELDS: Final = frozenset({"feasible_domains", "feasible_nodes", "feasible_outside"})
 
 # Up to this many inputs plain Python is faster than looking for equal ones.
 _FEW: Final = 4
-
-# Distinct inputs are found by a table where the combinations are this few, else by sorting.
-_TABLE_SPAN: Final = 1 << 20
 
 _encode = msgspec.json.encode
 
@@ -119,43 +117,6 @@ class Gate:
     answers: dict[tuple[bool, ...], bool] = field(default_factory=dict, compare=False)
 
 
-@dataclass(slots=True)
-class Groups:
-    """The nodes that a hook over counters cannot tell apart, and what it said about them.
-
-    Two nodes are in one group while they have the same projection and are in the same domains.
-
-    Attributes:
-        made_of: What the groups depend on; others are made if it changes.
-        of_slot: The group of each slot.
-        example: A slot of each group.
-        places: By counter, where the counts of the examples are.
-        here: By counter, the count that each group was judged with.
-        shared: By counter, what all groups were told beside that.
-        codes: The answer for each group.
-        is_known: By group, `codes` is the answer for `here` and `shared`.
-        by_slot: `codes` of each slot's group, and `rejects` where they reject, until one changes.
-        steps: By how much the inputs changed lately.
-    """
-
-    made_of: tuple[object, ...] = ()
-    of_slot: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    example: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    places: list[Places] = field(default_factory=list)
-    here: list[NDArray[np.int64]] = field(default_factory=list)
-    shared: list[dict[str, Any]] = field(default_factory=list)
-    codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    is_known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
-    by_slot: NDArray[np.int64] | None = None
-    rejects: NDArray[np.bool_] | None = None
-    steps: Steps = field(default_factory=Steps)
-
-    @property
-    def count(self) -> int:
-        """How many groups there are."""
-        return len(self.is_known)
-
-
 @dataclass(frozen=True, slots=True)
 class CountedHook:
     """A `filter` or `score` over counters as one pod class asks it.
@@ -180,9 +141,7 @@ class CountedHook:
     @property
     def nbytes(self) -> int:
         """Memory of what is kept for the class."""
-        groups = self.groups
-        by_group = groups.example.nbytes + groups.codes.nbytes + groups.is_known.nbytes
-        return groups.of_slot.nbytes + by_group + sum(counts.nbytes for counts in groups.here)
+        return self.groups.nbytes
 
 
 class CountedHooks:
@@ -262,35 +221,21 @@ class CountedHooks:
         Cost in the steady state: a comparison per group, and two passes over the slots if the
         filter rejects anything.
         """
-        groups = self._follow(use, columns, ())
-        failures: dict[int, PolicyFailure] = {}
-        if not groups.is_known.all():
-            slots = np.flatnonzero(is_open)
-            failures = self._fill(use, groups, slots)
-        if groups.by_slot is None or groups.rejects is None:
-            groups.by_slot = groups.codes[groups.of_slot]
-            groups.rejects = groups.by_slot != FITS
-        if groups.codes.any():  # FITS is 0: something may be rejected
-            against = groups.rejects & is_open
-            codes[against] = groups.by_slot[against]
+        groups = self._follow(use, columns, is_open)
+        failures = {} if groups.is_known.all() else self._fill(use, groups, is_open)
+        groups.reject(codes, is_open)
         return failures
 
     def raw_scores(
-        self, use: CountedHook, columns: Sequence[CounterColumn], slots: NDArray[np.int64]
-    ) -> tuple[Groups, NDArray[np.int64], dict[int, PolicyFailure]]:
-        """The groups with their raw scores, the group of each of *slots*, and failures by slot."""
-        groups = self._follow(use, columns, slots)
-        failures = {} if groups.is_known.all() else self._fill(use, groups, slots)
-        mine = groups.of_slot
-        if len(slots) != len(mine):
-            mine = mine[slots]
-        return groups, mine, failures
+        self, use: CountedHook, columns: Sequence[CounterColumn], is_feasible: NDArray[np.bool_]
+    ) -> tuple[Groups, dict[int, PolicyFailure]]:
+        """The groups, where their nodes are feasible with raw scores, and failures by slot."""
+        groups = self._follow(use, columns, is_feasible)
+        failures = {} if groups.is_known.all() else self._fill(use, groups, is_feasible)
+        return groups, failures
 
     def _follow(
-        self,
-        use: CountedHook,
-        columns: Sequence[CounterColumn],
-        slots: Sequence[int] | NDArray[np.int64],
+        self, use: CountedHook, columns: Sequence[CounterColumn], is_open: NDArray[np.bool_]
     ) -> Groups:
         """The groups of *use* with the counts as of now; answers for other counts are unknown."""
         groups = self._grouped(use, columns)
@@ -298,42 +243,24 @@ class CountedHooks:
         if "here" in use.fields:
             pairs = zip(columns, groups.places, strict=True)
             here = [column.here_at(places) for column, places in pairs]
-        shared = [self._shared(use, column, slots) for column in columns]
-        moved = -1
+        shared = self._shared(use, groups, columns, is_open)
+        is_first = len(groups.shared) != len(shared)
+        moved: set[int] = set()  # by counter, the first group whose count is another one
         for now, before in zip(here, groups.here, strict=False):  # none before the first time
             is_same = now == before
             if not is_same.all():
-                moved = int(is_same.argmin()) if moved < 0 else moved
+                moved.add(int(is_same.argmin()))
                 groups.is_known &= is_same
-        is_first = len(groups.shared) != len(shared)
         if shared != groups.shared:
             groups.is_known[:] = False
-        if not is_first and (moved >= 0 or shared != groups.shared):
-            then = [int(counts[moved]) for counts in groups.here]
-            now_at = [int(counts[moved]) for counts in here]
+            if not is_first and groups.count:
+                moved = moved or {0}
+        for group in sorted(moved):
+            then = [int(counts[group]) for counts in groups.here]
+            now_at = [int(counts[group]) for counts in here]
             groups.steps.note(flat(then, groups.shared), flat(now_at, shared))
         groups.here, groups.shared = here, shared
         return groups
-
-    def _fill(
-        self, use: CountedHook, groups: Groups, slots: NDArray[np.int64]
-    ) -> dict[int, PolicyFailure]:
-        """Ask about the groups of *slots* that are not known; the failures by slot."""
-        if not len(slots):
-            return {}
-        mine = groups.of_slot[slots]
-        missing = self._missing(groups, mine)
-        if not len(missing):
-            return {}
-        failed = self._judge(use, groups, missing)
-        groups.by_slot = groups.rejects = None
-        if not failed:
-            return {}
-        return {
-            slot: failed[group]
-            for slot, group in zip(slots.tolist(), mine.tolist(), strict=True)
-            if group in failed
-        }
 
     def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> Groups:
         """The groups of *use*, made anew if a node changed its domain or its projection."""
@@ -354,99 +281,114 @@ class CountedHooks:
                 varying += [index.astype(np.int64) for index in layout.indexes]
                 if layout.inside is not None and layout.domain_ids is None:
                     varying.append(layout.inside.astype(np.int64))
-        of_slot = _combine(varying)
-        count = int(of_slot.max()) + 1 if size else 0
-        groups.example = np.zeros(count, np.int64)
-        groups.example[of_slot[::-1]] = np.arange(size)[::-1]
-        groups.of_slot, groups.made_of = of_slot, made_of
-        groups.places = [column.layout.places(groups.example) for column in columns]
-        groups.here = []
-        groups.shared = []
-        groups.codes = np.zeros(count, np.int64)
-        groups.is_known = np.zeros(count, np.bool_)
-        groups.by_slot = groups.rejects = None
+        groups.make(made_of, columns, varying)
         return groups
 
-    @staticmethod
-    def _missing(groups: Groups, mine: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The groups among *mine* that have no answer."""
-        needed = np.zeros(len(groups.is_known), np.bool_)
-        needed[mine] = True
-        return np.flatnonzero(needed & ~groups.is_known)
-
-    def _judge(
-        self, use: CountedHook, groups: Groups, missing: NDArray[np.int64]
+    def _fill(
+        self, use: CountedHook, groups: Groups, is_open: NDArray[np.bool_]
     ) -> dict[int, PolicyFailure]:
-        """Fill the codes of the groups *missing*; the failures by group, which stay unknown."""
-        sees_nodes = bool(use.column.projector.paths)
+        """Answers for the groups that have none: what is remembered, and for open nodes the rest.
+
+        Returns the failures by slot; their groups stay unknown.
+        """
+        missing = np.flatnonzero(~groups.is_known)
+        of_missing, nodes, entries = self._inputs(use, groups, missing)
+        answers = self._remembered(use, entries)
+        if None in answers:
+            wanted = np.zeros(len(entries), np.bool_)
+            has_open = np.bincount(groups.of_slot[is_open], minlength=groups.count) > 0
+            wanted[of_missing[has_open[missing]]] = True
+            asked = [k for k in np.flatnonzero(wanted).tolist() if answers[k] is None]
+
+            def likely() -> list[bytes]:
+                if len(asked) > _FEW:
+                    return []
+                return _likely(groups, [nodes[k] for k in asked])
+
+            found = self._ask(use, [entries[k] for k in asked], likely)
+            for k, answer in zip(asked, found, strict=True):
+                answers[k] = answer
+        codes = np.zeros(len(entries), np.int64)
+        is_answered = np.zeros(len(entries), np.bool_)
+        failed: dict[int, PolicyFailure] = {}
+        for k, answer in enumerate(answers):
+            if isinstance(answer, PolicyFailure):
+                failed[k] = answer
+                codes[k] = SCORE_FAILED if use.hook == "score" else FAILED
+            elif answer is not None:
+                codes[k], is_answered[k] = answer, True
+        if is_answered.all():
+            groups.learn(missing, codes[of_missing])
+            return {}
+        now_known = is_answered[of_missing]
+        groups.learn(missing[now_known], codes[of_missing[now_known]])
+        return self._failures(groups, missing, of_missing, failed, is_open, codes)
+
+    @staticmethod
+    def _failures(
+        groups: Groups,
+        missing: NDArray[np.int64],
+        of_missing: NDArray[np.int64],
+        failed: Mapping[int, PolicyFailure],
+        is_open: NDArray[np.bool_],
+        codes: NDArray[np.int64],
+    ) -> dict[int, PolicyFailure]:
+        """By slot, the failures of open nodes; *failed* are those of inputs, by number."""
+        if not failed:
+            return {}
+        has_failed = np.isin(of_missing, list(failed))
+        groups.learn(missing[has_failed], codes[of_missing[has_failed]])
+        groups.is_known[missing[has_failed]] = False
+        failure_of = {
+            int(group): failed[int(k)]
+            for group, k in zip(missing[has_failed], of_missing[has_failed], strict=True)
+        }
+        slots = np.flatnonzero(is_open)
+        pairs = zip(slots.tolist(), groups.of_slot[slots].tolist(), strict=True)
+        return {slot: failure_of[group] for slot, group in pairs if group in failure_of}
+
+    @staticmethod
+    def _inputs(
+        use: CountedHook, groups: Groups, missing: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], list[tuple[bytes, list[int]]], list[bytes]]:
+        """The distinct inputs of the groups *missing*: the number of each group's, and the inputs.
+
+        An input is given as the node's projection with the counts of its domains, and whole.
+        """
         vectors = [counts[missing] for counts in groups.here]
-        if sees_nodes:
+        if use.column.projector.paths:
             vectors.append(use.column.ids[groups.example[missing]].astype(np.int64))
         if len(missing) > _FEW and vectors:
-            of_missing = _combine(vectors)
-            chosen = np.zeros(int(of_missing.max()) + 1, np.int64)
-            chosen[of_missing[::-1]] = np.arange(len(missing))[::-1]
+            of_missing, chosen = distinct_inputs(vectors)
         elif vectors:
             chosen = of_missing = np.arange(len(missing))
         else:
             chosen, of_missing = np.zeros(1, np.int64), np.zeros(len(missing), np.int64)
         members = [_members(values) for values in groups.shared]
-        asked = []
-        for k in chosen.tolist():
-            group = int(missing[k])
+        nodes = []
+        for group in missing[chosen].tolist():
             node = use.column.values[int(use.column.ids[groups.example[group]])]
-            asked.append((node, [int(counts[group]) for counts in groups.here]))
+            nodes.append((node, [int(counts[group]) for counts in groups.here]))
+        return of_missing, nodes, [_entry(node, here, members) for node, here in nodes]
 
-        def likely() -> list[bytes]:
-            return _likely(groups, asked) if len(asked) <= _FEW else []
-
-        answers = self._ask(use, [_entry(node, here, members) for node, here in asked], likely)
-        codes = np.empty(len(chosen), np.int64)
-        failed: dict[int, PolicyFailure] = {}
-        for k, answer in enumerate(answers):
-            if isinstance(answer, PolicyFailure):
-                codes[k] = SCORE_FAILED if use.hook == "score" else FAILED
-                failed[k] = answer
-            else:
-                codes[k] = answer
-        groups.codes[missing] = codes[of_missing]
-        if not failed:
-            groups.is_known[missing] = True
-            return {}
-        has_failed = np.isin(of_missing, list(failed))
-        groups.is_known[missing[~has_failed]] = True
-        return {
-            int(group): failed[int(k)]
-            for group, k in zip(missing[has_failed], of_missing[has_failed], strict=True)
-        }
-
+    @staticmethod
     def _shared(
-        self,
         use: CountedHook,
-        column: CounterColumn,
-        slots: Sequence[int] | NDArray[np.int64],
-    ) -> dict[str, Any]:
-        """The fields of a counter that are the same for every node."""
-        fields = use.fields
-        values = _values(column, fields)
-        if use.hook == "score" and fields & {
-            "feasible_domains",
-            "feasible_nodes",
-            "feasible_outside",
-        }:
-            inside = column.inside[slots]
-            ids = column.layout.domain_ids
-            if "feasible_nodes" in fields:
-                values["feasible_nodes"] = int(inside.sum())
-            if "feasible_outside" in fields:
-                values["feasible_outside"] = int(len(slots) - inside.sum())
-            if "feasible_domains" in fields:
-                values["feasible_domains"] = (
-                    0
-                    if ids is None
-                    else int((np.bincount(ids[np.asarray(slots)[inside]]) > 0).sum())
-                )
-        return values
+        groups: Groups,
+        columns: Sequence[CounterColumn],
+        is_feasible: NDArray[np.bool_],
+    ) -> list[dict[str, Any]]:
+        """By counter, the fields that are the same for every node."""
+        shared = [_values(column, use.fields) for column in columns]
+        wanted = use.fields & _FEASIBLE_FIELDS
+        if use.hook != "score" or not wanted:
+            return shared
+        text = is_feasible.tobytes()
+        if groups.feasible[0] != text:
+            groups.feasible = text, [_of_feasible(c, wanted, is_feasible) for c in columns]
+        for values, more in zip(shared, groups.feasible[1], strict=True):
+            values.update(more)
+        return shared
 
     def _ask(
         self,
@@ -460,7 +402,7 @@ class CountedHooks:
         from the others, so that what goes wrong with it costs nobody an answer.
         """
         known = self._verdicts
-        head = (use.enabled.instance, use.hook, use.pod, use.extra)
+        head = _head(use)
         missing = [entry for entry in entries if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
@@ -488,6 +430,19 @@ class CountedHooks:
             known.popitem(last=False)
         return answers
 
+    def _remembered(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
+        """The codes or scores of *entries*, None where they are to be asked."""
+        known = self._verdicts
+        head = _head(use)
+        answers = []
+        for entry in entries:
+            key = (*head, entry)
+            answer = known.get(key)
+            if answer is not None:
+                known.move_to_end(key)
+            answers.append(answer)
+        return answers
+
     def _code(self, use: CountedHook, verdict: Any) -> int:
         if use.hook == "score":
             return SCORE_NONE if verdict is None else int(verdict)
@@ -496,6 +451,29 @@ class CountedHooks:
         kind, reasons = verdict
         code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
         return self._memo.reasons.intern(Status(code, tuple(reasons), use.enabled.policy))
+
+
+def _head(use: CountedHook) -> tuple[int, str, bytes, bytes]:
+    """What all inputs of a hook have in common."""
+    return use.enabled.instance, use.hook, use.pod, use.extra
+
+
+def _of_feasible(
+    column: CounterColumn, fields: Collection[str], is_feasible: NDArray[np.bool_]
+) -> dict[str, int]:
+    """What a score is told of the feasible nodes."""
+    inside = column.inside & is_feasible
+    ids = column.layout.domain_ids
+    there = int(np.count_nonzero(inside))
+    values = {}
+    if "feasible_nodes" in fields:
+        values["feasible_nodes"] = there
+    if "feasible_outside" in fields:
+        values["feasible_outside"] = int(np.count_nonzero(is_feasible)) - there
+    if "feasible_domains" in fields:
+        found = 0 if ids is None else np.count_nonzero(np.bincount(ids[inside]))
+        values["feasible_domains"] = int(found)
+    return values
 
 
 def _values(counter: CounterColumn | CounterRow, fields: frozenset[str]) -> dict[str, Any]:
@@ -523,32 +501,7 @@ def _likely(groups: Groups, asked: Sequence[tuple[bytes, list[int]]]) -> list[by
     """The inputs that may follow those that are *asked*, each a node and its counts."""
     likely: dict[bytes, None] = {}
     for node, here in asked:
-        for numbers in groups.steps.from_here(flat(here, groups.shared)):
+        for numbers in groups.steps.repeated(flat(here, groups.shared)):
             then, values = unflat(numbers, len(here), groups.shared)
             likely[_entry(node, then, [_members(each) for each in values])] = None
     return list(likely)
-
-
-def _combine(vectors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The vectors as one: equal numbers exactly where all are equal."""
-    combined = np.zeros(len(vectors[0]), np.int64)
-    for vector in vectors:
-        values, numbers = np.unique(vector, return_inverse=True)
-        _, combined = _distinct(combined * len(values) + numbers.reshape(-1))
-    return combined
-
-
-def _distinct(numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct numbers, and for each entry the index of its number among them."""
-    low, high = int(numbers.min()), int(numbers.max())
-    span = high - low + 1
-    if span > _TABLE_SPAN:
-        distinct, inverse = np.unique(numbers, return_inverse=True)
-        return distinct, inverse.reshape(-1)
-    offset = numbers - low
-    seen = np.zeros(span, np.bool_)
-    seen[offset] = True
-    found = np.flatnonzero(seen)
-    index = np.empty(span, np.int64)
-    index[found] = np.arange(len(found))
-    return found + low, index[offset]

@@ -8,9 +8,10 @@ its evaluation; no decision depends on one.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-# How far ahead to ask, and how many different steps are remembered.
-_AHEAD: Final = 8
-_KINDS: Final = 3
+# How far ahead to ask, and how many different steps, and steps at all, are remembered.
+_AHEAD: Final = 16
+_KINDS: Final = 4
+_HISTORY: Final = 24
 # Numbers that jump are not counters.
 _LARGEST: Final = 1_000
 
@@ -20,10 +21,11 @@ Numbers = tuple[int, ...]
 class Steps:
     """By how much some numbers changed lately, the latest step last."""
 
-    __slots__ = ("_steps",)
+    __slots__ = ("_kinds", "_steps")
 
     def __init__(self) -> None:
         self._steps: list[Numbers] = []
+        self._kinds: dict[Numbers, None] = {}  # the distinct ones, the latest last
 
     def note(self, before: Numbers | None, now: Numbers | None) -> None:
         """The numbers went from *before* to *now*; None: they cannot be compared."""
@@ -32,21 +34,43 @@ class Steps:
         step = tuple([b - a for a, b in zip(before, now, strict=True)])
         if not any(step) or max(map(abs, step)) > _LARGEST:
             return
-        if self._steps and self._steps[-1] == step:
-            return
-        if step in self._steps:
-            self._steps.remove(step)
         self._steps.append(step)
-        del self._steps[:-_KINDS]
+        if len(self._steps) > 2 * _HISTORY:
+            del self._steps[:-_HISTORY]
+        self._kinds.pop(step, None)
+        self._kinds[step] = None
+        if len(self._kinds) > _KINDS:
+            del self._kinds[next(iter(self._kinds))]
 
-    def from_here(self, now: Numbers | None) -> Iterator[Numbers]:
-        """What the numbers may be soon."""
+    def repeated(self, now: Numbers | None) -> Iterator[Numbers]:
+        """What the numbers may be soon if one of the steps is made again and again."""
         if now is None:
             return
-        for step in self._steps:
+        for step in self._kinds:
             if len(step) == len(now):
                 for times in range(1, _AHEAD + 1):
                     yield tuple([a + times * s for a, s in zip(now, step, strict=True)])
+
+    def following(self, now: Numbers) -> Iterator[Numbers]:
+        """What the numbers may be soon if the steps go on as they did after the last two alike.
+
+        If those never were: after one step of any kind.
+        """
+        steps = self._steps
+        last = steps[-2:]
+        before = next((k for k in range(len(steps) - 3, -1, -1) if steps[k : k + 2] == last), None)
+        if before is None or len(last) < 2:
+            for step in self._kinds:
+                if len(step) == len(now):
+                    yield tuple([a + s for a, s in zip(now, step, strict=True)])
+            return
+        cycle = steps[before + 2 :]
+        for place in range(_AHEAD):
+            step = cycle[place % len(cycle)]
+            if len(step) != len(now):
+                return
+            now = tuple([a + s for a, s in zip(now, step, strict=True)])
+            yield now
 
 
 def flat(here: Sequence[int], shared: Sequence[Mapping[str, Any]]) -> Numbers | None:

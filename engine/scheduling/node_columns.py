@@ -36,6 +36,15 @@ class NodeColumns:
         self.name_hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._hash_of: dict[str, int] = {}
         self._name_order: NDArray[np.int64] | None = None
+        self._hashes_differ: bool | None = None
+
+    @property
+    def hashes_differ(self) -> bool:
+        """True unless two nodes' names have one hash."""
+        if self._hashes_differ is None:
+            hashes = self.name_hashes[self.present]
+            self._hashes_differ = len(np.unique(hashes)) == len(hashes)
+        return self._hashes_differ
 
     @property
     def name_order(self) -> NDArray[np.int64]:
@@ -108,7 +117,7 @@ class NodeColumns:
         self.present = np.zeros(size, np.bool_)
         self.name_hashes = np.zeros(size, np.uint64)
         self._infos = [None] * size
-        self._name_order = None
+        self._name_order = self._hashes_differ = None
         if len(self._hash_of) > 2 * size + 1024:
             self._hash_of.clear()  # nodes came and went; what is needed is found again
         for slot in range(size):
@@ -119,9 +128,10 @@ class NodeColumns:
         old, new = self._infos[slot], snapshot.infos[slot]
         self._infos[slot] = new
         if new is None or old is None or old.node is not new.node:
-            if (new is None) is not (old is None) or (new and old and new.name != old.name):
-                self._name_order = None
-            self.present[slot] = new is not None and new.node is not None
+            is_present = new is not None and new.node is not None
+            if is_present != self.present[slot] or (new and old and new.name != old.name):
+                self._name_order = self._hashes_differ = None
+            self.present[slot] = is_present
             if new is not None:
                 self.name_hashes[slot] = self._hash(new.name)
             return _ANY

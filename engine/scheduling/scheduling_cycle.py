@@ -350,21 +350,37 @@ class Scheduler:
                 return self._failed(snapshot, (chosen,))
             count = int(np.count_nonzero(pod_class.totals != INFEASIBLE))
             return Explanation(self._placed(chosen, count, snapshot))
-        feasible = np.flatnonzero(codes == FITS)
-        if not len(feasible):
+        is_feasible = codes == FITS
+        if not is_feasible.any():
             diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
             return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
+        can_reuse = not (
+            detailed
+            or pod_class.has_score_failures
+            or (is_narrowed and not pod_class.totals_hold_for_subsets)
+        )
+        if can_reuse and not (uses or self.has_extenders or pod_class.whole_scores):
+            totals, failed, ignored = self._totals.by_slot(
+                pod_class, counted_scores, is_feasible, snapshot
+            )
+            if failed:
+                return self._failed(snapshot, failed)
+            best = np.flatnonzero(totals == totals.max())
+            chosen = self._break_tie(profile, pod, best, snapshot)
+            if isinstance(chosen, PolicyFailure):
+                return self._failed(snapshot, (chosen,))
+            if promised_slot is not None:
+                chosen = promised_slot
+            count = int(np.count_nonzero(is_feasible))
+            return Explanation(self._placed(chosen, count, snapshot, ignored, reserves))
+        feasible = np.flatnonzero(is_feasible)
         totals, rows, failed, ignored = self._totals.of(
             pod_class,
             counted_scores,
             feasible,
             snapshot,
             detailed=detailed,
-            can_reuse=not (
-                detailed
-                or pod_class.has_score_failures
-                or (is_narrowed and not pod_class.totals_hold_for_subsets)
-            ),
+            can_reuse=can_reuse,
         )
         if failed:
             return self._failed(snapshot, failed)
@@ -555,10 +571,11 @@ class Scheduler:
         if len(best) != len(hashes):
             hashes = hashes[best]
         ranks = tie_order(pod.uid, hashes)
-        first = best[ranks == ranks.min()]
-        if len(first) > 1:  # names with one hash
-            return int(min(first.tolist(), key=lambda slot: node_name(slot, snapshot)))
-        return int(first[0])
+        first = int(ranks.argmin())
+        if self._columns.hashes_differ:
+            return int(best[first])
+        same = best[ranks == ranks[first]]
+        return int(min(same.tolist(), key=lambda slot: node_name(slot, snapshot)))
 
     # --- outcomes ---------------------------------------------------------------------------
 

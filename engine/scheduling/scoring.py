@@ -34,7 +34,7 @@ class Normalizer:
         self._memo = memo
         self._capacity = capacity
         self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
-        self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int64]] = OrderedDict()
+        self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int16]] = OrderedDict()
         self._steps: dict[int, tuple[Steps, tuple[int, int]]] = {}
 
     def normalize(
@@ -67,15 +67,17 @@ class Normalizer:
         elif high - low < _TABLE_SPAN:
             table = self._array(key, high - low + 1)
             index = values - low
-            normal = table[index]
+            normal = table[index].astype(np.int64)
             if normal.min() == _UNKNOWN:
-                missing = np.unique(values[normal == _UNKNOWN]).tolist()
-                answer = self._ask(key, missing)
+                seen = np.zeros(len(table), np.bool_)
+                seen[index] = True
+                missing = np.flatnonzero(seen & (table == _UNKNOWN)) + low
+                answer = self._ask(key, missing.tolist())
                 if isinstance(answer, PolicyFailure):
                     return answer
                 for score, value in answer.items():
                     table[score - low] = value
-                normal = table[index]
+                normal = table[index].astype(np.int64)
         else:
             distinct, inverse = np.unique(values, return_inverse=True)
             answer = self._ask(key, distinct.tolist())
@@ -88,11 +90,11 @@ class Normalizer:
         result[scored] = normal
         return result
 
-    def _array(self, key: tuple[int, int, int, int], span: int) -> NDArray[np.int64]:
+    def _array(self, key: tuple[int, int, int, int], span: int) -> NDArray[np.int16]:
         table = self._arrays.get(key)
         if table is None:
-            table = self._arrays[key] = np.full(span, _UNKNOWN, np.int64)
-            if len(self._arrays) > self._capacity:
+            table = self._arrays[key] = np.full(span, _UNKNOWN, np.int16)
+            if len(self._arrays) > self._capacity // 4:
                 self._arrays.popitem(last=False)
         else:
             self._arrays.move_to_end(key)
@@ -148,12 +150,17 @@ class Normalizer:
         instance, low, high, count = key
         steps, _ = self._steps[instance]
         likely: dict[tuple[int, int, int, int], list[int]] = {}
-        for lowest, highest in steps.from_here((low, high)):
+        for lowest, highest in steps.following((low, high)):
+            if lowest > highest:
+                continue
             later = (instance, lowest, highest, count)
             known = self._tables.get(later, {})
-            inside = {s for s in scores if lowest <= s <= highest} | {lowest, highest}
-            more = sorted(inside - known.keys())
-            if more and lowest <= highest:
+            # A score stays, or moves with the end of the range that it hangs on.
+            inside = {lowest, highest}
+            for score in scores:
+                inside.update((score, score + lowest - low, score + highest - high))
+            more = sorted(s for s in inside if lowest <= s <= highest and s not in known)
+            if more:
                 likely[later] = more
         return likely
 

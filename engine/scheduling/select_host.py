@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
+_WORD = (1 << 64) - 1
 
 SortKey = tuple[tuple[int, int | str], ...]
 """A key in which any two have an order; see `sort_key`."""
@@ -30,9 +31,10 @@ def name_hash(name: str) -> int:
 def tie_order(uid: str, name_hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The rank of each node for the pod *uid*: smaller goes first.
 
-    *name_hashes* are `name_hash` of the node names. Both hashes are good ones, so that one odd
-    multiplication, whose upper bits depend on all of both, lets equal nodes share pods evenly.
+    *name_hashes* are `name_hash` of the node names; different ones get different ranks. Both
+    hashes are good ones, so that one odd multiplication, whose upper bits depend on all of both,
+    lets equal nodes share pods evenly.
     """
-    with np.errstate(over="ignore"):
-        result: NDArray[np.uint64] = (name_hashes ^ (np.uint64(name_hash(uid)) * _GOLDEN)) * _MIX
-    return result
+    ranks: NDArray[np.uint64] = name_hashes ^ np.uint64(name_hash(uid) * _GOLDEN & _WORD)
+    ranks *= _MIX  # arrays wrap around without a warning
+    return ranks

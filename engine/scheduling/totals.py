@@ -14,11 +14,12 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.node_info import NodeInfo
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
-from engine.scheduling.counted import CountedHook, CountedHooks, Groups
+from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import PolicyScores
 from engine.scheduling.feasibility import RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import HookUse, PodClass
+from engine.scheduling.node_groups import Groups
+from engine.scheduling.pod_class import INFEASIBLE, HookUse, PodClass
 from engine.scheduling.rejections import report
 from engine.scheduling.scoring import Normalizer
 
@@ -80,20 +81,13 @@ class Totals:
             use = vector.use
             raws.append((use, vector.raw[feasible]))
         for counted in counted_scores:
-            found = self._score_counted(pod_class, counted, feasible, snapshot)
-            if isinstance(found, PolicyFailure):
-                failures.append(found)
-                continue
-            groups, mine = found
-            if detailed or 2 * groups.count > len(feasible):
-                raws.append((counted, groups.codes[mine]))
-                continue
-            weighted = self._weighted_by_group(counted, groups.codes, mine)
-            if isinstance(weighted, PolicyFailure):
-                failures.append(weighted)
-                pod_class.forget()
+            is_feasible = np.zeros(len(pod_class.codes), np.bool_)
+            is_feasible[feasible] = True
+            groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
+            if isinstance(groups, PolicyFailure):
+                failures.append(groups)
             else:
-                totals = totals + weighted[mine]
+                raws.append((counted, groups.codes[groups.of_slot[feasible]]))
         for whole in pod_class.whole_scores:
             answer = self._score_all(whole, feasible)
             if isinstance(answer, PolicyFailure):
@@ -119,37 +113,74 @@ class Totals:
             rows.sort(key=lambda row: order[row.policy])
         return totals, rows, (), tuple(failures)
 
+    def by_slot(
+        self,
+        pod_class: PodClass,
+        counted_scores: Sequence[CountedHook],
+        is_feasible: NDArray[np.bool_],
+        snapshot: Snapshot,
+    ) -> tuple[NDArray[np.int64], tuple[PolicyFailure, ...], tuple[PolicyFailure, ...]]:
+        """As `of`, for every slot, INFEASIBLE where it is; for classes whose totals hold.
+
+        Passes over all slots are cheaper than picking the feasible ones out of them, and scores
+        over counters are normalised and weighed by group.
+        """
+        failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
+        totals = pod_class.totals
+        for counted in counted_scores:
+            groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
+            if isinstance(groups, PolicyFailure):
+                failures.append(groups)
+                continue
+            weighted = self._weighted_by_group(counted, groups, is_feasible)
+            if isinstance(weighted, PolicyFailure):
+                failures.append(weighted)
+                pod_class.forget()
+            else:
+                totals = totals + weighted[groups.of_slot]
+        totals = np.where(is_feasible, totals, INFEASIBLE)
+        if failures and not self._ignores_failures:
+            return totals, tuple(failures), ()
+        return totals, (), tuple(failures)
+
     def _score_counted(
         self,
         pod_class: PodClass,
         use: CountedHook,
-        feasible: NDArray[np.int64],
+        is_feasible: NDArray[np.bool_],
         snapshot: Snapshot,
-    ) -> tuple[Groups, NDArray[np.int64]] | PolicyFailure:
-        """The groups of nodes with their raw scores over counters, and each node's group."""
+    ) -> Groups | PolicyFailure:
+        """The groups of nodes with their raw scores over counters."""
         columns = self._counted.columns(use, self._columns.present[: len(pod_class.codes)])
         if isinstance(columns, PolicyFailure):
             return columns
-        groups, mine, failed = self._counted.raw_scores(use, columns, feasible)
+        groups, failed = self._counted.raw_scores(use, columns, is_feasible)
         if failed:
             return report(pod_class, failed, snapshot)[0]
-        return groups, mine
+        return groups
 
     def _weighted_by_group(
-        self, use: CountedHook, raw: NDArray[np.int64], mine: NDArray[np.int64]
+        self, use: CountedHook, groups: Groups, is_feasible: NDArray[np.bool_]
     ) -> NDArray[np.int64] | PolicyFailure:
-        """The weighted score of each group: few groups are cheaper to normalise than many nodes.
-
-        *mine* is the group of each feasible node; groups without one are not in the range.
-        """
-        nodes_of = np.bincount(mine, minlength=len(raw))
-        there = np.flatnonzero(nodes_of)
-        scores = raw[there]
-        count = int(nodes_of[there][scores != SCORE_NONE].sum()) if use.reads_count else 0
+        """The weighted score of each group; groups without a feasible node are not in the range."""
+        raw = groups.codes
+        if is_feasible.all():
+            nodes_of = groups.sizes
+        else:
+            nodes_of = np.bincount(groups.of_slot[is_feasible], minlength=groups.count)
+        if nodes_of.all():
+            there: NDArray[np.int64] | None = None
+            scores = raw
+        else:
+            there = np.flatnonzero(nodes_of)
+            scores, nodes_of = raw[there], nodes_of[there]
+        count = int(nodes_of[scores != SCORE_NONE].sum()) if use.reads_count else 0
         normal = self._normal(use, scores, count)
         if isinstance(normal, PolicyFailure):
             return normal
-        weighted = np.zeros(len(raw), np.int64)
+        if there is None:
+            return normal * use.enabled.weight
+        weighted = np.zeros(groups.count, np.int64)
         weighted[there] = normal * use.enabled.weight
         return weighted
 

@@ -24,7 +24,7 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.trial import frozen_copy
-from engine.scheduling import counted, pod_class, preemption, scheduling_cycle, scoring
+from engine.scheduling import counted, node_groups, pod_class, preemption, scheduling_cycle, scoring
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.properties.policy_texts import LIBRARY, policy_texts
@@ -142,7 +142,7 @@ class Bounds:
         (pod_class, "_FEW", 1),
         (pod_class, "_ONE_TRIP", 3),
         (counted, "_FEW", 1),
-        (counted, "_TABLE_SPAN", 4),
+        (node_groups, "_TABLE_SPAN", 4),
         (scoring, "_TABLE_SPAN", 4),
         (scoring, "_FEW", 1),
         (preemption, "_CHUNK", 2),
