@@ -15,20 +15,24 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.caching.counter_answers import (
+    OUTSIDE,
+    CounterColumn,
+    CounterRow,
+    Layout,
+    SumsLog,
+)
 from engine.caching.counter_parts import Contribution, pods_matcher, terms_matcher
 from engine.caching.objects import ObjectStore
 from engine.caching.pod_kinds import PodKind, PodKinds
 from engine.caching.snapshot import Snapshot
 from engine.caching.topology_column import TopologyColumn
 from engine.model.pod import Pod
-
-# The count of a node outside every domain.
-OUTSIDE: Final = -(2**63)
 
 ColumnOf = Callable[[str | None], TopologyColumn]
 
@@ -47,190 +51,7 @@ class _Topology:
     version: tuple[int, int] = (-1, -1)
     matched: int = 0  # entries in some domain
     matched_version: int = -1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """Which node is in which domain, for one counter; the same object as long as that holds.
-
-    Attributes:
-        indexes: For each topology, the domain by slot; the number after the last one is "none".
-        inside: By slot, the node has every label that makes it count; None: every node.
-        domain_ids: For a counter over one topology, the domain by slot, -1 without.
-        registered: For a counter over one topology, by domain: it has a node that counts; None:
-            every domain has.
-        counts_in: By slot, the pods of the node count; None: of every node.
-    """
-
-    indexes: tuple[NDArray[np.int32], ...]
-    inside: NDArray[np.bool_] | None
-    domain_ids: NDArray[np.int32] | None = None
-    registered: NDArray[np.bool_] | None = None
-    counts_in: NDArray[np.bool_] | None = None
-
-    def places(self, slots: NDArray[np.int64]) -> "Places":
-        """Where the counts of *slots* are found."""
-        outside = (
-            None if self.inside is None or self.domain_ids is not None else ~self.inside[slots]
-        )
-        return Places(len(slots), tuple(index[slots] for index in self.indexes), outside)
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where the counts of some slots are found, as long as the layout holds."""
-
-    size: int
-    indexes: tuple[NDArray[np.int32], ...]
-    outside: NDArray[np.bool_] | None
-
-
-class CounterColumn:
-    """A counter's answer for every node, and over all domains; valid for one snapshot.
-
-    `min`, `max` and `domains` are over the domains that have a node that counts; `min` is None
-    without any. `total` is over all domains. Counts above a part's `up_to` are given as that.
-    """
-
-    __slots__ = ("_known", "_sums", "_up_to", "is_empty", "layout", "present")
-
-    def __init__(
-        self,
-        layout: Layout,
-        sums: Sequence[NDArray[np.int64]],
-        present: NDArray[np.bool_],
-        *,
-        up_to: int | None,
-        is_empty: bool,
-    ) -> None:
-        self.layout = layout
-        self.is_empty = is_empty
-        self.present = present
-        self._up_to = up_to
-        self._sums = sums
-        self._known: NDArray[np.int64] | None = None
-
-    @property
-    def is_single(self) -> bool:
-        """True for a counter over one topology, whose domains it speaks of."""
-        return self.layout.domain_ids is not None
-
-    @property
-    def inside(self) -> NDArray[np.bool_]:
-        """By slot: the node has the labels that make it count, and a domain."""
-        layout = self.layout
-        inside = self.present if layout.inside is None else layout.inside & self.present
-        if layout.domain_ids is not None:
-            inside = inside & (layout.domain_ids >= 0)
-        return inside
-
-    @property
-    def here(self) -> NDArray[np.int64]:
-        """By slot, the count of the node's domain; OUTSIDE without a domain, or without a node."""
-        here = self.here_at(self.layout.places(np.arange(len(self.present))))
-        here[~self.present] = OUTSIDE
-        return here
-
-    def here_at(self, places: Places) -> NDArray[np.int64]:
-        """The count of each domain of *places*; OUTSIDE without a domain."""
-        here: NDArray[np.int64]
-        if self.layout.domain_ids is not None:
-            here = self._sums[0][places.indexes[0]]
-        else:
-            here = np.zeros(places.size, np.int64)
-            for sums, index in zip(self._sums, places.indexes, strict=True):
-                here += sums[index]
-        if self._up_to is not None:
-            np.minimum(here, self._up_to, out=here)
-        if places.outside is not None:
-            here[places.outside] = OUTSIDE
-        return here
-
-    @property
-    def _counts(self) -> NDArray[np.int64]:
-        """The counts that `min`, `max` and so on are over: by domain, or by node for a sum."""
-        if self._known is None:
-            if self.is_single:
-                counts = self._sums[0][:-1]
-                if self.layout.registered is not None:
-                    counts = counts[self.layout.registered]
-                if self._up_to is not None:
-                    counts = np.minimum(counts, self._up_to)
-                self._known = counts
-            else:
-                self._known = self.here_at(self.layout.places(np.flatnonzero(self.inside)))
-        return self._known
-
-    @property
-    def min(self) -> int | None:
-        """The smallest count."""
-        return int(self._counts.min()) if len(self._counts) else None
-
-    @property
-    def max(self) -> int | None:
-        """The largest count."""
-        return int(self._counts.max()) if len(self._counts) else None
-
-    @property
-    def total(self) -> int:
-        """The sum over the domains; for a counter over several topologies over all of them."""
-        if self.is_single:
-            return int(self._counts.sum())
-        return sum(int(sums[:-1].sum()) for sums in self._sums)
-
-    @property
-    def domains(self) -> int:
-        """How many domains have a node that counts; 0 for a counter over several topologies."""
-        return len(self._counts) if self.is_single else 0
-
-    def shifted(self, slot: int, more: Mapping[int, int], *, is_empty: bool) -> "CounterRow":
-        """The entry of *slot* with more pods (or fewer) in its domains.
-
-        *more* is by place in `layout.indexes`; the pods of the node must count.
-        """
-        if not more:
-            return CounterRow(self, slot, is_empty)
-        sums = list(self._sums)
-        for place, amount in more.items():
-            domain = int(self.layout.indexes[place][slot])
-            changed = sums[place].copy()
-            changed[domain] += amount
-            sums[place] = changed
-        column = CounterColumn(
-            self.layout, sums, self.present, up_to=self._up_to, is_empty=is_empty
-        )
-        return CounterRow(column, slot, is_empty)
-
-
-class CounterRow:
-    """A counter's answer for one node; the fields are those of `CounterColumn`."""
-
-    __slots__ = ("_column", "here", "is_empty")
-
-    def __init__(self, column: CounterColumn, slot: int, is_empty: bool) -> None:
-        self._column = column
-        self.here = int(column.here_at(column.layout.places(np.array([slot])))[0])
-        self.is_empty = is_empty
-
-    @property
-    def min(self) -> int | None:
-        """As of the column."""
-        return self._column.min
-
-    @property
-    def max(self) -> int | None:
-        """As of the column."""
-        return self._column.max
-
-    @property
-    def total(self) -> int:
-        """As of the column."""
-        return self._column.total
-
-    @property
-    def domains(self) -> int:
-        """As of the column."""
-        return self._column.domains
+    log: SumsLog = field(default_factory=SumsLog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +99,7 @@ class _Counter:
                 by_slot=topology.by_slot.copy(),
                 entries=topology.entries.copy(),
                 sums=topology.sums.copy(),
+                log=SumsLog(),
             )
             for key, topology in self._topologies.items()
         }
@@ -336,6 +158,7 @@ class _Counter:
             self._eligible is None or self._eligible[slot]
         ):
             topology.sums[domain] += weight * difference
+            topology.log.note(int(domain))
 
     def _match(self, kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
         return [c for match in self._matchers for c in match(kind, objects)]
@@ -362,13 +185,14 @@ class _Counter:
     ) -> CounterColumn:
         """The column for nodes of which *eligible* ones count (None: all)."""
         layout = self._lay_out(present, eligible, column_of)
-        sums = [self._sums(t) for t in self._shown(column_of)]
+        shown = self._shown(column_of)
         return CounterColumn(
             layout,
-            sums,
+            [self._sums(topology) for topology in shown],
             present[: self._slots],
             up_to=self._up_to,
             is_empty=self.matched == 0,
+            logs=[topology.log for topology in shown],
         )
 
     def _shown(self, column_of: ColumnOf) -> Sequence[_Topology]:
@@ -440,6 +264,7 @@ class _Counter:
             np.add.at(topology.sums, ids[counting], topology.by_slot[counting])
             topology.sums[-1] = OUTSIDE if self._is_single else 0
             topology.version = version
+            topology.log.restart()
         return topology.sums
 
     def row(

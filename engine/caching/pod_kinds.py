@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from engine.caching.snapshot import Snapshot
 from engine.model.objects import Affinity
 from engine.model.pod import Pod
@@ -27,7 +29,11 @@ def _kind_key(pod: Pod) -> tuple[Any, ...]:
     if affinity is not None and not (affinity.pod_affinity or affinity.pod_anti_affinity):
         affinity = None
     labels = tuple(sorted(pod.labels.items()))
-    terms = None if affinity is None else repr((affinity.pod_affinity, affinity.pod_anti_affinity))
+    terms = (
+        None
+        if affinity is None
+        else msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))
+    )
     return pod.namespace, labels, pod.is_terminating, terms
 
 

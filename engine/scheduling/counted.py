@@ -14,13 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.counters import (
-    OUTSIDE,
-    CounterColumn,
-    CounterRow,
-    Counters,
-    PodChanges,
-)
+from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
+from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure
@@ -239,27 +234,8 @@ class CountedHooks:
     ) -> Groups:
         """The groups of *use* with the counts as of now; answers for other counts are unknown."""
         groups = self._grouped(use, columns)
-        here: list[NDArray[np.int64]] = []
-        if "here" in use.fields:
-            pairs = zip(columns, groups.places, strict=True)
-            here = [column.here_at(places) for column, places in pairs]
         shared = self._shared(use, groups, columns, is_open)
-        is_first = len(groups.shared) != len(shared)
-        moved: set[int] = set()  # by counter, the first group whose count is another one
-        for now, before in zip(here, groups.here, strict=False):  # none before the first time
-            is_same = now == before
-            if not is_same.all():
-                moved.add(int(is_same.argmin()))
-                groups.is_known &= is_same
-        if shared != groups.shared:
-            groups.is_known[:] = False
-            if not is_first and groups.count:
-                moved = moved or {0}
-        for group in sorted(moved):
-            then = [int(counts[group]) for counts in groups.here]
-            now_at = [int(counts[group]) for counts in here]
-            groups.steps.note(flat(then, groups.shared), flat(now_at, shared))
-        groups.here, groups.shared = here, shared
+        groups.follow(columns if "here" in use.fields else (), shared)
         return groups
 
     def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> Groups:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.counters import CounterColumn, PodChanges
+from engine.caching.counter_answers import CounterColumn
+from engine.caching.counters import PodChanges
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
@@ -111,7 +112,8 @@ class Feasibility:
     ) -> NDArray[np.bool_]:
         """By slot: no filter before *position* rejected it."""
         is_open: NDArray[np.bool_] = codes == FITS
-        if codes.max(initial=FITS) > FITS:
+        # Of what rejected so far, only the filters of the class are not taken in their order.
+        if any(use.position > position for use in filters.pod_class.filters):
             later = self._is_later(position, filters.profile)
             is_open |= later[np.maximum(codes, 0)]
         if filters.pod_class.filter_failures:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.caching.cache import Cache
-from engine.caching.counters import OUTSIDE, Counters
+from engine.caching.counter_answers import OUTSIDE
+from engine.caching.counters import Counters
 from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
 from engine.model.selectors import matches_label_selector

@@ -1,0 +1,292 @@
+"""What a counter answers: the count of every node's domain, and figures over all domains.
+
+Owns the form of an answer and the way from a node to its count; `counters` does the counting.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The count of a node outside every domain.
+OUTSIDE: Final = -(2**63)
+
+# How many changes of sums are remembered; who missed more looks at all.
+_LOG_SIZE: Final = 512
+
+
+class SumsLog:
+    """The domains whose sums changed, in order; begun anew when all may have."""
+
+    __slots__ = ("_domains", "_epoch", "_start")
+
+    def __init__(self) -> None:
+        self._epoch = object()
+        self._start = 0
+        self._domains: list[int] = []
+
+    @property
+    def position(self) -> tuple[object, int]:
+        """The end of the log; see `since`."""
+        return self._epoch, self._start + len(self._domains)
+
+    def note(self, domain: int) -> None:
+        """The sum of *domain* changed."""
+        self._domains.append(domain)
+        if len(self._domains) > 2 * _LOG_SIZE:
+            del self._domains[:_LOG_SIZE]
+            self._start += _LOG_SIZE
+
+    def restart(self) -> None:
+        """Every sum may have changed."""
+        self._epoch = object()
+        self._start = 0
+        self._domains.clear()
+
+    def since(self, position: tuple[object, int]) -> Sequence[int] | None:
+        """The domains that changed after *position*, each once; None: any may have."""
+        epoch, place = position
+        if epoch is not self._epoch or place < self._start:
+            return None
+        return list(dict.fromkeys(self._domains[place - self._start :]))
+
+
+class Members:
+    """The places that hold each number of a vector of small numbers."""
+
+    __slots__ = ("_order", "_starts")
+
+    def __init__(self, numbers: NDArray[np.int32] | NDArray[np.int64]) -> None:
+        self._order = np.argsort(numbers, kind="stable")
+        most = int(numbers.max()) + 2 if len(numbers) else 1
+        self._starts = np.searchsorted(numbers[self._order], np.arange(most)).tolist()
+
+    def of(self, number: int) -> NDArray[np.int64]:
+        """The places that hold *number*, ascending."""
+        if number + 1 >= len(self._starts):
+            return self._order[:0]
+        return self._order[self._starts[number] : self._starts[number + 1]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Which node is in which domain, for one counter; the same object as long as that holds.
+
+    Attributes:
+        indexes: For each topology, the domain by slot; the number after the last one is "none".
+        inside: By slot, the node has every label that makes it count; None: every node.
+        domain_ids: For a counter over one topology, the domain by slot, -1 without.
+        registered: For a counter over one topology, by domain: it has a node that counts; None:
+            every domain has.
+        counts_in: By slot, the pods of the node count; None: of every node.
+    """
+
+    indexes: tuple[NDArray[np.int32], ...]
+    inside: NDArray[np.bool_] | None
+    domain_ids: NDArray[np.int32] | None = None
+    registered: NDArray[np.bool_] | None = None
+    counts_in: NDArray[np.bool_] | None = None
+
+    def places(self, slots: NDArray[np.int64]) -> "Places":
+        """Where the counts of *slots* are found."""
+        outside = (
+            None if self.inside is None or self.domain_ids is not None else ~self.inside[slots]
+        )
+        return Places(len(slots), tuple(index[slots] for index in self.indexes), outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the counts of some slots are found, as long as the layout holds."""
+
+    size: int
+    indexes: tuple[NDArray[np.int32], ...]
+    outside: NDArray[np.bool_] | None
+    _members: list[Members] = field(default_factory=list, compare=False)
+
+    def part(self, chosen: NDArray[np.int64]) -> "Places":
+        """Those at *chosen* alone."""
+        outside = None if self.outside is None else self.outside[chosen]
+        return Places(len(chosen), tuple(index[chosen] for index in self.indexes), outside)
+
+    def inside_of(self, topology: int, domain: int) -> NDArray[np.int64]:
+        """Which of them are in *domain* of the topology at place *topology*."""
+        if not self._members:
+            self._members.extend(Members(index) for index in self.indexes)
+        return self._members[topology].of(domain)
+
+
+class CounterColumn:
+    """A counter's answer for every node, and over all domains; valid for one snapshot.
+
+    `min`, `max` and `domains` are over the domains that have a node that counts; `min` is None
+    without any. `total` is over all domains. Counts above a part's `up_to` are given as that.
+    """
+
+    __slots__ = ("_known", "_logs", "_sums", "_up_to", "is_empty", "layout", "present")
+
+    def __init__(
+        self,
+        layout: Layout,
+        sums: Sequence[NDArray[np.int64]],
+        present: NDArray[np.bool_],
+        *,
+        up_to: int | None,
+        is_empty: bool,
+        logs: Sequence[SumsLog] = (),
+    ) -> None:
+        self.layout = layout
+        self.is_empty = is_empty
+        self.present = present
+        self._up_to = up_to
+        self._sums = sums
+        self._logs = logs
+        self._known: NDArray[np.int64] | None = None
+
+    @property
+    def positions(self) -> tuple[tuple[object, int], ...]:
+        """How far the logs of its topologies' sums have come; see `moved_since`."""
+        return tuple(log.position for log in self._logs)
+
+    def moved_since(
+        self, positions: Sequence[tuple[object, int]], places: Places, most: int
+    ) -> NDArray[np.int64] | None:
+        """Which of *places* may have another count than at *positions*.
+
+        None if any may, or if looking at all is no dearer: if more than *most* domains changed.
+        """
+        if len(positions) != len(self._logs):
+            return None
+        found: list[NDArray[np.int64]] = []
+        for topology, (log, position) in enumerate(zip(self._logs, positions, strict=True)):
+            domains = log.since(position)
+            if domains is None or len(domains) > most:
+                return None
+            found += [places.inside_of(topology, domain) for domain in domains]
+        if not found:
+            return np.empty(0, np.int64)
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    @property
+    def is_single(self) -> bool:
+        """True for a counter over one topology, whose domains it speaks of."""
+        return self.layout.domain_ids is not None
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """By slot: the node has the labels that make it count, and a domain."""
+        layout = self.layout
+        inside = self.present if layout.inside is None else layout.inside & self.present
+        if layout.domain_ids is not None:
+            inside = inside & (layout.domain_ids >= 0)
+        return inside
+
+    @property
+    def here(self) -> NDArray[np.int64]:
+        """By slot, the count of the node's domain; OUTSIDE without a domain, or without a node."""
+        here = self.here_at(self.layout.places(np.arange(len(self.present))))
+        here[~self.present] = OUTSIDE
+        return here
+
+    def here_at(self, places: Places) -> NDArray[np.int64]:
+        """The count of each domain of *places*; OUTSIDE without a domain."""
+        here: NDArray[np.int64]
+        if self.layout.domain_ids is not None:
+            here = self._sums[0][places.indexes[0]]
+        else:
+            here = np.zeros(places.size, np.int64)
+            for sums, index in zip(self._sums, places.indexes, strict=True):
+                here += sums[index]
+        if self._up_to is not None:
+            np.minimum(here, self._up_to, out=here)
+        if places.outside is not None:
+            here[places.outside] = OUTSIDE
+        return here
+
+    @property
+    def _counts(self) -> NDArray[np.int64]:
+        """The counts that `min`, `max` and so on are over: by domain, or by node for a sum."""
+        if self._known is None:
+            if self.is_single:
+                counts = self._sums[0][:-1]
+                if self.layout.registered is not None:
+                    counts = counts[self.layout.registered]
+                if self._up_to is not None:
+                    counts = np.minimum(counts, self._up_to)
+                self._known = counts
+            else:
+                self._known = self.here_at(self.layout.places(np.flatnonzero(self.inside)))
+        return self._known
+
+    @property
+    def min(self) -> int | None:
+        """The smallest count."""
+        return int(self._counts.min()) if len(self._counts) else None
+
+    @property
+    def max(self) -> int | None:
+        """The largest count."""
+        return int(self._counts.max()) if len(self._counts) else None
+
+    @property
+    def total(self) -> int:
+        """The sum over the domains; for a counter over several topologies over all of them."""
+        if self.is_single:
+            return int(self._counts.sum())
+        return sum(int(sums[:-1].sum()) for sums in self._sums)
+
+    @property
+    def domains(self) -> int:
+        """How many domains have a node that counts; 0 for a counter over several topologies."""
+        return len(self._counts) if self.is_single else 0
+
+    def shifted(self, slot: int, more: Mapping[int, int], *, is_empty: bool) -> "CounterRow":
+        """The entry of *slot* with more pods (or fewer) in its domains.
+
+        *more* is by place in `layout.indexes`; the pods of the node must count.
+        """
+        if not more:
+            return CounterRow(self, slot, is_empty)
+        sums = list(self._sums)
+        for place, amount in more.items():
+            domain = int(self.layout.indexes[place][slot])
+            changed = sums[place].copy()
+            changed[domain] += amount
+            sums[place] = changed
+        column = CounterColumn(
+            self.layout, sums, self.present, up_to=self._up_to, is_empty=is_empty
+        )
+        return CounterRow(column, slot, is_empty)
+
+
+class CounterRow:
+    """A counter's answer for one node; the fields are those of `CounterColumn`."""
+
+    __slots__ = ("_column", "here", "is_empty")
+
+    def __init__(self, column: CounterColumn, slot: int, is_empty: bool) -> None:
+        self._column = column
+        self.here = int(column.here_at(column.layout.places(np.array([slot])))[0])
+        self.is_empty = is_empty
+
+    @property
+    def min(self) -> int | None:
+        """As of the column."""
+        return self._column.min
+
+    @property
+    def max(self) -> int | None:
+        """As of the column."""
+        return self._column.max
+
+    @property
+    def total(self) -> int:
+        """As of the column."""
+        return self._column.total
+
+    @property
+    def domains(self) -> int:
+        """As of the column."""
+        return self._column.domains
