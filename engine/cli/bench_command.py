@@ -13,20 +13,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.input_error import input_errors
+from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_other, read_set
 from engine.framework.extension_points import HOOKS
-from engine.offline.cluster_file import ClusterFileError
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
 from engine.offline.policy_files import PolicyFiles
 from engine.offline.questions import with_arrivals
 from engine.offline.workload import Workload, WorkloadError, read_workload
-from engine.offline.world import ManifestError
 from engine.policy.bundle import Bundle
 from engine.policy.documents import did_you_mean
 from engine.telemetry.logs import configure_logging
 
-WITHIN, EXCEEDED, UNREADABLE = 0, 1, 3
+WITHIN, EXCEEDED = 0, 1
 _LINE_WIDTH: Final = 90
 
 
@@ -135,7 +135,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
 
     \b
     Exit codes: 0 measured, and within the limit; 1 a hook grew by more than --fail-over;
-    2 wrong usage; 3 the input cannot be read.
+    2 wrong usage, or policies or input cannot be used.
 
     \b
     Examples:
@@ -152,11 +152,8 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
     sets = [bundle]
     if other is not None:
         sets.insert(0, read_other(other, policies, options["config"])[0])
-    try:
+    with input_errors(options["inputs"]):
         subjects = _measured(sets, wanted, options)
-    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
-        click.echo(f"Error: {error}", err=True)
-        raise SystemExit(UNREADABLE) from error
     costs = subjects[-1].costs()
     found = changes(*subjects) if other is not None else []
     limit: float | None = options["fail_over"]
@@ -248,7 +245,8 @@ def _workload(options: dict[str, Any]) -> Workload:
         return generated_workload(options["nodes"], options["pods"], options["seed"])
     read = read_workload(*options["inputs"])
     if not read.cluster.nodes:
-        raise WorkloadError("there is no node in the input")
+        named = ", ".join(map(str, options["inputs"]))
+        raise WorkloadError(f"{named}: want nodes, found none")
     return with_arrivals(read, options["pods"], options["seed"])
 
 
@@ -256,9 +254,7 @@ def _decided_by(bundle: Bundle, workload: Workload, options: dict[str, Any]) -> 
     """The workload with pods that *bundle* decides: as they ask for it, or all of them."""
     profiles = [profile.scheduler_name for profile in bundle.profiles]
     if options["profile"] is not None:
-        if options["profile"] not in profiles:
-            known = ", ".join(f"`{name}`" for name in profiles)
-            raise click.BadParameter(f"want one of {known}", param_hint="--profile")
+        known_profile(bundle, options["profile"])
         return workload.decided_as(options["profile"])
     if any(one.pod.scheduler_name in profiles for one in workload.arrivals):
         return workload

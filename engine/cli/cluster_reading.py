@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from engine.app import NOT_TERMINAL, OTHER_OBJECTS
+from engine.cli.input_error import input_errors
 from engine.cli.run_command import connect
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NotFound
 from engine.kube.resources import NODES, PODS, Resource
-from engine.offline.cluster_file import Cluster, ClusterFileError, read_cluster, redacted
+from engine.offline.cluster_file import Cluster, read_cluster, redacted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,8 +51,8 @@ def cluster_options(function: Command) -> Command:
 def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:
     """The cluster of files, or the live one if none are given.
 
-    Raises `click.UsageError` for options that make no sense, `click.ClickException` for a cluster
-    that cannot be read.
+    Raises `click.UsageError` for options that make no sense, `InputError` for files that cannot be
+    read, `click.ClickException` for a cluster that cannot.
     """
     if snapshot and (kubeconfig or context):
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
@@ -61,10 +62,8 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
         for item in items:
             cluster.add(item)
         return cluster
-    try:
+    with input_errors(snapshot):
         return read_cluster(*snapshot)
-    except ClusterFileError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def read_live(

@@ -12,17 +12,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.input_error import InputError, input_errors
+from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_set
-from engine.offline.cluster_file import ClusterFileError
-from engine.offline.decision_log import LogError, is_log, read_log
-from engine.offline.workload import WorkloadError, read_workload
-from engine.offline.world import ManifestError
+from engine.offline.decision_log import is_log, read_log
+from engine.offline.workload import read_workload
 from engine.policy.bundle import Bundle
 from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
 from engine.recording.replay import ReplayError
 from engine.telemetry.logs import configure_logging
 
-WITHIN, EXCEEDED, UNREADABLE = 0, 1, 3
+WITHIN, EXCEEDED = 0, 1
 _SHOWN: Final = 20
 
 
@@ -99,8 +99,8 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     fragmentation and waiting, over several seeds with a margin of 95 % confidence.
 
     \b
-    Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage;
-    3 the input cannot be read or run.
+    Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage,
+    or policies or input cannot be used.
 
     \b
     Examples:
@@ -110,18 +110,13 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     """
     configure_logging(verbosity=-1, log_format="text")
     bundles = (read_set(before, options["config"])[0], read_set(after, options["config"])[0])
+    for bundle in bundles:
+        known_profile(bundle, options["profile"])
     try:
-        found = _compare(*bundles, options)
-    except (
-        LogError,
-        ReplayError,
-        WorkloadError,
-        ClusterFileError,
-        ManifestError,
-        OSError,
-    ) as error:
-        click.echo(f"Error: {error}", err=True)
-        raise SystemExit(UNREADABLE) from error
+        with input_errors(options["inputs"]):
+            found = _compare(*bundles, options)
+    except ReplayError as error:
+        raise InputError(f"{options['inputs'][0]}: {error}") from error
     exceeded = _exceeded(found, options)
     if options["output"] == "json":
         result = {

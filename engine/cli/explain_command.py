@@ -9,11 +9,11 @@ import msgspec
 from engine.cli.cluster_reading import cluster_options, now_text, read_given
 from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
+from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import policy_options, read_bundle
-from engine.offline.cluster_file import Cluster, ClusterFileError, read_documents
+from engine.offline.cluster_file import Cluster, read_documents
 from engine.offline.explanation import PodExplanation, explain
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.world import ManifestError
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.telemetry.logs import configure_logging
@@ -67,7 +67,8 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     is explained as if it were not. Nothing is changed: it only lists.
 
     \b
-    Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage.
+    Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
+    is no such pod, or policies or files cannot be used.
 
     \b
     Examples:
@@ -86,13 +87,13 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         cluster.facts, unread = read_facts(bundle.runtime.facts, where)
         cluster.missing.update(unread)
         cluster.taken_at = now_text()
+    given = (*options["snapshot"], *([filename] if filename is not None else []))
     try:
-        found = _find(cluster, pod, filename)
-        result = _explain(bundle, cluster, found, options)
-    except (ManifestError, ClusterFileError) as error:
-        raise click.ClickException(str(error)) from error
+        with input_errors(given):
+            found = _find(cluster, pod, filename)
+            result = _explain(bundle, cluster, found, options)
     except KeyError as error:
-        raise click.ClickException(str(error.args[0])) from error
+        raise InputError(str(error.args[0])) from error
     result = _with_paths(result, files)
     if options["output"] == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())

@@ -1,6 +1,19 @@
-"""The error of input that cannot be read, as every command says it."""
+"""The error of input that cannot be used, as every command says it.
+
+Owns the exit code of such errors, and which exceptions of readers are one.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import click
+
+from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
+from engine.offline.decision_log import LogError
+from engine.offline.test_fixtures import FixtureError, find_misshapen
+from engine.offline.workload import WorkloadError
+from engine.offline.world import ManifestError
 
 
 class InputError(click.ClickException):
@@ -10,3 +23,30 @@ class InputError(click.ClickException):
     """
 
     exit_code = 2
+
+
+@contextmanager
+def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
+    """Raise what is wrong with *paths*, when they are read or used, as `InputError`."""
+    try:
+        yield
+    except (WorkloadError, ClusterFileError, LogError) as error:
+        raise InputError(str(error)) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"{error.filename}: {reason}" if error.filename else reason) from error
+    except ManifestError as error:
+        raise InputError(_with_place(error, list(paths))) from error
+
+
+def _with_place(error: ManifestError, paths: list[Path]) -> str:
+    """What is wrong with a manifest, with the file and line where one of *paths* has the like."""
+    for path in paths:
+        try:
+            for file in manifest_files(path):
+                found = find_misshapen(str(file), unpacked(file))
+                if found is not None:
+                    return str(found)
+        except (ClusterFileError, FixtureError, OSError):
+            continue  # a table, or a log
+    return f"{', '.join(map(str, paths))}: {error}" if paths else str(error)

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from engine.cli.policy_paths import build, load_problems
+from engine.cli.input_error import InputError
+from engine.cli.policy_paths import build, config_text, load_problems
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 
@@ -34,8 +35,8 @@ def policy_options(function: Command) -> Command:
 def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     """The bundle that the options name, with the files that it is of.
 
-    Raises `click.UsageError` for what cannot be read, `click.ClickException` with every problem of
-    policies that cannot decide.
+    Raises `click.UsageError` for what cannot be read, `InputError` with every problem of policies
+    that cannot decide.
     """
     files = PolicyFiles(Path(), {}, frozenset())
     if policies != BUILTIN:
@@ -45,12 +46,20 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
             raise click.UsageError(str(error)) from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
-        text = config.read_text(encoding="utf-8")
+        text = config_text(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
     bundle, problems = build(files, config)
     errors = [problem for problem in problems if problem.severity == "error"]
     if bundle is not None:
         errors += load_problems(bundle, files)
     if bundle is None or errors:
-        raise click.ClickException("\n".join(str(problem) for problem in errors))
+        raise InputError("\n".join(str(problem) for problem in errors))
     return bundle, files
+
+
+def known_profile(bundle: Bundle, name: str | None) -> None:
+    """Raise `click.BadParameter` if *name* is said and no profile of *bundle* has it."""
+    profiles = [profile.scheduler_name for profile in bundle.profiles]
+    if name and name not in profiles:
+        known = ", ".join(f"`{one}`" for one in profiles)
+        raise click.BadParameter(f"want one of {known}, got `{name}`", param_hint="--profile")

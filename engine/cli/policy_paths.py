@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
+from engine.offline.text_places import TextError, read_text
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
@@ -44,11 +45,19 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
     try:
         given = None
         if config is not None:
-            given = decode_configuration(config.read_text(encoding="utf-8"), str(config))
+            given = decode_configuration(config_text(config), str(config))
         bundle = build_bundle(files.texts, given)
     except PolicyErrors as error:
         return None, [_shown(problem, files) for problem in error.problems]
     return bundle, [_shown(problem, files) for problem in bundle.warnings]
+
+
+def config_text(config: Path) -> str:
+    """The text of the file of `--config`. Raises `click.UsageError`."""
+    try:
+        return read_text(config)
+    except TextError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def load_problems(bundle: Bundle, files: PolicyFiles) -> list[Problem]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from engine.cli.input_error import InputError
 from engine.cli.policy_option import BUILTIN, read_bundle
 from engine.cli.policy_paths import build, load_problems
 from engine.offline.cluster_file import ClusterFileError, read_documents
@@ -19,8 +20,8 @@ _GIT_SECONDS = 30.0
 def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     """The policies of a directory, of a file with a ConfigMap, or `builtin`, with their files.
 
-    Raises `click.UsageError` for what cannot be read, `click.ClickException` with every problem of
-    policies that cannot decide.
+    Raises `click.UsageError` for what cannot be read, `InputError` with every problem of policies
+    that cannot decide.
     """
     path = Path(name)
     if name == BUILTIN or not path.is_file():
@@ -95,5 +96,5 @@ def _built(files: PolicyFiles, config: Path | None) -> tuple[Bundle, PolicyFiles
     if bundle is not None:
         errors += load_problems(bundle, files)
     if bundle is None or errors:
-        raise click.ClickException("\n".join(str(problem) for problem in errors))
+        raise InputError("\n".join(str(problem) for problem in errors))
     return bundle, files

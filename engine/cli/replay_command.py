@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import read_bundle
-from engine.offline.decision_log import LogError, read_log
+from engine.offline.decision_log import read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
 from engine.recording.replay import Outcome, Replayer, ReplayError
 
-SAME, DIFFERENT, UNREADABLE = 0, 1, 3
+SAME, DIFFERENT = 0, 1
 _SHOWN = 10
 
 
@@ -46,10 +47,11 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
 
     Each decision is made on the state in which it was recorded, by the recorded policies, and
     compared byte for byte. Where they part, the first difference is told: the entry, the pod, what
-    was decided and what is decided now, and whether the inputs are the recorded ones.
+    was decided and what is decided now, and whether the inputs are the recorded ones. A log that
+    ends in the middle of an entry, as after a crash, is replayed up to there, and that is said.
 
     \b
-    Exit codes: 0 all the same, 1 a difference, 2 wrong usage, 3 the log cannot be read.
+    Exit codes: 0 all the same, 1 a difference, 2 wrong usage, or the log cannot be read.
 
     \b
     Examples:
@@ -61,21 +63,24 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise click.UsageError("want --policies with --config")
     bundle = read_bundle(policies, config)[0] if policies is not None else None
     replayer = Replayer(bundle)
-    same, differences, revisions = 0, list[Outcome](), dict[str, None]()
+    same, differences, revisions, cuts = 0, list[Outcome](), dict[str, None](), list[str]()
     try:
-        for outcome in watched(replayer, log):
-            revisions[outcome.revision] = None
-            if outcome.is_same:
-                same += 1
-            else:
-                differences.append(outcome)
-    except (LogError, ReplayError, PolicyErrors) as error:
-        click.echo(f"Error: {error}", err=True)
-        raise SystemExit(UNREADABLE) from error
+        with input_errors():
+            for outcome in watched(replayer, log, cuts.append):
+                revisions[outcome.revision] = None
+                if outcome.is_same:
+                    same += 1
+                else:
+                    differences.append(outcome)
+    except (ReplayError, PolicyErrors) as error:
+        raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()
+    for place in cuts:
+        click.echo(f"{place}: it ends in the middle of an entry, which is left out", err=True)
     if output == "json":
         result = {
+            "cutOff": cuts,
             "decisions": replayer.decisions,
             "same": same,
             "gaps": replayer.gaps,
@@ -89,7 +94,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
     raise SystemExit(DIFFERENT if differences else SAME)
 
 
-def watched(replayer: Replayer, log: Path) -> Iterator[Outcome]:
+def watched(replayer: Replayer, log: Path, on_cut: Callable[[str], None]) -> Iterator[Outcome]:
     """The outcomes of *log*, with a count of them while somebody watches."""
     progress = Progress(
         TextColumn("replaying"),
@@ -101,7 +106,7 @@ def watched(replayer: Replayer, log: Path) -> Iterator[Outcome]:
     )
     with progress:
         bar = progress.add_task("replaying", total=None)
-        for outcome in replayer.outcomes(read_log(log)):
+        for outcome in replayer.outcomes(read_log(log, on_cut)):
             progress.advance(bar)
             yield outcome
 

@@ -12,14 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.input_error import input_errors
 from engine.cli.line_chart import line_chart
-from engine.cli.policy_option import policy_options, read_bundle
-from engine.offline.cluster_file import ClusterFileError
+from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, Step, report
-from engine.offline.workload import Workload, WorkloadError, read_workload
-from engine.offline.world import ManifestError
+from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.telemetry.logs import configure_logging
@@ -80,19 +79,29 @@ from engine.telemetry.logs import configure_logging
 def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Schedule the pods of WORKLOAD in virtual time, and say what came of it.
 
-    WORKLOAD is a snapshot or manifests (every pending pod comes at the start), timed events as
-    `.jsonl`, or the tables of the openb trace as `.csv`; several are one workload. The engine is
-    that of a running scheduler, queue and preemption included; the API server does at once what it
-    is asked. The same workload, policies and seed give the same result.
+    WORKLOAD is one of these; several are one workload:
 
     \b
-    Exit codes: 0 every pod was placed, 3 some still wait, 1 it cannot run, 2 wrong usage.
+    - a snapshot, manifests or a directory of them: every pending pod comes at the start
+    - a decision log of `run --record`, a file or the directory: pods come when they came
+    - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60}, {"at": 9, "delete": "node/n1"}
+    - nodes or pods in the columns of the openb trace, `.csv`
+    - a document of facts: what policies read as `node.facts` and the like
+
+    The engine is that of a running scheduler, queue and preemption included; the API server does at
+    once what it is asked. The same workload, policies and seed give the same result.
+
+    \b
+    Exit codes: 0 every pod was placed, 3 some still wait, 1 a policy or the simulation failed,
+    2 wrong usage, or policies or workload cannot be used.
 
     \b
     Examples:
       starsched simulate cluster.json.gz --policies ./policies
-      starsched simulate cluster.json.gz deployment.yaml --nodes +10
+      starsched simulate cluster.json.gz more-pods.yaml facts.yaml --nodes +10
+      starsched simulate /var/log/starsched --policies ./policies-new --steps use.csv
       starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
+      starsched simulate cluster.json.gz --output json | jq .reasons
     """
     chart: Path | None = options["chart"]
     if chart is not None and chart.suffix != ".svg":
@@ -101,12 +110,14 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         )
     configure_logging(verbosity=-1, log_format="text")
     bundle, _ = read_bundle(options["policies"], options["config"])
-    try:
+    with input_errors(workload):
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
-    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    if planned.cluster.skipped:
+        counts = planned.cluster.skipped.most_common()
+        said = ", ".join(f"{number} {kind}" for kind, number in counts)
+        click.echo(f"left out, as no decision reads their kind: {said}", err=True)
     if bundle.extenders:
         click.echo("extenders are configured, and are not asked here", err=True)
     for name in simulation.unknown_facts:
@@ -129,11 +140,8 @@ def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -
     more: str = options["nodes"]
     if not more.removeprefix("+").isdecimal():
         raise click.BadParameter(f"want `+N`, got `{more}`", param_hint="--nodes")
-    profiles = [profile.scheduler_name for profile in bundle.profiles]
     if options["profile"] is not None:
-        if options["profile"] not in profiles:
-            known = ", ".join(f"`{name}`" for name in profiles)
-            raise click.BadParameter(f"want one of {known}", param_hint="--profile")
+        known_profile(bundle, options["profile"])
         planned = planned.decided_as(options["profile"])
     planned = planned.with_nodes(int(more.removeprefix("+")))
     return planned if options["seed"] is None else planned.shuffled(options["seed"])

@@ -16,8 +16,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.input_error import InputError
-from engine.cli.policy_option import policy_options, read_bundle
+from engine.cli.input_error import InputError, input_errors
+from engine.cli.policy_option import known_profile, policy_options, read_bundle
+from engine.cli.policy_paths import config_text
 from engine.cli.sweep_reports import (
     FormatError,
     bar_chart,
@@ -25,11 +26,9 @@ from engine.cli.sweep_reports import (
     require_parquet,
     write_table,
 )
-from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points, measure
-from engine.offline.workload import WorkloadError, read_workload
+from engine.offline.workload import read_workload
 from engine.offline.world import ManifestError
-from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors
 from engine.telemetry.logs import configure_logging
 
@@ -106,8 +105,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     whatever changed is computed anew. Workers of Dask read the workload from the same paths.
 
     \b
-    Exit codes: 0 all was computed, 1 the policies have problems or a simulation failed, 2 wrong
-    usage, or the workload or earlier results cannot be read, 130 interrupted.
+    Exit codes: 0 all was computed, 1 a simulation failed, 2 wrong usage, or policies, workload
+    or earlier results cannot be used, 130 interrupted.
 
     \b
     Examples:
@@ -128,9 +127,10 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     points = _points(workload, options)
     log = directory / _RESULTS
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        known = read_results(log)
-    except (SweepError, OSError) as error:
+        with input_errors():
+            directory.mkdir(parents=True, exist_ok=True)
+            known = read_results(log)
+    except SweepError as error:
         raise InputError(str(error)) from error
     missing = [point for point in points if point.key not in known]
     if len(missing) < len(points):
@@ -155,7 +155,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         raise click.ClickException(
             "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
         ) from error
-    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
+    except (ManifestError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if options["output"] == "json":
         said = {
@@ -177,32 +177,24 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     Raises `click.UsageError` or `InputError` with what is wrong, before anything runs.
     """
     bundle, files = read_bundle(options["policies"], options["config"])
-    _require_profile(bundle, options["profile"])
+    known_profile(bundle, options["profile"])
     config: Path | None = options["config"]
     # One that stands for the policies' own is among their files already.
     is_apart = config is not None and config.name not in files.texts
-    text = config.read_text(encoding="utf-8") if config is not None and is_apart else None
+    text = config_text(config) if config is not None and is_apart else None
     try:
-        read_workload(*workload)
-        return make_points(
-            files.texts,
-            text,
-            [Axis.parse(axis) for axis in options["axes"]],
-            range(options["seeds"]),
-            [path.absolute() for path in workload],
-            options["profile"],
-        )
+        with input_errors(workload):
+            read_workload(*workload)
+            return make_points(
+                files.texts,
+                text,
+                [Axis.parse(axis) for axis in options["axes"]],
+                range(options["seeds"]),
+                [path.absolute() for path in workload],
+                options["profile"],
+            )
     except (SweepError, PolicyErrors) as error:
         raise click.UsageError(str(error)) from error
-    except (WorkloadError, ClusterFileError, ManifestError, OSError) as error:
-        raise InputError(str(error)) from error
-
-
-def _require_profile(bundle: Bundle, name: str) -> None:
-    profiles = [profile.scheduler_name for profile in bundle.profiles]
-    if name and name not in profiles:
-        known = ", ".join(f"`{one}`" for one in profiles)
-        raise click.BadParameter(f"want one of {known}, got `{name}`", param_hint="--profile")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Getting the objects out of a cluster is `cli.cluster_reading`'s.
 """
 
 import gzip
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import yaml
 
 from engine.caching.cache import Cache
 from engine.facts.collection import FactsDocument
@@ -21,7 +21,9 @@ from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.known_facts import SECTIONS, show_facts
+from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
+from engine.policy.documents import did_you_mean
 from engine.policy.fact_config import FactsConfig
 
 API_VERSION: Final = "starsched.dev/v1"
@@ -29,6 +31,8 @@ KIND: Final = "ClusterSnapshot"
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
 _FINISHED: Final = ("Succeeded", "Failed")
+# Kinds that are looked into before they are decoded; "object" is a pod that says no kind.
+_WITH_STATUS: Final = ("Node", "Pod", "PodGroup", "object")
 # What the API server itself resolves, for manifests that it has never seen.
 _SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
@@ -159,7 +163,8 @@ class Cluster:
     default_priority: int = 0
 
     def add(self, manifest: dict[str, Any]) -> None:
-        """Take an object in."""
+        """Take an object in. Raises `ManifestError` for what is no object of the API."""
+        _require_shape(manifest)
         match kind := str(manifest.get("kind", "")):
             case "Node":
                 self.nodes.append(manifest)
@@ -180,6 +185,7 @@ class Cluster:
 
         Raises `ManifestError`.
         """
+        _require_shape(manifest)
         plain = {**manifest, "spec": dict(manifest.get("spec") or {})}
         spec = plain["spec"]
         if unplaced:
@@ -220,7 +226,9 @@ class Cluster:
             and (not slash or (_meta(pod, "namespace") or "default") == namespace)
         ]
         if not found:
-            raise KeyError(f"no pod `{name}` among {len(self.pods)} pods")
+            hint = did_you_mean(plain, {_meta(pod, "name") for pod in self.pods})
+            more = f"\nhint: {hint}" if hint else ""
+            raise KeyError(f"no pod `{name}` among {len(self.pods)} pods{more}")
         if len(found) > 1:
             keys = ", ".join(sorted(f"`{_meta(p, 'namespace')}/{plain}`" for p in found))
             raise KeyError(f"several pods are called `{name}`: {keys}")
@@ -257,6 +265,24 @@ class Cluster:
             nodes=[*present, *nodes],
             pods=[*pods],
         )
+
+
+def _require_shape(manifest: Manifest) -> None:
+    """Raise `ManifestError` unless *manifest* can be asked what it is, and is of a sound kind."""
+    kind = str(manifest.get("kind") or "object")
+    for member in ("metadata", "spec", "status") if kind in _WITH_STATUS else ("metadata",):
+        if not isinstance(value := manifest.get(member) or {}, Mapping):
+            got = type(value).__name__
+            raise ManifestError(f"{kind}: {member}: want an object, got {got}")
+    name = _meta(manifest, "name")
+    value = manifest.get("value", 0)
+    if kind == "PriorityClass" and (not isinstance(value, int) or isinstance(value, bool)):
+        raise ManifestError(f"{kind} `{name}`: value: want an int, got `{value}`")
+    if kind == "PodGroup":
+        try:
+            api.from_plain(api.PlainObject, manifest)
+        except msgspec.ValidationError as error:
+            raise ManifestError(f"{kind} `{name}`: {error}") from error
 
 
 def _is_same(manifest: Manifest, pod: Pod) -> bool:
@@ -304,11 +330,14 @@ def snapshot_bytes(
 def read_cluster(*paths: Path) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
-    Raises `ClusterFileError` for what cannot be read.
+    Raises `ClusterFileError` for what cannot be read, or holds nothing, and `ManifestError`.
     """
     cluster = Cluster()
     for path in paths:
-        for document in read_documents(path):
+        documents = list(read_documents(path))
+        if not documents:
+            raise ClusterFileError(f"{path}: want objects, found none: it is empty")
+        for document in documents:
             if document.get("kind") == KIND:
                 cluster.taken_at = cluster.taken_at or str(document.get("takenAt", ""))
                 cluster.missing.update(document.get("missing") or {})
@@ -323,26 +352,34 @@ def read_cluster(*paths: Path) -> Cluster:
 
 def read_documents(path: Path) -> Iterator[dict[str, Any]]:
     """The documents of a file, or of every file of a directory and those inside it."""
-    if path.is_dir():
-        files = [p for p in sorted(path.rglob("*")) if _is_readable(p, path)]
-        if not files:
-            raise ClusterFileError(f"{path}: want `*.yaml` or `*.json` files, found none")
-        for file in files:
-            yield from read_documents(file)
-        return
+    for file in manifest_files(path):
+        for number, document in enumerate(_parse(unpacked(file), file), 1):
+            if document is None:
+                continue
+            if not isinstance(document, dict):
+                kind = type(document).__name__
+                raise ClusterFileError(f"{file}: document {number}: want an object, got {kind}")
+            yield document
+
+
+def manifest_files(path: Path) -> list[Path]:
+    """*path* itself, or the files with manifests of a directory and of those inside it."""
+    if not path.is_dir():
+        return [path]
+    files = [p for p in sorted(path.rglob("*")) if _is_readable(p, path)]
+    if not files:
+        raise ClusterFileError(f"{path}: want `*.yaml` or `*.json` files, found none")
+    return files
+
+
+def unpacked(file: Path) -> bytes:
+    """The bytes of a file, which may be compressed. Raises `ClusterFileError`."""
     try:
-        raw = path.read_bytes()
-        if raw.startswith(b"\x1f\x8b"):
-            raw = gzip.decompress(raw)
-    except (OSError, EOFError) as error:
-        raise ClusterFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    for number, document in enumerate(_parse(raw, path), 1):
-        if document is None:
-            continue
-        if not isinstance(document, dict):
-            kind = type(document).__name__
-            raise ClusterFileError(f"{path}: document {number}: want an object, got {kind}")
-        yield document
+        raw = file.read_bytes()
+        return gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ClusterFileError(f"{file}: {reason[:1].lower()}{reason[1:]}") from error
 
 
 def _is_readable(path: Path, root: Path) -> bool:
@@ -350,28 +387,19 @@ def _is_readable(path: Path, root: Path) -> bool:
     return path.is_file() and path.name.endswith(_SUFFIXES) and not hidden
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML without its dates: the times of Kubernetes are text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def _parse(raw: bytes, path: Path) -> Iterator[Any]:
-    if raw.lstrip()[:1] == b"{":
-        try:
-            yield msgspec.json.decode(raw)
-            return
-        except msgspec.DecodeError as error:
-            if path.name.removesuffix(".gz").endswith(".json"):
-                raise ClusterFileError(f"{path}: {error}") from error
+    name = str(path)
     try:
-        yield from yaml.load_all(raw, _Loader)  # a safe loader, but for its name
-    except yaml.YAMLError as error:
-        raise ClusterFileError(f"{path}: {' '.join(str(error).split())}") from error
+        if raw.lstrip()[:1] == b"{":
+            try:
+                yield parsed_json(name, raw)
+                return
+            except TextError:
+                if name.removesuffix(".gz").endswith(".json"):
+                    raise
+        yield from parsed_yaml(name, decoded(name, raw))
+    except TextError as error:
+        raise ClusterFileError(str(error)) from error
 
 
 def _facts(document: dict[str, Any], path: Path) -> list[FactsDocument]:

@@ -7,7 +7,7 @@ what entries are `recording.entries`'; what they mean to a cache is `recording.r
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ FORMAT: Final = 1
 _NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 
 NO_TEXT = msgspec.Raw(b"null")
+# Stands for a line that was not written to its end.
+_CUT: Final = b""
 
 
 class LogError(ValueError):
@@ -80,10 +82,12 @@ def is_log(path: Path) -> bool:
         return False
 
 
-def read_log(path: Path) -> Iterator[Line]:
+def read_log(path: Path, on_cut: Callable[[str], None] | None = None) -> Iterator[Line]:
     """The entries of a file, or of all files of a directory in order.
 
-    A file that ends in the middle of a line, as after a crash, ends before it. Raises `LogError`.
+    A file that ends in the middle of a line, as after a crash, ends before it; *on_cut* is told the
+    place, `file:line`. Raises `LogError`, also for a log that ends before its first checkpoint
+    does, which has no decisions.
     """
     files = [path]
     if path.is_dir():
@@ -91,18 +95,30 @@ def read_log(path: Path) -> Iterator[Line]:
         if not files:
             raise LogError(f"{path}: want files `decisions-*.jsonl`, found none")
     decoder = msgspec.json.Decoder(Line)
+    number, has_checkpoint = 0, False
     for file in files:
+        number = 0
         for number, text in enumerate(_lines(file), 1):
+            if text == _CUT:
+                if on_cut is not None:
+                    on_cut(f"{file}:{number}")
+                break
             try:
                 line = decoder.decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise LogError(f"{file}:{number}: {error}") from error
+                raise LogError(f"{file}:{number}: want an entry of a log: {error}") from error
             if number == 1 and (line.event != "log" or line.format != FORMAT):
                 raise LogError(f"{file}: want a decision log of format {FORMAT}")
+            has_checkpoint = has_checkpoint or line.event == "checkpoint"
             yield line
+    if not has_checkpoint:
+        raise LogError(
+            f"{file}:{number or 1}: want a whole checkpoint, the log ends before it does"
+        )
 
 
 def _lines(file: Path) -> Iterator[bytes]:
+    """The whole lines, and `_CUT` at last if another one begins, or the compressed data ends."""
     try:
         with file.open("rb") as raw:
             is_compressed = raw.read(2) == b"\x1f\x8b"
@@ -111,10 +127,11 @@ def _lines(file: Path) -> Iterator[bytes]:
             try:
                 for text in stream:
                     if not text.endswith(b"\n"):
-                        return  # the process died while it was written
+                        yield _CUT  # the process died while it was written
+                        return
                     yield text
             except EOFError:
-                return  # the same, compressed
+                yield _CUT  # the same, compressed
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise LogError(f"{file}: {reason}") from error

@@ -5,7 +5,6 @@ file, checked one by one, and where a problem is. What is made of the objects is
 `@std/testing.star`'s.
 """
 
-import codecs
 import csv
 import difflib
 import gzip
@@ -17,13 +16,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 
 import msgspec
-import yaml
 
 from engine.model.node import Node
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
+from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, ManifestError
 
 MOST_BYTES: Final = 64 << 20
@@ -31,6 +30,7 @@ MOST_BYTES: Final = 64 << 20
 _MANIFESTS: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
 _TABLES: Final = (".json", ".yaml", ".yml", ".csv")
 _POD_GROUP: Final = "PodGroup"
+_PARTED: Final = ("Node", "Pod", _POD_GROUP)
 _CLUSTER_WIDE: Final = frozenset(
     {"Node", "Namespace", "PersistentVolume", "StorageClass", "CSINode", "CSIDriver"}
     | {"VolumeAttachment", "ResourceSlice", "DeviceClass", "PriorityClass"}
@@ -262,19 +262,42 @@ def _check_head(found: _Found) -> None:
             raise found.problem(f"want a text, got {_shown(value)}", ("metadata", key))
 
 
+def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
+    """The first object of the file *name* that has not the shape that the API gives its kind.
+
+    Raises `FixtureError` for a file that holds no objects.
+    """
+    for found in _objects(name, raw):
+        manifest = found.manifest
+        try:
+            for member in ("metadata", "spec", "status") if manifest.get("kind") in _PARTED else ():
+                if not isinstance(value := manifest.get(member) or {}, dict):
+                    raise found.problem(f"want an object, got {_shown(value)}", (member,))
+            _shape_problems(found, str(manifest.get("kind") or ""))
+        except FixtureError as error:
+            return error
+    return None
+
+
 def _check_body(found: _Found, kind: str) -> None:
     """Raise if a field has a type that the API forbids, or a quantity is none."""
-    problems: Iterable[str] = ()
+    if kind == "Pod" and not isinstance(spec := found.manifest.get("spec"), dict):
+        raise found.problem(f"want an object, got {_shown(spec)}", ("spec",))
+    for problem in _shape_problems(found, kind):
+        path, _, message = problem.partition(": ")
+        at = _place(found.manifest, f".{path}", "")
+        raise found.problem(message, at)
+
+
+def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
+    """What is wrong with the values of fields; raises `FixtureError` if it is their type."""
     manifest = found.manifest
     try:
         if kind == "Node":
-            problems = Node.from_raw(msgspec.json.encode(manifest)).problems
-        elif kind == "Pod":
-            spec = manifest.get("spec")
-            if not isinstance(spec, dict):
-                raise found.problem(f"want an object, got {_shown(spec)}", ("spec",))
-            problems = Pod.from_raw(msgspec.json.encode(manifest)).problems
-        elif kind == "PriorityClass":
+            return Node.from_raw(msgspec.json.encode(manifest)).problems
+        if kind == "Pod":
+            return Pod.from_raw(msgspec.json.encode(manifest)).problems
+        if kind == "PriorityClass":
             value = manifest.get("value", 0)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise found.problem(f"want an int, got {_shown(value)}", ("value",))
@@ -284,10 +307,7 @@ def _check_body(found: _Found, kind: str) -> None:
             from_plain(OBJECT_KINDS[kind][1], manifest)
     except msgspec.DecodeError as error:
         raise _misshapen(found, str(error)) from error
-    for problem in problems:
-        path, _, message = problem.partition(": ")
-        at = _place(manifest, f".{path}", "")
-        raise found.problem(message, at)
+    return ()
 
 
 def _misshapen(found: _Found, text: str) -> FixtureError:
@@ -388,25 +408,14 @@ def _cell(text: str) -> Any:
 # --- texts -----------------------------------------------------------------------------------
 
 
-class _Loader(yaml.CSafeLoader):
-    """YAML without its dates: the times of Kubernetes are text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
 LineOf = Callable[[int], Callable[[tuple[str | int, ...]], int]]
 
 
 def _decoded(name: str, raw: bytes) -> str:
     try:
-        # (Not "utf-8-sig": where tests are confined a codec cannot be loaded any more.)
-        return raw.removeprefix(codecs.BOM_UTF8).decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise FixtureError(f"{name}:{line}: want UTF-8 text, got other bytes") from error
+        return decoded(name, raw)
+    except TextError as error:
+        raise FixtureError(str(error)) from error
 
 
 def _parse(name: str, raw: bytes) -> tuple[list[Any], LineOf]:
@@ -422,54 +431,14 @@ def _parse(name: str, raw: bytes) -> tuple[list[Any], LineOf]:
     text = _decoded(name, raw)
 
     def line_of(number: int) -> Callable[[tuple[str | int, ...]], int]:
-        return lambda path: _line(text, number, path)
+        return lambda path: line_at(text, number, path)
 
-    if name.removesuffix(".gz").endswith(".json"):
-        try:
-            return [msgspec.json.decode(text)], line_of
-        except msgspec.DecodeError as error:
-            raise FixtureError(f"{name}: {error}") from error
     try:
-        return list(yaml.load_all(text, _Loader)), line_of  # a safe loader, but for its name
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{name}:{mark.line + 1}" if mark else name
-        message = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise FixtureError(f"{place}: {message}") from error
-    except (ValueError, RecursionError) as error:
-        raise FixtureError(f"{name}: {error}") from error
-
-
-def _line(text: str, number: int, path: tuple[str | int, ...]) -> int:
-    """The line of what *path* leads to, or of the last step of it that is there; 0 if unknown.
-
-    Reads the text again, which only a problem is worth.
-    """
-    try:
-        nodes = [node for node in yaml.compose_all(text, _Loader) if node is not None]
-    except yaml.YAMLError:
-        return 0  # JSON that is no YAML, as with tabs
-    if not nodes:
-        return 0
-    node: yaml.Node = nodes[min(number, len(nodes)) - 1]
-    line = node.start_mark.line
-    for step in path:
-        below = _below(node, step)
-        if below is None:
-            break
-        line, node = below
-    return int(line) + 1
-
-
-def _below(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == str(step):
-                return key.start_mark.line, value
-    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        value = node.value[step]
-        return value.start_mark.line, value
-    return None
+        if name.removesuffix(".gz").endswith(".json"):
+            return [parsed_json(name, text.encode())], line_of
+        return parsed_yaml(name, text), line_of
+    except TextError as error:
+        raise FixtureError(str(error)) from error
 
 
 def _written(path: Iterable[str | int]) -> str:

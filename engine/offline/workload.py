@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, read_cluster
 from engine.offline.decision_log import LogError, is_log, read_log
 from engine.offline.recorded_workload import recorded_workload
+from engine.offline.text_places import TextError, read_text
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"
@@ -138,7 +140,8 @@ def _copy_of(node: Manifest, name: str) -> dict[str, Any]:
 def read_workload(*paths: Path) -> Workload:
     """The workload of *paths*, each in whatever form it is.
 
-    Raises `WorkloadError`, `ClusterFileError` or `ManifestError` for what cannot be read.
+    Raises `WorkloadError`, `ClusterFileError` or `ManifestError` for what cannot be read, and
+    `WorkloadError` if there is neither a node nor a pod.
     """
     workload = Workload()
     for path in paths:
@@ -152,6 +155,12 @@ def read_workload(*paths: Path) -> Workload:
             cluster = read_cluster(path)
             _merge(workload.cluster, cluster)
             _come_at_start(cluster, workload)
+    nodes, pods = workload.cluster.nodes or workload.changes, workload.cluster.pods
+    if paths and not (nodes or pods or workload.arrivals):
+        named = ", ".join(map(str, paths))
+        counts = workload.cluster.skipped.most_common(3)
+        got = ", ".join(f"{number} {kind}" for kind, number in counts) or "none"
+        raise WorkloadError(f"{named}: want nodes and pods, got {got}")
     return workload
 
 
@@ -188,13 +197,19 @@ def _read_recorded(path: Path, workload: Workload) -> None:
 
 def _read_events(path: Path, workload: Workload) -> None:
     """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name)."""
+    count = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
+                count += 1
                 try:
                     _event(msgspec.json.decode(line), workload)
-                except (msgspec.DecodeError, ManifestError, WorkloadError) as error:
+                except msgspec.DecodeError as error:
+                    raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
+                except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
                     raise WorkloadError(f"{path}:{number}: {error}") from error
+    if not count:
+        raise WorkloadError(f"{path}: want events, one a line, found none")
 
 
 def _event(event: Any, workload: Workload) -> None:
@@ -207,8 +222,11 @@ def _event(event: Any, workload: Workload) -> None:
             workload.changes.append(NodeChange(at, node.name, node))
         elif added.get("kind", "Pod") == "Pod":
             stays = event.get("for")
+            is_number = isinstance(stays, int | float) and not isinstance(stays, bool)
+            if stays is not None and (not is_number or stays < 0):
+                raise WorkloadError(f"want `for` to be seconds, got `{stays}`")
             pod = workload.cluster.pod_of(added)
-            until = at + float(stays) if isinstance(stays, int | float) else None
+            until = None if stays is None else at + float(stays)
             workload.arrivals.append(Arrival(at, pod, until))
         elif at == 0:
             workload.cluster.add(added)
@@ -228,34 +246,61 @@ def _event(event: Any, workload: Workload) -> None:
 
 
 def _read_table(path: Path, workload: Workload) -> None:
-    with path.open(newline="", encoding="utf-8") as file:
-        table = csv.DictReader(file)
+    try:
+        file = StringIO(read_text(path), newline="")
+    except TextError as error:
+        raise WorkloadError(str(error)) from error
+    table = csv.DictReader(file, strict=True)
+    try:
         columns = frozenset(table.fieldnames or ())
-        try:
-            if columns >= _NODE_COLUMNS:
-                workload.cluster.nodes += [table_node(row) for row in table]
-            elif columns >= _POD_COLUMNS:
-                workload.arrivals += _arrivals(table)
-            else:
-                wanted = " or of pods: ".join(
-                    ", ".join(f"`{name}`" for name in sorted(them))
-                    for them in (_NODE_COLUMNS, _POD_COLUMNS)
-                )
-                got = ", ".join(f"`{name}`" for name in table.fieldnames or ()) or "no line"
-                raise WorkloadError(f"{path}:1: want the columns of nodes: {wanted}; got {got}")
-        except (ValueError, TypeError) as error:
-            if isinstance(error, WorkloadError):
-                raise
-            raise WorkloadError(f"{path}:{table.line_num}: {error}") from error
+        if not columns:
+            raise WorkloadError(f"{path}: want a table, found no line")
+        if columns >= _NODE_COLUMNS:
+            workload.cluster.nodes += [table_node(row) for row in table]
+        elif columns >= _POD_COLUMNS:
+            workload.arrivals += _arrivals(table)
+        else:
+            wanted = ", or of pods: ".join(
+                ", ".join(f"`{name}`" for name in sorted(them))
+                for them in (_NODE_COLUMNS, _POD_COLUMNS)
+            )
+            got = ", ".join(f"`{name}`" for name in table.fieldnames or ())
+            raise WorkloadError(f"{path}:1: want the columns of nodes: {wanted}; got {got}")
+    except (ValueError, TypeError, csv.Error) as error:
+        if isinstance(error, WorkloadError):
+            raise
+        raise WorkloadError(f"{path}:{table.line_num}: {error}") from error
+    if table.line_num < 2:
+        raise WorkloadError(f"{path}:2: want a row for each node or pod, found none")
 
 
 def _arrivals(rows: "csv.DictReader[str]") -> Iterator[Arrival]:
     for row in rows:
         gone = row.get("deletion_time")
-        at = float(row.get("creation_time") or 0)
+        at = _seconds(row, "creation_time")
         # A pod that is deleted the moment it is created asks for nothing.
-        until = max(float(gone), at + 1) if gone else None
+        until = max(_seconds(row, "deletion_time"), at + 1) if gone else None
         yield Arrival(at, pod_of(table_pod(row)), until)
+
+
+def _amount(row: Mapping[str, str], column: str) -> int:
+    """The whole number in a cell, 0 if that is empty. Raises `ValueError`."""
+    text = row.get(column) or "0"
+    if not text.strip().isdecimal():
+        raise ValueError(f"{column}: want a whole number, got `{text}`")
+    return int(text)
+
+
+def _seconds(row: Mapping[str, str], column: str) -> float:
+    """The time in a cell, 0 if that is empty. Raises `ValueError`."""
+    text = row.get(column) or "0"
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{column}: want seconds, got `{text}`")
+    return value
 
 
 def table_node(row: Mapping[str, str]) -> dict[str, Any]:
@@ -263,10 +308,10 @@ def table_node(row: Mapping[str, str]) -> dict[str, Any]:
 
     Its GPUs are there in the words of Alibaba's device plugin, and as a sum of thousandths.
     """
-    gpus = int(row["gpu"] or 0)
+    gpus = _amount(row, "gpu")
     room = {
-        "cpu": f"{int(row['cpu_milli'])}m",
-        "memory": f"{int(row['memory_mib'])}Mi",
+        "cpu": f"{_amount(row, 'cpu_milli')}m",
+        "memory": f"{_amount(row, 'memory_mib')}Mi",
         "pods": _PODS_PER_NODE,
     }
     if gpus:
@@ -281,8 +326,11 @@ def table_node(row: Mapping[str, str]) -> dict[str, Any]:
 
 def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
     """The pod of one line of an openb table."""
-    requests = {"cpu": f"{int(row['cpu_milli'])}m", "memory": f"{int(row['memory_mib'])}Mi"}
-    count, milli = int(row["num_gpu"] or 0), int(row["gpu_milli"] or 0)
+    requests = {
+        "cpu": f"{_amount(row, 'cpu_milli')}m",
+        "memory": f"{_amount(row, 'memory_mib')}Mi",
+    }
+    count, milli = _amount(row, "num_gpu"), _amount(row, "gpu_milli")
     annotations = {}
     if count:
         requests[GPU_MILLI] = str(count * milli)

@@ -96,11 +96,12 @@ def test_policies_of_a_directory_decide_and_are_shown_by_path(cluster: str, tmp_
     ("arguments", "code", "message"),
     [
         pytest.param([], 2, "want POD", id="no pod"),
-        pytest.param(["nobody"], 1, "no pod `nobody`", id="unknown pod"),
-        pytest.param(["fits", "--node=x"], 1, "no node `x`", id="unknown node"),
+        pytest.param(["nobody"], 2, "no pod `nobody`", id="unknown pod"),
+        pytest.param(["fist"], 2, "hint: did you mean `fits`?", id="misspelt pod"),
+        pytest.param(["fits", "--node=x"], 2, "no node `x`", id="unknown node"),
         pytest.param(["fits", "--policies=/nowhere"], 2, "no such file", id="no policies"),
         pytest.param(["fits", "--context=c"], 2, "either --snapshot", id="two clusters"),
-        pytest.param(["fits", "--profile=x"], 1, "have `default-scheduler`", id="profile"),
+        pytest.param(["fits", "--profile=x"], 2, "have `default-scheduler`", id="profile"),
     ],
 )
 def test_what_cannot_be_answered_is_told(
@@ -116,7 +117,7 @@ def test_policies_with_an_error_are_not_asked(cluster: str, tmp_path: Path) -> N
     policies.mkdir()
     (policies / "x.star").write_text("def filter(pod, node):\n    return node.nam\n")
     result = run("fits", cluster, f"--policies={policies}")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert f"{policies}/x.star:2:" in result.output
 
 

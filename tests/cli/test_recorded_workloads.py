@@ -1,6 +1,7 @@
 """A recorded log as a workload of `simulate`, `diff --simulate` and `sweep`."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,36 @@ def test_a_log_that_is_damaged_is_told(log: Path) -> None:
     file.write_bytes(b'{"n":1,"t":0,"e":"log","format":1}\n{"n":2}\n')
     with pytest.raises(WorkloadError, match=r"decisions-000001.*:2: "):
         read_workload(log)
+
+
+def lines_of(log: Path, number: int) -> tuple[Path, list[bytes]]:
+    """A file of the log, no longer compressed, and its lines."""
+    packed = log / f"decisions-{number:06}.jsonl.gz"
+    text = gzip.decompress(packed.read_bytes())
+    packed.unlink()
+    plain = packed.with_suffix("")
+    plain.write_bytes(text)
+    return plain, text.splitlines(keepends=True)
+
+
+def test_a_log_that_was_cut_off_is_replayed_up_to_there(log: Path) -> None:
+    cut, lines = lines_of(log, 2)
+    cut.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
+    result = run("replay", log, "--output=json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["cutOff"] == [f"{cut}:{len(lines)}"]
+    assert f"{cut}:{len(lines)}: it ends in the middle of an entry" in result.stderr
+    # One in the middle is no end.
+    cut.write_bytes(b"".join([*lines[:-2], lines[-2][:20] + b"\n", lines[-1]]))
+    result = run("replay", log)
+    assert result.exit_code == 2
+    assert f"Error: {cut}:{len(lines) - 1}: want an entry of a log: " in result.output
+
+
+def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:
+    first, lines = lines_of(log, 1)
+    first.write_bytes(b"".join(lines[:2]) + lines[2][:20])
+    for command in (["replay", first], ["simulate", first], ["diff", "builtin", "builtin", "--on"]):
+        result = run(*command, *([first] if command[0] == "diff" else []))
+        assert result.exit_code == 2
+        assert f"{first}:3: want a whole checkpoint, the log ends before it does" in result.output

@@ -350,7 +350,7 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
             id="items",
         ),
         pytest.param("- 1\n", "f.yaml:1: document 1: want an object, got an array", id="list"),
-        pytest.param("kind: Node\n  metadata: {\n", "f.yaml:2: ", id="no YAML"),
+        pytest.param("kind: Node\n  metadata: {\n", "f.yaml:2:11: want YAML: ", id="no YAML"),
         pytest.param(
             "kind: PersistentVolumeClaim\nmetadata: {name: c}\nspec:\n  accessModes: 4\n",
             "f.yaml:4: document 1, PersistentVolumeClaim `default/c`: spec.accessModes: "
@@ -422,7 +422,7 @@ def test_data_is_read_from_yaml_json_and_csv(tmp_path: Path) -> None:
         ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv:3: want 2 cells, got 3"),
         ("a.csv", "a,a\n", "a.csv:1: want names of columns in the first line, each once"),
         ("a.yaml", "a: 1\n---\nb: 2\n", "a.yaml: want one document, got 2"),
-        ("a.json", "{", "a.json: Input data was truncated"),
+        ("a.json", "{", "a.json:1:2: want JSON: Input data was truncated"),
         ("a.txt", "", "a.txt: want a file that ends in one of"),
         ("b.yaml", None, "b.yaml: no such file or directory"),
     ],

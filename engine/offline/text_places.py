@@ -1,0 +1,105 @@
+"""YAML and JSON as people write them, and where in a text something is.
+
+Owns reading texts so that what is wrong is told with its line. What the objects in them are is for
+those who read them.
+"""
+
+import codecs
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+_AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
+
+
+class TextError(ValueError):
+    """A text that cannot be read; the message starts with its name and, if known, the line."""
+
+
+class Loader(yaml.CSafeLoader):
+    """YAML without its dates: the times of Kubernetes are text."""
+
+
+Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for letter, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises `TextError` if it cannot be read or is no UTF-8."""
+    try:
+        return decoded(str(path), path.read_bytes())
+    except OSError as error:
+        raise TextError(f"{path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def decoded(name: str, raw: bytes) -> str:
+    """*raw* as text. Raises `TextError`."""
+    try:
+        # (Not "utf-8-sig": where tests are confined a codec cannot be loaded any more.)
+        return raw.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise TextError(f"{name}:{line}: want UTF-8 text, got other bytes") from error
+
+
+def parsed_json(name: str, raw: bytes) -> Any:
+    """What a JSON text means. Raises `TextError`."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = _AT_BYTE.search(str(error))
+        at = int(found[1]) if found else len(raw)
+        line, column = raw.count(b"\n", 0, at) + 1, at - raw.rfind(b"\n", 0, at)
+        what = _AT_BYTE.sub("", str(error))
+        raise TextError(f"{name}:{line}:{column}: want JSON: {what}") from error
+
+
+def parsed_yaml(name: str, text: str) -> list[Any]:
+    """The documents of a YAML text, None for empty ones. Raises `TextError`."""
+    try:
+        return list(yaml.load_all(text, Loader))  # a safe loader, but for its name
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        what = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise TextError(f"{place}: want YAML: {what}") from error
+    except (ValueError, RecursionError) as error:
+        raise TextError(f"{name}: want YAML: {error}") from error
+
+
+def line_at(text: str, number: int, path: tuple[str | int, ...]) -> int:
+    """The line of what *path* leads to in the document *number*; 0 if unknown.
+
+    Of a path that is not there all the way, the last step that is. Reads the text again, which only
+    a problem is worth.
+    """
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader) if node is not None]
+    except yaml.YAMLError:
+        return 0  # JSON that is no YAML, as with tabs
+    if not nodes:
+        return 0
+    node: yaml.Node = nodes[min(number, len(nodes)) - 1]
+    line = node.start_mark.line
+    for step in path:
+        below = _below(node, step)
+        if below is None:
+            break
+        line, node = below
+    return int(line) + 1
+
+
+def _below(node: yaml.Node, step: str | int) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        value = node.value[step]
+        return value.start_mark.line, value
+    return None

@@ -1,0 +1,208 @@
+"""What is wrong with input is one line with its place and exit code 2, in every command."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.cli.main import main
+
+NODE = "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 1, pods: 9}}\n---\n"
+POD = "kind: Pod\nmetadata: {name: p}\n"
+NODE_COLUMNS = "sn,cpu_milli,memory_mib,gpu,model\n"
+POD_COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\n"
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def error_of(result: Result) -> str:
+    """The one line of an error; fails for a traceback, or another exit code."""
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    lines = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, result.output
+    return lines[0].removeprefix("Error: ")
+
+
+@pytest.fixture
+def broken(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    name, content = request.param
+    path: Path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+BROKEN = [
+    pytest.param(("x.yaml", NODE + "kind: [\n"), ":6:1: want YAML: ", id="YAML"),
+    pytest.param(
+        ("x.json", '{"kind": "List",\n "items": [\n  {"kind": }\n]}'),
+        ":3:12: want JSON: ",
+        id="JSON",
+    ),
+    pytest.param(("x.yaml", ""), ": want objects, found none: it is empty", id="empty YAML"),
+    pytest.param(("x.json", ""), ": want objects, found none: it is empty", id="empty JSON"),
+    pytest.param(("x.jsonl", ""), ": want events, one a line, found none", id="empty events"),
+    pytest.param(("x.csv", ""), ": want a table, found no line", id="empty CSV"),
+    pytest.param(("x.csv", NODE_COLUMNS), ":2: want a row for each node or pod", id="no rows"),
+    pytest.param(
+        ("x.csv", "name,cpu\na,1\n"),
+        ":1: want the columns of nodes: `cpu_milli`, `gpu`, `memory_mib`, `model`, `sn`, or of "
+        "pods: `cpu_milli`, `gpu_milli`, `memory_mib`, `name`, `num_gpu`; got `name`, `cpu`",
+        id="other header",
+    ),
+    pytest.param(
+        ("x.csv", NODE_COLUMNS + "a,1,1,1,\nb,x,1,1,\n"),
+        ":3: cpu_milli: want a whole number, got `x`",
+        id="number",
+    ),
+    pytest.param(
+        ("x.csv", POD_COLUMNS + "a,1,1,1,1,soon\n"),
+        ":2: creation_time: want seconds, got `soon`",
+        id="time",
+    ),
+    pytest.param(("x.csv", b"a,b\n\xff,1\n"), ":2: want UTF-8 text", id="bytes"),
+    pytest.param(("x.yaml", "a: b\nc: \xff".encode("latin1")), ":2: want UTF-8", id="YAML bytes"),
+    pytest.param(("x.yaml", "just text\n"), ": document 1: want an object, got str", id="text"),
+    pytest.param(
+        ("x.yaml", "kind: ConfigMap\n"), ": want nodes and pods, got 1 ConfigMap", id="other kind"
+    ),
+    pytest.param(
+        ("x.yaml", NODE + POD + "spec:\n  containers: 5\n"),
+        ":8: document 2, Pod `p`: spec.containers: want `array`, got `5` (int)",
+        id="shape",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + POD + "spec: 5\n"),
+        ":7: document 2, Pod `p`: spec: want an object, got `5` (int)",
+        id="spec",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + "kind: PodGroup\nmetadata: {name: g}\nspec: 7\n"),
+        ":7: document 2, PodGroup `g`: spec: want an object, got `7` (int)",
+        id="group",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + "kind: PriorityClass\nmetadata: {name: c}\nvalue: x\n"),
+        ":7: document 2, PriorityClass `c`: value: want an int, got `x` (str)",
+        id="priority",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + POD + "spec: {priorityClassName: high}\n"),
+        ": pod `p`: no PriorityClass `high` is known",
+        id="class",
+    ),
+    pytest.param(
+        ("x.jsonl", '{"at": 0, "add": {"kind": "Pod", "spec": 5}}'),
+        ":1: Pod: spec: want an object, got int",
+        id="event",
+    ),
+    pytest.param(
+        ("x.jsonl", '\n{"at": 0, "add": {"kind": "Pod"}, "for": "long"}'),
+        ":2: want `for` to be seconds, got `long`",
+        id="duration",
+    ),
+    pytest.param(("x.jsonl", "5\nx\n"), ":1: want an object with `at`", id="no time"),
+    pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),
+]
+
+
+@pytest.mark.parametrize(("broken", "want"), BROKEN, indirect=["broken"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["simulate"], id="simulate"),
+        pytest.param(["diff", "builtin", "builtin", "--on"], id="diff"),
+    ],
+)
+def test_a_workload_is_refused_with_its_place(command: list[str], broken: Path, want: str) -> None:
+    assert error_of(run(*command, broken)).startswith(f"{broken}{want}")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "{}"],
+        ["diff", "builtin", "builtin", "--on", "{}"],
+        ["diff", "{}", "builtin", "--on", "x.yaml"],
+        ["sweep", "{}", "--to", "out", "--set", "NodeResourcesFit.a=1"],
+        ["explain", "p", "--snapshot", "{}"],
+        ["explain", "-f", "{}", "--snapshot", "x.yaml"],
+        ["bench", "{}"],
+        ["bench", "builtin", "--on", "{}"],
+        ["replay", "{}"],
+        ["simulate", "x.yaml", "--policies", "{}"],
+        ["simulate", "x.yaml", "--config", "{}"],
+        ["conformance", "{}"],
+    ],
+    ids=" ".join,
+)
+def test_a_file_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(NODE + POD)
+    said = error_of(run(*(argument.format("absent.yaml") for argument in arguments)))
+    assert "absent.yaml" in said
+    assert "no such" in said or "does not exist" in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", "p", "--snapshot", "x.yaml", "--config", "bytes"],
+        ["simulate", "x.yaml", "--config", "bytes"],
+        ["check", "policies", "--config", "bytes"],
+        ["test", "policies", "--config", "bytes"],
+        ["explain", "-f", "bytes", "--snapshot", "x.yaml"],
+        ["explain", "p", "--snapshot", "bytes"],
+        ["bench", "bytes"],
+        ["replay", "bytes"],
+        ["conformance", "bytes"],
+        ["check", "bytes.star"],
+        ["fmt", "bytes.star"],
+    ],
+    ids=" ".join,
+)
+def test_bytes_that_are_no_text_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(NODE + POD)
+    Path("policies").mkdir()
+    Path("policies", "x.star").write_text("x = 1\n")
+    for name in ("bytes", "bytes.star"):
+        Path(name).write_bytes(b"a: b\nc: \xff\n")
+    assert error_of(run(*arguments)).startswith("bytes")
+
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text("ab", max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["name", "namespace", "cpu", "items"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    manifest=st.fixed_dictionaries(
+        {"kind": st.sampled_from(["Pod", "Node", "PodGroup", "Service", "PriorityClass", "List"])},
+        optional=dict.fromkeys(("metadata", "spec", "status", "items", "value"), _plain),
+    )
+)
+def test_no_manifest_is_a_traceback(
+    tmp_path_factory: pytest.TempPathFactory, manifest: dict[str, Any]
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "x.json"
+    path.write_text(json.dumps(manifest))
+    result = run("simulate", path)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert (result.exit_code == 2) == ("Error: " in result.output)
