@@ -4,6 +4,7 @@ import difflib
 from pathlib import Path
 
 import click
+import msgspec
 
 from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 
@@ -19,7 +20,14 @@ _PREFIX = "@kubernetes/"
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the files there instead of printing them; existing files are left alone.",
 )
-def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was written, or the text itself.",
+)
+def eject_command(name: str, with_test: bool, directory: Path | None, output: str) -> None:
     """Print the built-in policy NAME, as plugin (NodeResourcesFit) or file (node_resources_fit).
 
     A file of that name among your policies replaces the built-in, its tests included. A policy of
@@ -32,6 +40,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
     Examples:
       starsched eject NodeResourcesFit > policies/node_resources_fit.star
       starsched eject NodeResourcesFit --with-test --to policies/
+      starsched eject FGDScore --output json | jq -r '.files[]'
     """
     shipped = {
         path.removeprefix(_PREFIX): text
@@ -52,6 +61,9 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
         raise click.UsageError(f"no built-in policy `{name}`\nhint: {hint}")
     wanted = [f"{stem}.star"] + ([f"{stem}_test.star"] if with_test else [])
     wanted = [path for path in wanted if path in shipped]
+    if directory is None and output == "json":
+        _print_json({"files": {path: shipped[path] for path in wanted}})
+        return
     if directory is None:
         click.echo("\n".join(shipped[path] for path in wanted), nl=False)
         return
@@ -61,7 +73,16 @@ def eject_command(name: str, with_test: bool, directory: Path | None) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for path in wanted:
         (directory / path).write_text(shipped[path], encoding="utf-8")
-        click.echo(f"wrote {directory / path}")
+    written = [str(directory / path) for path in wanted]
+    if output == "json":
+        _print_json({"written": written})
+        return
+    for path in written:
+        click.echo(f"wrote {path}")
+
+
+def _print_json(said: object) -> None:
+    click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
 
 
 def _stem(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 
 from engine.policy.formatting import FormatError, formatted
 
@@ -18,7 +19,14 @@ _SUFFIX = ".star"
 )
 @click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Change nothing; print what would change.")
-def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool) -> None:
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was changed.",
+)
+def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -> None:
     """Format Starlark files: spaces, quotes, indentation and blank lines.
 
     PATHS are files or directories, searched to the bottom; `-` formats from stdin to stdout. Line
@@ -32,33 +40,45 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool) -> None:
     Examples:
       starsched fmt policies/
       starsched fmt --check --diff policies/
+      starsched fmt --check policies/ --output json | jq -r '.changed[]'
     """
-    changed = total = 0
-    is_broken = False
+    only_looks = check or diff
+    is_plain = output == "json"
+    if is_plain and not only_looks and Path("-") in paths:
+        raise click.UsageError("--output json is about files: `-` prints the formatted text")
+    changed: list[str] = []
+    broken: list[str] = []
+    diffs: dict[str, str] = {}
+    total = 0
     for shown, path, text in _texts(paths):
         total += 1
         try:
             result = formatted(text)
         except FormatError as error:
-            click.echo(f"{shown}:{error}", err=True)
-            is_broken = True
+            broken.append(f"{shown}:{error}")
+            if not is_plain:
+                click.echo(broken[-1], err=True)
             continue
-        if path is None and not (check or diff):
+        if path is None and not only_looks:
             click.echo(result, nl=False)
             continue
         if result == text:
             continue
-        changed += 1
+        changed.append(shown)
         if diff:
-            _print_diff(shown, text, result)
-        if path is not None and not (check or diff):
+            diffs[shown] = _diff(shown, text, result)
+        if path is not None and not only_looks:
             path.write_text(result, encoding="utf-8")
-        elif not diff:
-            click.echo(f"would change {shown}")
-    if paths != (Path("-"),):
-        verb = "would change" if check or diff else "changed"
-        click.echo(f"{total} file(s): {verb} {changed}", err=diff)
-    raise SystemExit(2 if is_broken else 1 if changed and (check or diff) else 0)
+        elif not is_plain:
+            click.echo(diffs[shown] if diff else f"would change {shown}")
+    if is_plain:
+        said = {"files": total, "changed": changed, "problems": broken}
+        said |= {"diffs": diffs} if diff else {}
+        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+    elif paths != (Path("-"),):
+        verb = "would change" if only_looks else "changed"
+        click.echo(f"{total} file(s): {verb} {len(changed)}", err=diff)
+    raise SystemExit(2 if broken else 1 if changed and only_looks else 0)
 
 
 def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
@@ -86,8 +106,8 @@ def _files(path: Path) -> Iterator[Path]:
             yield from _files(child)
 
 
-def _print_diff(name: str, before: str, after: str) -> None:
+def _diff(name: str, before: str, after: str) -> str:
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), name, f"{name} (formatted)", lineterm=""
     )
-    click.echo("\n".join(lines))
+    return "\n".join(lines)

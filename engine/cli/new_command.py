@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import click
+import msgspec
 
 from engine.offline.scaffold import HOOKS, new_policy
 from engine.policy.builtin import KUBERNETES, builtin_files
@@ -29,7 +30,14 @@ _LONGEST = 63
     default=Path(),
     help="Write the files there instead of here.",
 )
-def new_command(name: str, hooks: str, directory: Path) -> None:
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was written.",
+)
+def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     """Write the policy NAME.star and its test NAME_test.star, which pass check and test.
 
     NAME is in snake_case; it is what a profile calls the policy. Existing files are left alone.
@@ -41,6 +49,7 @@ def new_command(name: str, hooks: str, directory: Path) -> None:
     Examples:
       starsched new avoid_old_kernels
       starsched new cheaper_first --hooks score,normalize --to policies/
+      starsched new keep_apart --output json | jq -r '.written[]'
     """
     stem = name.removesuffix(".star")
     if not _NAME.fullmatch(stem) or len(stem) > _LONGEST:
@@ -67,7 +76,12 @@ def new_command(name: str, hooks: str, directory: Path) -> None:
     for file, text in texts.items():
         with (directory / file).open("x", encoding="utf-8") as stream:
             stream.write(text)
-        click.echo(f"wrote {directory / file}")
+    written = [str(directory / file) for file in texts]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode({"written": written})).decode())
+        return
+    for path in written:
+        click.echo(f"wrote {path}")
     click.echo(
         f"next:  starsched check {directory / stem}.star    # what is wrong\n"
         f"       starsched test {directory / stem}.star     # its tests\n"

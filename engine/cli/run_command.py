@@ -202,6 +202,7 @@ def run_command(**options: Any) -> None:
     Examples:
       starsched run --policies configmap:starsched/starsched-policies
       starsched run --kubeconfig ~/.kube/config --policies ./policies --no-leader-elect
+      starsched run --policies ./policies --record /var/log/starsched --record-files 16
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     address = listen_address(options["metrics_address"])

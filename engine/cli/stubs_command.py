@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from engine.cli.editor_bridge import serve
 from engine.offline.stubs import stub_text
@@ -27,7 +28,16 @@ CURRENT, STALE = 0, 1
     metavar="COMMAND",
     help="Be a language server on stdin and stdout: COMMAND with the types of parameters.",
 )
-def stubs_command(directory: Path, prints: bool, check: bool, server: str | None) -> None:
+@click.option(
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to say what was written, or found.",
+)
+def stubs_command(
+    directory: Path, prints: bool, check: bool, server: str | None, output: str
+) -> None:
     """Write the fields of pods, nodes and all else that policies see, with types and docs.
 
     The file is DIRECTORY/typings/__builtins__.pyi; DIRECTORY (here, if not given) is the folder
@@ -44,9 +54,12 @@ def stubs_command(directory: Path, prints: bool, check: bool, server: str | None
       starsched stubs
       starsched stubs --serve "basedpyright-langserver --stdio"
       starsched stubs policies/ --check
+      starsched stubs --check --output json | jq .current
     """
     if prints + check + (server is not None) > 1:
         raise click.UsageError("want one of --stdout, --check and --serve")
+    if output == "json" and (prints or server is not None):
+        raise click.UsageError("--output json is about the file: want no --stdout or --serve")
     if server is not None:
         command = shlex.split(server)
         if not command:
@@ -68,11 +81,17 @@ def stubs_command(directory: Path, prints: bool, check: bool, server: str | None
     except OSError:
         is_current = False
     if check:
-        click.echo(f"{path}: {'current' if is_current else 'missing, or of another version'}")
+        said = "current" if is_current else "missing, or of another version"
+        _say(output, f"{path}: {said}", {"file": str(path), "current": is_current})
         raise SystemExit(CURRENT if is_current else STALE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.UsageError(f"{error.filename}: {error.strerror}") from error
-    click.echo(f"wrote {path}")
+    _say(output, f"wrote {path}", {"file": str(path), "current": True})
+
+
+def _say(output: str, text: str, plain: dict[str, object]) -> None:
+    is_json = output == "json"
+    click.echo(msgspec.json.format(msgspec.json.encode(plain)).decode() if is_json else text)

@@ -1,5 +1,6 @@
 """`starsched fmt`: what it writes, and when it only looks."""
 
+import json
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -48,6 +49,18 @@ def test_a_file_that_does_not_parse_is_named_and_left(tmp_path: Path) -> None:
 
 def test_stdin_goes_to_stdout() -> None:
     assert fmt("-", stdin="x=1\n") == (0, "x = 1\n")
+
+
+def test_programs_read_what_would_change(tmp_path: Path) -> None:
+    ugly, broken = tmp_path / "a.star", tmp_path / "b.star"
+    ugly.write_text("x=1\n")
+    broken.write_text("x=(\n")
+    code, output = fmt(tmp_path, "--diff", "--output", "json")
+    said = json.loads(output)
+    assert (code, said["files"], said["changed"]) == (2, 2, [str(ugly)])
+    assert said["problems"] == [f"{broken}:1: '(' was never closed"]
+    assert said["diffs"][str(ugly)].endswith("-x=1\n+x = 1")
+    assert fmt("-", "--output", "json", stdin="x=1\n")[0] == 2
 
 
 def test_a_path_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ def test_every_command_explains_itself(name: str) -> None:
     result = CliRunner().invoke(main, [name, "--help"])
     assert result.exit_code == 0
     assert "Examples:" in result.output
+    assert "Exit codes: 0 " in result.output
+    # Those that run until they are stopped log instead, which has a form of its own.
+    has_form = "--output [text|json" in result.output
+    assert has_form != ("--logging-format" in result.output)
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -1,6 +1,7 @@
 """`starsched new`: what it writes works at once, and it overwrites nothing."""
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_new_policy_passes_its_check_and_its_tests(tmp_path: Path, hooks: str)
         assert f"def {hook}(" in text
     for path in (tmp_path / "p").iterdir():
         assert formatted(path.read_text()) == path.read_text()
+
+
+def test_programs_read_what_was_written(tmp_path: Path) -> None:
+    code, output = starsched("new", "mine", "--to", tmp_path, "--output", "json")
+    files = [str(tmp_path / name) for name in ("mine.star", "mine_test.star")]
+    assert (code, json.loads(output)) == (0, {"written": files})
+    code, output = starsched("eject", "NodeName", "--to", tmp_path, "--output", "json")
+    assert (code, json.loads(output)) == (0, {"written": [str(tmp_path / "node_name.star")]})
+    code, output = starsched("eject", "NodeName", "--output", "json")
+    assert json.loads(output)["files"]["node_name.star"] == (tmp_path / "node_name.star").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import io
+import json
 import os
 import shlex
 import subprocess
@@ -126,6 +127,8 @@ def test_the_stub_is_written_and_checked(tmp_path: Path) -> None:
     assert (tmp_path / FILE).read_text() == printed
     (tmp_path / FILE).write_text(printed + "# another version\n")
     assert run.invoke(main, ["stubs", str(tmp_path), "--check"]).exit_code == 1
+    said = run.invoke(main, ["stubs", str(tmp_path), "--check", "--output", "json"])
+    assert json.loads(said.stdout) == {"file": str(tmp_path / FILE), "current": False}
     (tmp_path / "file").touch()
     for wrong in (["--check", "--stdout"], ["--serve", ""], ["--serve", "/no/such/server"]):
         assert run.invoke(main, ["stubs", str(tmp_path), *wrong]).exit_code == 2
