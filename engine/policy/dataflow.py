@@ -653,6 +653,10 @@ class Walk:
         keywords = {k.arg: self._eval(module, scope, k.value) for k in node.keywords if k.arg}
         if name == "type" and len(args) == 1:
             return OTHER
+        if name == "len" and len(args) == 1:
+            # How many there are says nothing of the fields of each; of a dict's entries it does.
+            self._escape(frozenset(a for a in args[0] if not isinstance(a, Items | Tuple)))
+            return OTHER
         self._reads_ages |= name == "dir"
         if name in ("getattr", "hasattr") and len(args) >= 2:
             return self._reflect(name, args)

@@ -57,6 +57,12 @@ def _node_reads(body: str, before: str = "") -> set[str]:
         pytest.param("return node == None", set(), id="compared with None"),
         pytest.param("return type(node)", set(), id="its type"),
         pytest.param("if node:\n    pass", set(), id="a struct is always true"),
+        pytest.param("return len([node, node])", set(), id="counted in a list"),
+        pytest.param("return len((node, pod))", set(), id="counted in a tuple"),
+        pytest.param("return len(list(node.labels))", {"labels"}, id="the keys counted"),
+        pytest.param(
+            "return len([t for t in node.taints if t.key])", {"taints"}, id="some counted"
+        ),
         pytest.param("return f(*[node])", {"*"}, id="passed with a star"),
         pytest.param("return struct(**{'n': node})", {"*"}, id="passed with two stars"),
         pytest.param("return node.manifest['spec']", {"manifest"}, id="the manifest"),
@@ -213,6 +219,11 @@ def score_all(pod, nodes): return [n.pod_count for n in nodes]
 def candidate_key(node, victims): return [v.priority for v in victims]
 """
     assert _reads(text, "score_all") == (set(), {"pod_count"})
+    assert _reads(text, "candidate_key") == ({"priority"}, set())
+
+
+def test_how_many_victims_there_are_says_nothing_of_their_fields() -> None:
+    text = "def candidate_key(node, victims): return (victims[0].priority, len(victims))\n"
     assert _reads(text, "candidate_key") == ({"priority"}, set())
 
 
