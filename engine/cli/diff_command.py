@@ -16,6 +16,7 @@ from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_set
 from engine.offline.decision_log import is_log, read_log
+from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
 from engine.policy.bundle import Bundle
 from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
@@ -188,6 +189,9 @@ def _print(found: Comparison) -> None:
         click.echo(f"  {change.pod}: {change.kind}: {change.before} -> {change.after}")
     if len(found.changes) > _SHOWN:
         click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json tells all")
+    shown = found.changes[:_SHOWN]
+    for line in in_words(*(said for one in shown for said in (one.before, one.after) if said)):
+        click.echo(click.style(f"  {line}", dim=True))
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     table = Table("measure")
     for column in ("A", "B", "difference", "± (95 %)"):

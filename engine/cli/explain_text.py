@@ -22,6 +22,8 @@ def print_explanation(result: PodExplanation, top: int) -> None:
         _say(console, f"  {escape(line)}")
     if result.message:
         _say(console, f"  {escape(result.message)}")
+    for line in result.words:
+        _say(console, f"    [dim]{escape(line)}[/dim]")
     _verdicts(console, result)
     if result.ranking:
         _ranking(console, result.ranking, top)

@@ -15,6 +15,7 @@ from rich.table import Table
 from engine.cli.input_error import input_errors
 from engine.cli.line_chart import line_chart
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
+from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, Step, report
@@ -249,3 +250,5 @@ def print_report(result: Report) -> None:
             f"{reason.pods} pending, such as {escape(examples)}: {escape(reason.reason)}",
             soft_wrap=True,
         )
+    for line in in_words(*(reason.reason for reason in result.reasons)):
+        console.print(f"  [dim]{escape(line)}[/dim]", soft_wrap=True)

@@ -13,6 +13,7 @@ import msgspec
 from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.pod import Pod
+from engine.offline.event_words import in_words
 from engine.offline.matrix import Matrix, ask_each
 from engine.offline.reason_source import reason_source
 from engine.offline.remedies import Remedy, remedies
@@ -114,6 +115,7 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
         node: Where it would go; empty if nowhere.
         placed_on: Where it is now; empty if it is not placed.
         message: The sentence of the event.
+        words: What is puzzling in it, in plain words.
         why: Why this node, in words.
         nodes: How many nodes there are.
         feasible: How many of them are feasible.
@@ -133,6 +135,7 @@ class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     placed_on: str = ""
     message: str = ""
+    words: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
     nodes: int
     feasible: int = 0
@@ -204,6 +207,7 @@ def explain(
         node=(decision.node or "") if outcome == "placed" else "",
         placed_on=placed_on,
         message=message,
+        words=in_words(message),
         why=_why(bundle, pod, ranking) if decision.node is not None else (),
         nodes=snapshot.node_count,
         feasible=len(explanation.feasible),

@@ -32,6 +32,7 @@ def test_what_does_not_fit_is_told_and_ends_with_3(cluster: str) -> None:
     assert "2 pending, such as a/p1, a/p2: 0/1 nodes are available: 1 Insufficient cpu" in (
         result.output
     )
+    assert result.output.count("`no new claims to deallocate`: no device claim holds") == 1
 
 
 def test_more_nodes_can_be_tried(cluster: str) -> None:
