@@ -55,7 +55,7 @@ class _Listener:
         self._chance = random.Random(seed)
         self.heard: dict[tuple[int, str], HookQuestions] = {}
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         answers = self._evaluator.evaluate(calls)
         for call, answer in zip(calls, answers, strict=True):

@@ -88,7 +88,7 @@ class Program:
 class Evaluator(Protocol):
     """Answers calls. Not safe for two callers at once."""
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
         ...
 
@@ -115,7 +115,7 @@ class InProcessEvaluator:
     ) -> None:
         self._worker = PolicyWorker(program_image(program), natives=natives, translates=translates)
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         return [decode_answer(self._worker.evaluate(call)) for call in calls]
 

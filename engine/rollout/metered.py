@@ -72,7 +72,7 @@ class MeteredEvaluator:
             for hook, point in EXTENSION_POINTS.items()
         }
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         started = self._monotonic()
         answers = self._evaluator.evaluate(calls)

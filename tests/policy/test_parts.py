@@ -89,7 +89,7 @@ def test_a_large_batch_is_answered_as_its_entries_alone(
     # A node comes and one goes: the others are found as they were.
     fewer = [*nodes[:700], _node(9999), *nodes[701:]]
     (got,) = evaluator.evaluate([per_node(hook, *fewer, pod=pod)])
-    assert got[:700] + got[701:] == want[:700] + want[701:]
+    assert list(got[:700]) + list(got[701:]) == list(want[:700]) + list(want[701:])
 
 
 def test_score_all_sees_the_nodes_of_all_parts(evaluator: Evaluator) -> None:

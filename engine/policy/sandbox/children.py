@@ -36,8 +36,10 @@ _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 1.0
 _STDERR_BYTES: Final = 1 << 16
 
+# One thread: numpy would start others for algebra that nobody does here.
 _PROGRAM: Final = (
-    "import sys; sys.path[:] = {path!r}; from engine.policy.sandbox.child import main; main()"
+    "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; sys.path[:] = {path!r}; "
+    "from engine.policy.sandbox.child import main; main()"
 )
 
 

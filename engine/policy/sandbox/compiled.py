@@ -6,13 +6,17 @@ plainly a good verdict is left to the interpreter, which alone says what is wron
 """
 
 import ast
+import functools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Final
 
 import msgspec
 
 from engine.policy.sandbox import operations
+from engine.policy.sandbox.answers import Answers, answers_for, key_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.hoisting import hoisted
 from engine.policy.sandbox.kinds import (
@@ -25,8 +29,10 @@ from engine.policy.sandbox.kinds import (
     Type,
     Untranslatable,
 )
-from engine.policy.sandbox.operations import Refused, Verdict
-from engine.policy.sandbox.protocol import MAX_REASONS, Call, HookSignature, RawAnswer
+from engine.policy.sandbox.lane_functions import LANE_NAMESPACE, for_lanes
+from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns
+from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer
 from engine.policy.sandbox.texts import Function, Texts
 from engine.policy.sandbox.translate import define, translate_function
 from engine.policy.sandbox.translation import NAMESPACE, UNKNOWN, Code, Translation, load
@@ -35,16 +41,12 @@ NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
 
 _MAX_PASSES: Final = 12
-_MAX_ENTRIES: Final = 8192
 _MAX_PODS: Final = 2048
-_MAX_ENTRY_BYTES: Final = 4096
 # A hook that is left to the interpreter this often, and more often than not, stays there.
 _MAX_REFUSALS: Final = 64
 # Of the steps that an entry may take; beyond it the interpreter has to count.
 _STEPS_PER_NODE: Final = 8
 _STEPS_PER_BYTE: Final = 10
-_SCORE_BOUND: Final = 1 << 62
-_INT64: Final = 1 << 63
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -64,6 +66,18 @@ _COUNT: Final = Struct(
 )
 _COUNTS: Final[Type] = frozenset({List(frozenset({_COUNT}) | NONE)}) | NONE
 _OVER: Final[Type] = frozenset({Struct("over", (("min", INT), ("max", INT), ("count", INT)))})
+
+
+@dataclass(frozen=True, slots=True)
+class _Makers:
+    """What makes the hook for a pod: with what the pod decides worked out beforehand, or plainly.
+
+    `made` are the hooks of the pods seen lately, each with the steps that are left to it.
+    """
+
+    make: Callable[..., Any]
+    make_plainly: Callable[..., Any]
+    made: dict[tuple[bytes, bytes], tuple[Callable[..., Any], int]] = field(default_factory=dict)
 
 
 def can_compile(hook: str) -> bool:
@@ -99,7 +113,7 @@ class CompiledHook:
         entry = {"node", "score"} | ({"counts"} if self._by_entry else set())
         self._entry = [name for name in signature.params if name in entry]
         self._shared = [name for name in signature.params if name not in entry]
-        self._make, self._make_plainly, reads = self._translate(texts, meaning, types)
+        self._makers, self._makers_of_lanes, reads = self._translate(texts, meaning, types)
         decoders = Decoders(reads, schema.whole, names=hook == "filter")
         self._decode_pod = decoders.decoder(types["pod"]).decode if "pod" in types else None
         others = {n: t for n, t in types.items() if n in self._shared and n != "pod"}
@@ -108,9 +122,11 @@ class CompiledHook:
             if others
             else None
         )
-        self._decode_entry = decoders.decoder(self._entry_type(types, schema)).decode
-        self._entries: dict[bytes, Any] = {}
-        self._pods: dict[tuple[bytes, bytes], tuple[Callable[..., Any], int]] = {}
+        decode_entry = decoders.decoder(self._entry_type(types, schema)).decode
+        self._entries = Entries(decode_entry, steps // 8 // _STEPS_PER_BYTE)
+        # What the hook takes of an entry; None: the entry itself.
+        self._fields = self._entry if self._by_entry or not self._entry else None
+        self._lanes = LaneRuns(self._entries, self._fields)
         self._answered = self._refused = 0
 
     def _entry_type(self, types: Mapping[str, Type], schema: SchemaTypes) -> Type:
@@ -124,7 +140,7 @@ class CompiledHook:
 
     def _translate(
         self, texts: Texts, meaning: Function, types: Mapping[str, Type]
-    ) -> tuple[Callable[..., Any], Callable[..., Any], Mapping[str, set[str]]]:
+    ) -> tuple[_Makers, Callable[[], _Makers], Mapping[str, set[str]]]:
         shared = Translation(texts)
         params = [argument.arg for argument in meaning.node.args.args]
         if tuple(params) != self._params:
@@ -148,14 +164,17 @@ class CompiledHook:
             _maker("make_plainly", given, entry, [], hook.body),
         ]
         tree = ast.Module([*functions, *makers], [])
-        namespace: dict[str, Any] = {"__builtins__": {}, **NAMESPACE, **shared.constants}
-        with warnings.catch_warnings():
-            # Python has opinions on texts; a policy is no Python.
-            warnings.simplefilter("ignore", SyntaxWarning)
-            code = compile(ast.fix_missing_locations(tree), f"<{meaning.path}>", "exec")
-        exec(code, namespace)
         reads = {**shared.reads, "extra": set(self._shared), "entry": {"node", "counts"}}
-        return namespace["make"], namespace["make_plainly"], reads
+
+        code = _compiled(tree, meaning.path)
+
+        @functools.cache
+        def of_lanes() -> _Makers:
+            changed = for_lanes(tree)
+            made = code if changed is tree else _compiled(changed, meaning.path)
+            return _made(made, {**LANE_NAMESPACE, **shared.constants})
+
+        return _made(code, {**NAMESPACE, **shared.constants}), of_lanes, reads
 
     # --- answering ----------------------------------------------------------------------------
 
@@ -172,43 +191,52 @@ class CompiledHook:
         return answer
 
     def _answer(self, call: Call) -> RawAnswer:
-        hook, left = self._prepared(call.pod, call.extra)
+        hook, left = self._prepared(call, self._makers)
         budget = operations.budget
         if self._hook in POD_HOOKS:
             if call.nodes:
                 raise Refused
             budget[0] = left
-            return RawAnswer(_encode([_key(hook())]), [])
+            return RawAnswer(_encode([key_of(hook())]), [])
         if call.nodes is None:
             raise Refused
-        entries = self._decoded(call.nodes)
-        if self._hook == "filter":
-            return self._filtered(hook, left, entries)
-        answers: list[Any] = []
-        if self._by_entry:
-            takes_node = "node" in self._entry
-            is_first = takes_node and self._entry[0] == "node"
-            for entry in entries:
-                budget[0] = left
-                if not takes_node:
-                    answers.append(hook(entry.counts))
-                elif is_first:
-                    answers.append(hook(entry.node, entry.counts))
-                else:
-                    answers.append(hook(entry.counts, entry.node))
-        elif self._entry:
-            for entry in entries:
-                budget[0] = left
-                answers.append(hook(entry))
-        else:
-            for _ in entries:
-                budget[0] = left
-                answers.append(hook())
-        return RawAnswer(_encode(self._checked(answers)), [])
+        places = self._entries.places(call.nodes)
+        entries = self._entries.objects
+        found = answers_for(self._hook, len(places), bounded=self._bounded, node_of=self._node_of)
+        rest: Iterable[int] = range(len(places))
+        if len(places) >= LEAST and self._lanes.is_worth_it and self._entry:
+            rest = self._over_lanes(call, places, found)
+        fields = self._fields
+        for position in rest:
+            budget[0] = left
+            entry = entries[places[position]]
+            if fields is None:
+                value = hook(entry)
+            else:
+                value = hook(*[getattr(entry, name) for name in fields])
+            found.put(position, value, entry)
+        return found.encoded()
 
-    def _prepared(self, pod: bytes, extra: bytes) -> tuple[Callable[..., Any], int]:
+    def _over_lanes(self, call: Call, places: list[int], found: Answers) -> Iterable[int]:
+        """Answer those entries that go the same ways; the positions of the others."""
+
+        def hook() -> Callable[..., Any]:
+            return self._prepared(call, self._makers_of_lanes())[0]
+
+        left = self._prepared(call, self._makers)[1]
+        for way in self._lanes.ways((call.pod, call.extra), hook, left, places):
+            found.put_all(way, places, self._entries.objects)
+        rest: list[int] = self._lanes.rest.tolist()
+        return rest
+
+    def _node_of(self, entry: Any) -> Any:
+        return entry.node if self._by_entry else entry
+
+    def _prepared(self, call: Call, makers: _Makers) -> tuple[Callable[..., Any], int]:
+        """The hook for the call's pod, and the steps that are left to it."""
+        pod, extra = call.pod, call.extra
         key = (pod, extra)
-        found = self._pods.get(key)
+        found = makers.made.get(key)
         if found is None:
             if (len(pod) + len(extra)) * _STEPS_PER_BYTE > self._steps // 8:
                 raise Refused
@@ -222,105 +250,15 @@ class CompiledHook:
             budget = operations.budget
             budget[0] = self._steps // 4
             try:
-                hook = self._make(*given)
+                hook = makers.make(*given)
             except Exception:  # what is worked out beforehand may not be needed in the end
-                hook = self._make_plainly(*given)
+                hook = makers.make_plainly(*given)
                 budget[0] = self._steps // 4
             found = hook, budget[0]
-            if len(self._pods) >= _MAX_PODS:
-                self._pods.clear()
-            self._pods[key] = found
+            if len(makers.made) >= _MAX_PODS:
+                makers.made.clear()
+            makers.made[key] = found
         return found
-
-    def _decoded(self, raws: list[bytes]) -> list[Any]:
-        known, decode = self._entries, self._decode_entry
-        found = []
-        for raw in raws:
-            entry = known.get(raw)
-            if entry is None:
-                entry = decode(raw)
-                if len(raw) > _MAX_ENTRY_BYTES:
-                    if len(raw) * _STEPS_PER_BYTE > self._steps // 8:
-                        raise Refused
-                else:
-                    if len(known) >= _MAX_ENTRIES:
-                        known.clear()
-                    known[raw] = entry
-            found.append(entry)
-        return found
-
-    # --- verdicts -----------------------------------------------------------------------------
-
-    def _filtered(self, hook: Callable[..., Any], left: int, entries: list[Any]) -> RawAnswer:
-        budget = operations.budget
-        seen: dict[str, None] = {}
-        answers: list[Any] = []
-        order = self._entry
-        for entry in entries:
-            budget[0] = left
-            node = entry.node if self._by_entry else entry
-            if self._by_entry:
-                answer = hook(*[node if name == "node" else entry.counts for name in order])
-            else:
-                answer = hook(entry) if order else hook()
-            if answer is not None:
-                if type(answer) is Verdict:
-                    code, reasons = answer.verdict, answer.reasons
-                else:
-                    code, reasons = "r", operations.reasons_of(answer)
-                name = node.name
-                for reason in reasons:
-                    seen[reason] = None
-                    if name is not msgspec.UNSET and name in reason:
-                        raise Refused
-                answer = [code, reasons]
-            answers.append(answer)
-        if len(seen) > MAX_REASONS:
-            raise Refused
-        return RawAnswer(_encode(answers), [], list(seen))
-
-    def _checked(self, answers: list[Any]) -> list[Any]:
-        hook = self._hook
-        if hook == "score":
-            low, high = (0, 100) if self._bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-            for answer in answers:
-                if answer is not None and not (type(answer) is int and low <= answer <= high):
-                    raise Refused
-            return answers
-        if hook == "normalize":
-            for answer in answers:
-                if not (type(answer) is int and 0 <= answer <= 100):
-                    raise Refused
-            return answers
-        if hook == "tie_key":
-            return [_key(answer) for answer in answers]
-        if hook == "annotate":
-            return [_annotations(answer) for answer in answers]
-        for answer in answers:
-            if type(answer) is not bool:
-                raise Refused
-        return answers
-
-
-def _key(answer: Any) -> list[Any]:
-    parts = list(answer) if type(answer) in (tuple, list) else [answer]
-    if not parts:
-        raise Refused
-    for part in parts:
-        if type(part) is not str and not (type(part) is int and -_INT64 <= part < _INT64):
-            raise Refused
-    return parts
-
-
-def _annotations(answer: Any) -> list[list[str]] | None:
-    if answer is None:
-        return None
-    if type(answer) is not dict:
-        raise Refused
-    for key, text in answer.items():
-        if type(key) is not str or type(text) is not str or not key:
-            raise Refused
-    return [[key, text] for key, text in answer.items()]
 
 
 def _parameter(name: str, hook: str, schema: SchemaTypes) -> Type:
@@ -334,6 +272,19 @@ def _parameter(name: str, hook: str, schema: SchemaTypes) -> Type:
     if name == "score" and hook == "normalize":
         return INT
     raise Untranslatable(f"parameter `{name}`")
+
+
+def _compiled(tree: ast.Module, path: str) -> CodeType:
+    with warnings.catch_warnings():
+        # Python has opinions on texts; a policy is no Python.
+        warnings.simplefilter("ignore", SyntaxWarning)
+        return compile(ast.fix_missing_locations(tree), f"<{path}>", "exec")
+
+
+def _made(code: CodeType, namespace: Mapping[str, Any]) -> _Makers:
+    held: dict[str, Any] = {"__builtins__": {}, **namespace}
+    exec(code, held)
+    return _Makers(held["make"], held["make_plainly"])
 
 
 def _maker(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from engine.policy.sandbox import exports, methods, operators
 from engine.policy.sandbox.kinds import (
     ANY,
+    INT,
     NEVER,
     NO_SITES,
     NONE,
@@ -219,9 +220,27 @@ class Expressions:
         self.block.variables = before
         if len(found) == 1:
             return found[0]
+        if found[-1].is_known and all(self._is_plain_bool(code) for code in found[:-1]):
+            if bool(found[-1].value) is not is_and:
+                if type(found[-1].value) is bool:
+                    return found[-1]  # `x or True`: nothing in x can fail
+            elif type(found[-1].value) is bool and len(found) == 2:
+                return found[0]  # `x or False`
         types = [self._outcome(c.type, is_and) for c in found[:-1]]
         node = ast.BoolOp(ast.And() if is_and else ast.Or(), [code.node for code in found])
         return Code(node, join(*types, found[-1].type))
+
+    def _is_plain_bool(self, code: Code) -> bool:
+        """True for a comparison of ints that cannot fail: names and literals, and surely ints."""
+        node = code.node
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node = node.operand
+        if not isinstance(node, ast.Compare) or isinstance(node.ops[0], ast.In | ast.Is):
+            return False
+        return all(
+            isinstance(side, ast.Name | ast.Constant) and self.shared.types.get(side) == INT
+            for side in (node.left, node.comparators[0])
+        )
 
     def _outcome(self, type_: Type, is_and: bool) -> Type:
         """What `and` (or `or`) gives of a left side: where it is false (or true)."""

@@ -13,7 +13,13 @@ from zlib import crc32
 
 import msgspec
 
-from engine.policy.sandbox.protocol import MAX_REASONS, Call, PolicyFailure, RawAnswer
+from engine.policy.sandbox.protocol import (
+    MAX_REASONS,
+    Call,
+    PolicyFailure,
+    RawAnswer,
+    unpacked,
+)
 
 # Entries of a part: at least, at most, and how rarely one ends in between. About 380 on average.
 _LEAST: Final = 128
@@ -61,6 +67,7 @@ def join(
     that are not tried because too many before them ran out of steps. *failure* makes one of the
     call's hook from its kind, message and hint.
     """
+    answers = [unpacked(answer) for answer in answers]
     inner = [answer.verdicts[1:-1] for answer in answers]
     verdicts = b"[" + b",".join(inner) + b"]"
     failures: list[tuple[int, PolicyFailure]] = []

@@ -85,7 +85,7 @@ class SandboxEvaluator:
         """The process ids of all children that are ready."""
         return [child.pid for child in self._children]
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         with self._lock:
             if self._closed:

@@ -7,11 +7,13 @@ fast and knows nothing that it need not know. A frame is a 4-byte big-endian len
 import mmap
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 MIB: Final = 1 << 20
 # More distinct reasons than this in one call, and they are not constants.
@@ -141,19 +143,73 @@ class ProgramImage:
         return PolicyFailure(instance.policy, call.hook, *place, message, kind, hint)
 
 
+# What stands for the score None among packed verdicts; below every score.
+NO_SCORE: Final = -(1 << 63) + 2
+
+
 class RawAnswer(NamedTuple):
     """One call's answer before decoding: a JSON list with null where `failures` has the entry.
 
     `reasons` are the distinct reasons in it, for filters; one more than `MAX_REASONS` at most.
+    With `packed` it is 64-bit ints, one per entry: scores, of which `NO_SCORE` is None, or places
+    in `verdicts`, which then has each distinct verdict once. There are no failures among those.
     """
 
     verdicts: bytes
     failures: list[tuple[int, PolicyFailure]]
     reasons: Sequence[str] = ()
+    packed: bytes = b""
 
 
-def decode_answer(answer: RawAnswer) -> list[Verdict | PolicyFailure]:
+class Packed(Sequence[Any]):
+    """Verdicts as an array, which reads like the list of them.
+
+    `numbers` are scores if there are no `kinds`, else places in `kinds`, the distinct verdicts.
+    """
+
+    __slots__ = ("kinds", "numbers")
+
+    def __init__(self, numbers: NDArray[np.int64], kinds: list[Verdict]) -> None:
+        self.numbers = numbers
+        self.kinds = kinds
+
+    def plain(self) -> list[Verdict]:
+        """The list."""
+        if self.kinds:
+            return [self.kinds[place] for place in self.numbers.tolist()]
+        return [None if number == NO_SCORE else number for number in self.numbers.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.plain()[index]
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.plain())
+
+    def __eq__(self, other: object) -> bool:
+        return self.plain() == (other.plain() if isinstance(other, Packed) else other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return repr(self.plain())
+
+
+def unpacked(answer: RawAnswer) -> RawAnswer:
+    """The same answer without `packed`."""
+    if not answer.packed:
+        return answer
+    verdicts = msgspec.json.encode(list(decode_answer(answer)))
+    return RawAnswer(verdicts, answer.failures, answer.reasons)
+
+
+def decode_answer(answer: RawAnswer) -> Sequence[Verdict | PolicyFailure]:
     """The verdicts of one call, one per entry, failures in their places."""
+    if answer.packed:
+        kinds = msgspec.json.decode(answer.verdicts)
+        return Packed(np.frombuffer(answer.packed, np.int64), kinds)
     verdicts: list[Verdict | PolicyFailure] = msgspec.json.decode(answer.verdicts)
     for index, failure in answer.failures:
         verdicts[index] = failure

@@ -9,7 +9,7 @@ from engine.policy.sandbox import drivers, exports, operations
 from engine.policy.sandbox.compiled import CompiledHook
 from engine.policy.sandbox.kinds import SchemaTypes, Untranslatable
 from engine.policy.sandbox.modules import Modules
-from engine.policy.sandbox.protocol import HookSignature
+from engine.policy.sandbox.protocol import Call, HookSignature
 from engine.policy.sandbox.texts import Texts
 
 _FILE = "x.star"
@@ -69,10 +69,10 @@ class BothWays:
         hook = self.translated[index]
         assert not isinstance(hook, str)
         try:
-            function, left = hook._prepared(pod, b"{}")
-            (entry,) = hook._decoded([node])
+            function, left = hook._prepared(Call(0, "", pod), hook._makers)
+            (place,) = hook._entries.places([node])
             operations.budget[0] = left
-            return Outcome(spelt(function(entry)))
+            return Outcome(spelt(function(hook._entries.objects[place])))
         except Exception as error:
             return Outcome(problem=f"{type(error).__name__}: {error}")
 

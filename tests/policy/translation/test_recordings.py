@@ -25,8 +25,8 @@ class BothEvaluator:
         self._worker = PolicyWorker(image)
         self._plain = PolicyWorker(image, translates=False)
 
-    def evaluate(self, calls: Sequence[Call]) -> list[list[Verdict | PolicyFailure]]:
-        answers = []
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
+        answers: list[Sequence[Verdict | PolicyFailure]] = []
         for call in calls:
             want = decode_answer(self._plain.evaluate(call))
             translations = self._worker.translations

@@ -1,0 +1,181 @@
+"""The answer to a call, made of what a translated hook returned for each entry or for many at once.
+
+Owns the checks of verdicts and their packed form. Whatever is not plainly a good verdict raises
+`Refused`: the interpreter, which alone says what is wrong, then answers the call.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.policy.sandbox import operations
+from engine.policy.sandbox.lane_runs import Way
+from engine.policy.sandbox.operations import Refused, Verdict
+from engine.policy.sandbox.protocol import MAX_REASONS, NO_SCORE, RawAnswer
+
+_SCORE_BOUND: Final = 1 << 62
+_INT64: Final = 1 << 63
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Answers:
+    """What was found for each of *count* entries, by position."""
+
+    def __init__(self, count: int, check: Callable[[Any], Any]) -> None:
+        self._found: list[Any] = [None] * count
+        self._check = check
+
+    def put(self, position: int, value: Any, entry: Any) -> None:
+        """The hook returned *value* for one entry."""
+        self._found[position] = self._check(value)
+
+    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+        """It went this way for several; *places* are those of all positions in *entries*."""
+        values = way.numbers.tolist() if way.numbers is not None else None
+        for number, position in enumerate(way.positions.tolist()):
+            value = way.result.value if values is None else values[number]
+            self.put(position, value, entries[places[position]])
+
+    def encoded(self) -> RawAnswer:
+        """The answer."""
+        return RawAnswer(_encode(self._found), [])
+
+
+class Scores(Answers):
+    """Ints in *low* to *high*, or None if that *may_be_none*."""
+
+    def __init__(self, count: int, low: int, high: int, *, may_be_none: bool) -> None:
+        self._numbers: NDArray[np.int64] = np.empty(count, np.int64)
+        self._low = low
+        self._high = high
+        self._may_be_none = may_be_none
+
+    def put(self, position: int, value: Any, entry: Any) -> None:
+        """The hook returned *value* for one entry."""
+        self._numbers[position] = self._checked(value)
+
+    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+        """It went this way for several."""
+        low, high = way.result.low, way.result.high
+        if way.numbers is None:
+            self._numbers[way.positions] = self._checked(way.result.value)
+            return
+        if low is None:
+            raise Refused  # bools
+        if (low < self._low or high > self._high) and not (
+            self._low <= way.numbers.min() and way.numbers.max() <= self._high
+        ):
+            raise Refused
+        self._numbers[way.positions] = way.numbers
+
+    def _checked(self, value: Any) -> int:
+        if value is None and self._may_be_none:
+            return NO_SCORE
+        if type(value) is int and self._low <= value <= self._high:
+            return value
+        raise Refused
+
+    def encoded(self) -> RawAnswer:
+        """The answer."""
+        return RawAnswer(b"[]", [], (), self._numbers.tobytes())
+
+
+class Rejections(Answers):
+    """What `filter` said: None, or reasons. *node_of* gives the node of an entry."""
+
+    def __init__(self, count: int, node_of: Callable[[Any], Any]) -> None:
+        self._places: NDArray[np.int64] = np.zeros(count, np.int64)
+        self._kinds: list[Any] = [None]
+        self._known: dict[tuple[str, ...], int] = {}
+        self._node_of = node_of
+
+    def put(self, position: int, value: Any, entry: Any) -> None:
+        """The hook returned *value* for one entry."""
+        if value is not None:
+            self._places[position] = self._place(value)
+            self._check_name(self._kinds[self._places[position]][1], entry)
+
+    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+        """It went this way for several."""
+        if way.numbers is not None:
+            raise Refused
+        if way.result.value is None:
+            return
+        place = self._place(way.result.value)
+        self._places[way.positions] = place
+        reasons = self._kinds[place][1]
+        for position in way.positions.tolist():
+            self._check_name(reasons, entries[places[position]])
+
+    def _place(self, value: Any) -> int:
+        """The place of a rejection among the kinds of them."""
+        if type(value) is Verdict:
+            code, reasons = value.verdict, value.reasons
+        else:
+            code, reasons = "r", operations.reasons_of(value)
+        key = (code, *reasons)
+        place = self._known.get(key)
+        if place is None:
+            place = self._known[key] = len(self._kinds)
+            self._kinds.append([code, reasons])
+        return place
+
+    def _check_name(self, reasons: list[str], entry: Any) -> None:
+        """Reasons are counted over nodes: none has the name of its node in it."""
+        name = self._node_of(entry).name
+        if name is not msgspec.UNSET:
+            for reason in reasons:
+                if name in reason:
+                    raise Refused
+
+    def encoded(self) -> RawAnswer:
+        """The answer."""
+        reasons = list(dict.fromkeys(r for kind in self._kinds[1:] for r in kind[1]))
+        if len(reasons) > MAX_REASONS:
+            raise Refused
+        return RawAnswer(_encode(self._kinds), [], reasons, self._places.tobytes())
+
+
+def answers_for(hook: str, count: int, *, bounded: bool, node_of: Callable[[Any], Any]) -> Answers:
+    """Where the verdicts of a call of *hook* go. *bounded*: scores are 0..100."""
+    if hook == "filter":
+        return Rejections(count, node_of)
+    if hook == "score":
+        low, high = (0, 100) if bounded else (-_SCORE_BOUND, _SCORE_BOUND)
+        return Scores(count, low, high, may_be_none=True)
+    if hook == "normalize":
+        return Scores(count, 0, 100, may_be_none=False)
+    return Answers(count, {"tie_key": key_of, "annotate": annotations}.get(hook, _among))
+
+
+def key_of(answer: Any) -> list[Any]:
+    """What `tie_key`, `queue_key` or `victim_key` returned, as a list."""
+    parts = list(answer) if type(answer) in (tuple, list) else [answer]
+    if not parts:
+        raise Refused
+    for part in parts:
+        if type(part) is not str and not (type(part) is int and -_INT64 <= part < _INT64):
+            raise Refused
+    return parts
+
+
+def annotations(answer: Any) -> list[list[str]] | None:
+    """What `annotate` returned."""
+    if answer is None:
+        return None
+    if type(answer) is not dict:
+        raise Refused
+    for name, text in answer.items():
+        if type(name) is not str or type(text) is not str or not name:
+            raise Refused
+    return [[name, text] for name, text in answer.items()]
+
+
+def _among(answer: Any) -> bool:
+    if type(answer) is not bool:
+        raise Refused
+    return answer

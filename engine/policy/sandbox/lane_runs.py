@@ -1,0 +1,171 @@
+"""Many nodes' verdicts from few runs of a translated hook: which nodes go together.
+
+Owns the entries that a hook was asked about, the runs over them, and when runs are not worth it. A
+run costs as much as a dozen nodes alone, whatever its number of lanes; where every node goes a way
+of its own there is nothing to gain, and then a hook is not run over lanes any more.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.policy.sandbox import operations
+from engine.policy.sandbox.lane_functions import result_of
+from engine.policy.sandbox.lane_objects import Columns
+from engine.policy.sandbox.lane_plans import NobodyError, Plan, Result, Run
+from engine.policy.sandbox.operations import Refused
+
+#: Fewer nodes than this are asked one by one; and so are fewer than this for which no way is known.
+LEAST: Final = 12
+LEAST_OF_RUNS: Final = 16
+# Ways that are kept for a pod, and pods.
+_MAX_PLANS: Final = 16
+_MAX_PODS: Final = 2048
+# Entries of a store, and how long their texts are together, unless one call has more.
+_MAX_ENTRIES: Final = 8192
+_MAX_BYTES: Final = 16 << 20
+# Runs after which it is clear whether they are worth it, and the nodes that each has to answer.
+_TRIED: Final = 64
+_WORTH: Final = 14
+# Calls that may fail over lanes before that is clear, too.
+_MAX_FAILURES: Final = 8
+
+
+class Entries:
+    """What a hook was asked about lately, decoded, by its text. Bounded.
+
+    `objects[place]` is an entry; places hold until the next call of `places`.
+    """
+
+    def __init__(self, decode: Callable[[bytes], Any], most_bytes: int) -> None:
+        self._decode = decode
+        self._most_bytes = most_bytes  # of one entry
+        self._clear()
+
+    def _clear(self) -> None:
+        self._places: dict[bytes, int] = {}
+        self._bytes = 0
+        self.objects: list[Any] = []
+        self.columns = Columns(self.objects)
+
+    def places(self, raws: Sequence[bytes]) -> list[int]:
+        """The place of each entry. Raises `Refused` if one is too large to be translated."""
+        known = self._places
+        found = [known.get(raw, -1) for raw in raws]
+        if -1 not in found:
+            return found
+        if len(known) + found.count(-1) > _MAX_ENTRIES or self._bytes > _MAX_BYTES:
+            self._clear()
+            known, found = self._places, [-1] * len(raws)
+        objects, decode = self.objects, self._decode
+        for position, raw in enumerate(raws):
+            if found[position] < 0:
+                place = known.get(raw)
+                if place is None:
+                    if len(raw) > self._most_bytes:
+                        raise Refused
+                    entry = decode(raw)
+                    place = known[raw] = len(objects)
+                    objects.append(entry)
+                    self._bytes += len(raw)
+                found[position] = place
+        self.columns.follow()
+        return found
+
+
+class Way(NamedTuple):
+    """What the entries at *positions* of a call got: `numbers` for each, or one value for all."""
+
+    positions: NDArray[np.intp]
+    numbers: NDArray[Any] | None
+    result: Result
+
+
+class LaneRuns:
+    """Runs one hook over the lanes of a call's entries, where that is worth it.
+
+    *fields* are what it takes of an entry (`node`, `counts`); None: the entry itself.
+    """
+
+    def __init__(self, entries: Entries, fields: Sequence[str] | None) -> None:
+        self._entries = entries
+        self._fields = fields
+        self._columns = entries.columns
+        self._plans: dict[Any, list[Plan]] = {}
+        self._runs = self._answered = self._failures = self._successes = 0
+        # Positions that no way was found for.
+        self.rest: NDArray[np.intp] = np.empty(0, np.intp)
+
+    @property
+    def is_worth_it(self) -> bool:
+        """False once it has shown that it is not."""
+        if self._failures > _MAX_FAILURES and self._failures > self._successes:
+            return False
+        return self._runs < _TRIED or self._answered >= self._runs * _WORTH
+
+    def ways(
+        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, places: Sequence[int]
+    ) -> Iterator[Way]:
+        """The ways that the entries at *places* take; `rest` are the positions that are left.
+
+        *hook* gives the hook for the pod that *pod* stands for, with *left* steps to spend.
+        """
+        index = np.array(places, np.intp)
+        self.rest = np.arange(len(index))
+        plans = self._plans_of(pod)
+        for number, plan in enumerate(plans):
+            if len(self.rest) < LEAST:
+                return
+            try:
+                alive, numbers = plan.go(index[self.rest])
+            except NobodyError:
+                continue
+            except Exception:
+                self._failures += 1
+                return
+            yield self._way(alive, numbers, plan.result)
+            if number:
+                plans[number - 1], plans[number] = plan, plans[number - 1]
+        while len(self.rest) >= LEAST_OF_RUNS and len(plans) < _MAX_PLANS:
+            taken = index[self.rest]
+            run = Run(taken, taken.tolist())
+            entry = self._columns.root.lanes(run)
+            operations.budget[0] = left
+            try:
+                given = (
+                    [entry] if self._fields is None else [getattr(entry, f) for f in self._fields]
+                )
+                result = result_of(hook()(*given))
+                made = run.plan(result)
+            except Exception:
+                self._failures += 1
+                return
+            self._runs += 1
+            self._answered += run.living
+            self._successes += 1
+            if made is not None:
+                plans.append(made)
+            yield self._way(run.alive, result.register and result.register.array, result)
+
+    def _way(
+        self, alive: NDArray[np.bool_] | None, numbers: NDArray[Any] | None, result: Result
+    ) -> Way:
+        """What was found for those of `rest` that are alive; the others stay."""
+        if alive is None:
+            positions, self.rest = self.rest, self.rest[:0]
+            return Way(positions, numbers, result)
+        positions, self.rest = self.rest[alive], self.rest[~alive]
+        return Way(positions, None if numbers is None else numbers[alive], result)
+
+    def _plans_of(self, pod: Any) -> list[Plan]:
+        """The plans for a pod that hold."""
+        if self._columns is not self._entries.columns or len(self._plans) > _MAX_PODS:
+            self._columns = self._entries.columns
+            self._plans.clear()
+        plans = self._plans.setdefault(pod, [])
+        version = self._columns.version
+        if not all(plan.holds(version) for plan in plans):
+            plans[:] = [plan for plan in plans if plan.holds(version)]
+        return plans
