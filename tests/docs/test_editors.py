@@ -1,0 +1,78 @@
+"""The configurations of docs/editors.md can be read, and their command is a language server."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from engine.cli.main import main
+from tests.cli.language_client import LanguageClient
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "editors.md").read_text()
+COMMAND = ["starsched", "stubs", "--serve", "basedpyright-langserver --stdio"]
+
+
+def block(language: str) -> str:
+    """The one piece of the page in *language*."""
+    [found] = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    return str(found)
+
+
+def test_helix_starts_the_bridge_for_starlark() -> None:
+    said = tomllib.loads(block("toml"))
+    server = said["language-server"]["starsched"]
+    assert [server["command"], *server["args"]] == COMMAND
+    [language] = said["language"]
+    assert (language["name"], language["language-servers"]) == ("starlark", ["starsched"])
+
+
+def test_neovim_starts_the_bridge_for_starlark() -> None:
+    text = block("lua")
+    [command] = re.findall(r"cmd = \{(.*)\},", text)
+    assert json.loads(f"[{command}]") == COMMAND
+    assert [text.count(pair) for pair in "{("] == [text.count(pair) for pair in "})"]
+    assert 'filetypes = { "starlark" }' in text
+    assert 'extension = { star = "starlark" }' in text
+
+
+def test_emacs_starts_the_bridge_in_the_mode_of_star_files() -> None:
+    text = block("lisp")
+    [command] = re.findall(r"'\(starlark-mode (\".*\")\)", text)
+    assert shlex.split(command) == COMMAND
+    assert text.count("(") == text.count(")")
+
+
+def test_the_settings_of_vs_code_are_json_without_comments() -> None:
+    settings = json.loads(block("json"))
+    assert settings["files.associations"] == {"*.star": "python"}
+
+
+@pytest.mark.slow
+def test_the_command_of_the_page_is_a_server_that_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ROOT / "tools" / "basedpyright" / "build.py"
+    spec = importlib.util.spec_from_file_location("starsched_basedpyright_build", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # As `pip install basedpyright` puts it: under its name, on the path.
+    program = tmp_path / "bin" / "basedpyright-langserver"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(module.command()[:-1])} "$@"\n')
+    program.chmod(0o755)
+    folders = [str(program.parent), str(Path(sys.executable).parent)]
+    monkeypatch.setenv("PATH", os.pathsep.join([*folders, os.environ["PATH"]]))
+    assert CliRunner().invoke(main, ["stubs", str(tmp_path)]).exit_code == 0
+    with LanguageClient(COMMAND, tmp_path) as client:
+        uri = client.open("fresh.star", "def filter(pod, node):\n    return pod.\n")
+        assert {"labels", "requests"} <= client.completions(uri, 1, 15).keys()
