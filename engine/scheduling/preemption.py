@@ -5,13 +5,11 @@ tried, the choice among those where it helps. The victims of one node are `victi
 `binding.preemptor`'s. Which node is the best is the hook `candidate_key`.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,10 +24,12 @@ from engine.scheduling.disruption_budgets import Budgets
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.feasibility import Feasibility, Filters
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import PodClass
+from engine.scheduling.placed_pods import PerPod, is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
+from engine.scheduling.preemption_trials import Trials
 from engine.scheduling.rejections import node_name
 from engine.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
+from engine.scheduling.trial_patterns import TrialPatterns
 from engine.scheduling.victims import PLUGIN, VictimSelector, last_enabled
 
 #: Written before everything that the plugin says.
@@ -46,83 +46,10 @@ _NOT_HELPFUL: Final = Status(
 )
 # Pod classes whose dry runs are remembered.
 _MOST_CLASSES: Final = 16
-# Nodes that are tried before it is looked at again how many are needed.
+# Nodes that are looked at together, at least.
 _CHUNK: Final = 64
-
-_encode = msgspec.json.encode
-
-
-class _Trials:
-    """What is known of every node for the pods of one class and priority, by slot.
-
-    Attributes:
-        pod_class: Kept, so that its identity is nobody else's.
-        is_known: The node was tried and is as it was.
-        helps: Evicting pods helps.
-        is_clean: ... and violates no budget.
-        ranks: The place of the node's `candidate_key` among `keys`; -1: not asked for.
-        answers: The victims, or why evicting does not help.
-        keys: Every distinct key, sorted.
-        promised: Nodes that were tried with pods that were promised them.
-    """
-
-    def __init__(self, pod_class: PodClass) -> None:
-        self.pod_class = pod_class
-        self.is_known: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.helps: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.is_clean: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
-        self.answers: list[NodeVictims | Status | None] = []
-        self.keys: list[SortKey] = []
-        self.promised: frozenset[int] = frozenset()
-        self._snapshot: Snapshot | None = None
-        self._generation = -1
-        self._budgets = -1
-
-    def refresh(self, snapshot: Snapshot, budgets: int) -> None:
-        """Forget what *snapshot* or another generation of the budgets may have changed."""
-        size = len(snapshot.infos)
-        changed: Sequence[int] | None = None
-        if (
-            snapshot is self._snapshot
-            and budgets == self._budgets
-            and size == len(self.is_known)
-            and len(self.keys) <= size + _CHUNK
-        ):
-            changed = snapshot.changed_since(self._generation)
-        if changed is None:
-            self.is_known = np.zeros(size, np.bool_)
-            self.helps = np.zeros(size, np.bool_)
-            self.is_clean = np.zeros(size, np.bool_)
-            self.ranks = np.full(size, -1, np.int64)
-            self.answers = [None] * size
-            self.keys = []
-        else:
-            self.forget(changed)
-        self._snapshot, self._generation = snapshot, snapshot.generation
-        self._budgets = budgets
-
-    def forget(self, slots: Sequence[int]) -> None:
-        """Try these nodes again."""
-        for slot in slots:
-            self.is_known[slot] = False
-
-    def put(self, slot: int, answer: NodeVictims | Status) -> None:
-        """Note the answer of a trial."""
-        self.answers[slot] = answer
-        helps = isinstance(answer, NodeVictims)
-        self.is_known[slot] = True
-        self.helps[slot] = helps
-        self.is_clean[slot] = isinstance(answer, NodeVictims) and answer.pdb_violations == 0
-        self.ranks[slot] = -1
-
-    def rank(self, slot: int, key: SortKey) -> None:
-        """Note the key of a candidate."""
-        place = bisect_left(self.keys, key)
-        if place == len(self.keys) or self.keys[place] != key:
-            self.keys.insert(place, key)
-            self.ranks[self.ranks >= place] += 1
-        self.ranks[slot] = place
+# Answers of `candidate_key` that are remembered.
+_MOST_KEYS: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -133,7 +60,7 @@ class Candidates:
     `keeps_nomination`: what the pod was promised before still holds.
     """
 
-    trials: _Trials | None = None
+    trials: Trials | None = None
     slots: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     refusal: str = ""
     keeps_nomination: bool = False
@@ -146,9 +73,7 @@ class Candidates:
     def victims_on(self, slot: int) -> NodeVictims:
         """The victims on a candidate."""
         assert self.trials is not None
-        answer = self.trials.answers[slot]
-        assert isinstance(answer, NodeVictims)
-        return answer
+        return self.trials.victims_on(slot)
 
 
 class Preemption:
@@ -169,7 +94,9 @@ class Preemption:
         self._columns = columns
         self._classifier = classifier
         self._victims = VictimSelector(memo, feasibility, classifier)
-        self._trials: OrderedDict[tuple[int, int], _Trials] = OrderedDict()
+        self._trials: OrderedDict[tuple[int, int], Trials] = OrderedDict()
+        self._shown: dict[int, PerPod[bytes]] = {}  # by instance of `candidate_key`
+        self._keys: dict[tuple[int, bytes], SortKey] = {}
 
     # --- candidates -------------------------------------------------------------------------
 
@@ -184,40 +111,61 @@ class Preemption:
             return Candidates(refusal=reason, keeps_nomination=True)
         # 1. The nodes to try, in the order of a hash of their names. kube-scheduler starts at a
         #    random node; here it is the pod's own, so that runs repeat.
-        is_potential = self._is_potential(codes)
-        order = self._columns.name_order
-        order = order[is_potential[order]]
-        if len(order):
-            order = np.roll(order, -(name_hash(pod.uid) % len(order)))
-        wanted = self._most_candidates(filters.profile, len(order))
-        # 2. Try them until there are enough, one of them without a violated budget.
         budgets = Budgets(snapshot)
         trials = self._trials_of(filters, budgets)
-        tried = 0
-        while True:
-            tried = _enough(trials, order, wanted)
-            missing = order[:tried][~trials.is_known[order[:tried]]]
-            if not len(missing):
-                break
-            for slot in missing[:_CHUNK].tolist():
-                info = snapshot.infos[slot]
-                assert info is not None
-                answer = self._victims.select(filters, slot, info, budgets)
-                if isinstance(answer, PolicyFailure):
-                    return Candidates(failure=answer.about(f"node `{info.name}`"))
-                trials.put(slot, answer)
-        found = order[:tried][trials.helps[order[:tried]]]
+        order = trials.potential(codes, self._columns.name_order, self._memo.reasons)
+        size = len(order) // 2
+        start = name_hash(pod.uid) % size if size else 0
+        order = order[start : start + size]
+        # 2. Try them until there are enough, one of them without a violated budget.
+        wanted = self._most_candidates(filters.profile, size)
+        found = self._search(filters, trials, order, wanted, budgets)
+        if isinstance(found, PolicyFailure):
+            return Candidates(failure=found)
         if len(found):
             return Candidates(trials, found)
         return Candidates(refusal=self._refusal(trials, order, snapshot))
 
-    @staticmethod
-    def _refusal(trials: _Trials, order: NDArray[np.int64], snapshot: Snapshot) -> str:
-        statuses: dict[Status, int] = {}
-        for slot in order.tolist():
-            status = trials.answers[slot]
-            assert isinstance(status, Status)
-            statuses[status] = statuses.get(status, 0) + 1
+    def _search(
+        self,
+        filters: Filters,
+        trials: Trials,
+        order: NDArray[np.int64],
+        wanted: int,
+        budgets: Budgets,
+    ) -> NDArray[np.int64] | PolicyFailure:
+        """The first *wanted* nodes of *order* where evicting helps; and on, up to a clean one.
+
+        No node behind the last of them is tried, so that what is known changes no outcome.
+        """
+        parts: list[NDArray[np.int64]] = []
+        count, is_clean, at = 0, False, 0
+        while at < len(order) and (count < wanted or not is_clean):
+            needed = max(wanted - count, 1)
+            slots = order[at : at + max(needed, _CHUNK)]
+            is_known = trials.is_known[slots]
+            if not is_known.all():
+                slots, is_known = slots[:needed], is_known[:needed]
+                unknown = slots[~is_known].tolist()
+                answers = self._victims.select(filters, unknown, budgets, trials.patterns)
+                for slot, answer in zip(unknown, answers, strict=False):  # up to a failure
+                    if isinstance(answer, PolicyFailure):
+                        return answer
+                    trials.put(slot, answer, self._memo.reasons)
+            at += len(slots)
+            parts.append(slots[trials.helps[slots]])
+            count += len(parts[-1])
+            is_clean = is_clean or bool(trials.is_clean[parts[-1]].any())
+        if not parts:
+            return order
+        found = np.concatenate(parts)
+        clean = np.flatnonzero(trials.is_clean[found])
+        return found[: max(wanted, int(clean[0]) + 1)] if len(clean) else found
+
+    def _refusal(self, trials: Trials, order: NDArray[np.int64], snapshot: Snapshot) -> str:
+        counts = np.bincount(trials.refusals[order]).tolist() if len(order) else []
+        reasons = self._memo.reasons
+        statuses = {reasons.status(code): count for code, count in enumerate(counts) if count}
         unhelpful = snapshot.node_count - len(order)
         if unhelpful:
             statuses[_NOT_HELPFUL] = unhelpful
@@ -240,16 +188,6 @@ class Preemption:
                 return STILL_TERMINATING
         return ""
 
-    def _is_potential(self, codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """By slot: evicting pods could lift the node's rejection."""
-        reasons = self._memo.reasons
-        helps = np.zeros(len(reasons), np.bool_)
-        seen = np.zeros(len(reasons), np.bool_)
-        seen[codes[codes > 0]] = True
-        for code in np.flatnonzero(seen).tolist():
-            helps[code] = reasons.status(code).code is Code.UNSCHEDULABLE
-        return helps[np.maximum(codes, 0)]
-
     @staticmethod
     def _most_candidates(profile: Profile, potential: int) -> int:
         """How many candidates are enough, by the plugin's arguments."""
@@ -258,16 +196,19 @@ class Preemption:
         absolute = int(arguments.get("min_candidate_nodes_absolute", 100))
         return min(potential, max(potential * percentage // 100, absolute))
 
-    def _trials_of(self, filters: Filters, budgets: Budgets) -> _Trials:
+    def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
         """What is known for pods like this one; promised nodes are tried anew by each pod."""
-        uses = filters.pod_class.filters
-        if filters.late or any(use.column.projector.is_shared for use in uses):
-            trials = _Trials(filters.pod_class)
+        pod_class = filters.pod_class
+        uses = pod_class.filters
+        sees_more = bool(filters.late) or any(use.column.projector.is_shared for use in uses)
+        if sees_more or not self._holds_on(filters.profile):
+            trials = Trials(pod_class)
         else:
-            key = (id(filters.pod_class), filters.pod.priority)
+            key = (id(pod_class), filters.pod.priority)
             known = self._trials.get(key)
             if known is None:
-                known = self._trials[key] = _Trials(filters.pod_class)
+                patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
+                known = self._trials[key] = Trials(pod_class, patterns)
                 if len(self._trials) > _MOST_CLASSES:
                     self._trials.popitem(last=False)
             self._trials.move_to_end(key)
@@ -277,6 +218,15 @@ class Preemption:
         trials.forget(sorted(slot for slot in promised if slot < len(trials.is_known)))
         trials.promised = frozenset(filters.nominations)
         return trials
+
+    def _holds_on(self, profile: Profile) -> bool:
+        """True if what the hooks say of a node's pods stays the same as long as the pods do."""
+        enabled = last_enabled(profile, "candidate_key")
+        if enabled is not None:
+            projector = self._classifier.projector(enabled, "candidate_key", "pod")
+            if not is_about_pod_alone(projector.paths):
+                return False
+        return self._victims.holds_on(profile)
 
     # --- choosing ---------------------------------------------------------------------------
 
@@ -289,18 +239,17 @@ class Preemption:
         slots = found.slots
         enabled = last_enabled(filters.profile, "candidate_key")
         if enabled is not None and len(slots) > 1:
-            use = self._classifier.use(enabled, "candidate_key", filters.pod, snapshot, None)
             # What all nodes share (images) may change a key without a change of the node.
             is_missing = trials.ranks[slots] < 0
-            if use.column.projector.is_shared:
+            if self._classifier.projector(enabled, "candidate_key", "node").is_shared:
                 is_missing[:] = True
             missing = slots[is_missing].tolist()
-            victims = {node_name(slot, snapshot): found.victims_on(slot) for slot in missing}
-            verdicts = self._keys_of(enabled, filters, victims)
-            for slot, verdict in zip(missing, verdicts, strict=True):
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
-                trials.rank(slot, sort_key(verdict))
+            if missing:
+                victims = {node_name(slot, snapshot): found.victims_on(slot) for slot in missing}
+                keys = self._keys_of(enabled, filters, victims)
+                if isinstance(keys, PolicyFailure):
+                    return keys
+                trials.rank(dict(zip(missing, keys, strict=True)))
             ranks = trials.ranks[slots]
             slots = slots[ranks == ranks.min()]
         ties = tie_order(filters.pod.uid, self._columns.name_hashes[slots])
@@ -315,51 +264,53 @@ class Preemption:
         enabled = last_enabled(filters.profile, "candidate_key")
         if enabled is None or len(names) == 1:
             return names[0], victims[names[0]]
-        best: tuple[SortKey, str] | None = None
-        verdicts = self._keys_of(enabled, filters, {name: victims[name] for name in names})
-        for name, verdict in zip(names, verdicts, strict=True):
-            if isinstance(verdict, PolicyFailure):
-                return verdict
-            key = (sort_key(verdict), name)
-            if best is None or key < best:
-                best = key
-        assert best is not None
-        return best[1], victims[best[1]]
+        keys = self._keys_of(enabled, filters, {name: victims[name] for name in names})
+        if isinstance(keys, PolicyFailure):
+            return keys
+        _, best = min(zip(keys, names, strict=True))
+        return best, victims[best]
 
     def _keys_of(
         self, enabled: EnabledPolicy, filters: Filters, victims: Mapping[str, NodeVictims]
-    ) -> Sequence[Any]:
-        """The `candidate_key` of each node, all in one round trip."""
-        if not victims:
-            return ()
+    ) -> list[SortKey] | PolicyFailure:
+        """The `candidate_key` of each node, those not known in one round trip."""
         snapshot = filters.snapshot
-        use = self._classifier.use(enabled, "candidate_key", filters.pod, snapshot, None)
-        project = self._classifier.projector(enabled, "candidate_key", "pod").project
+        column = self._columns.column(
+            self._classifier.projector(enabled, "candidate_key", "node").paths
+        )
+        self._columns.refresh(snapshot)  # the column may be new
+        projector = self._classifier.projector(enabled, "candidate_key", "pod")
+        shown = self._shown.get(enabled.instance)
+        if shown is None or not is_about_pod_alone(projector.paths):
+            shown = self._shown[enabled.instance] = PerPod()
+        shown.trim()
+        # 1. What the hook is given of each node.
         entries = []
         for name, evicted in victims.items():
-            info = snapshot.info(name)
-            assert info is not None, f"candidate `{name}` is no node"
-            node = use.column.projector.project(info, snapshot)
-            pods = b",".join(project(pod, snapshot) for pod in evicted.pods)
-            count = _encode(evicted.pdb_violations)
+            texts = []
+            for pod in evicted.pods:
+                text = shown.get(pod)
+                if text is None:
+                    text = projector.project(pod, snapshot)
+                    shown.put(pod, text)
+                texts.append(text)
+            node = column.values[column.ids.item(snapshot.slot_of[name])]
+            count = str(evicted.pdb_violations).encode()
             entries.append(
-                b'{"node":' + node + b',"victims":[' + pods + b'],"violations":' + count + b"}"
+                b'{"node":%b,"victims":[%b],"violations":%b}' % (node, b",".join(texts), count)
             )
-        call = Call(enabled.instance, "candidate_key", b"{}", entries, use.extra)
-        answer: Sequence[Any] = self._memo.evaluate([call])[0]
-        return answer
-
-
-def _enough(trials: _Trials, order: NDArray[np.int64], wanted: int) -> int:
-    """How many nodes of *order* have to be tried, as far as is known."""
-    helps = trials.helps[order] & trials.is_known[order]
-    if np.count_nonzero(helps) < wanted:
-        return len(order)
-    clean = np.flatnonzero(helps & trials.is_clean[order])
-    if not len(clean) or wanted <= 0:
-        return len(order) if not len(clean) else int(clean[0]) + 1
-    last = int(np.flatnonzero(helps)[wanted - 1])
-    return max(last, int(clean[0])) + 1
+        # 2. Ask for what was never given before.
+        if len(self._keys) > _MOST_KEYS:
+            self._keys.clear()
+        instance = enabled.instance
+        missing = [e for e in dict.fromkeys(entries) if (instance, e) not in self._keys]
+        if missing:
+            call = Call(instance, "candidate_key", b"{}", missing, b"{}")
+            for entry, verdict in zip(missing, self._memo.evaluate([call])[0], strict=True):
+                if isinstance(verdict, PolicyFailure):
+                    return verdict
+                self._keys[instance, entry] = sort_key(verdict)
+        return [self._keys[instance, entry] for entry in entries]
 
 
 def _is_preempted(pod: Pod) -> bool:

@@ -1,10 +1,11 @@
-"""The victims of one node: the fewest and least important pods whose going makes another one fit.
+"""The victims of a node: the fewest and least important pods whose going makes another one fit.
 
 Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, then spare one after
 the other while the pod still fits. Which pods matter more is the hook `victim_key`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from engine.caching.counters import PodChanges
@@ -17,20 +18,37 @@ from engine.policy.verdicts import FITS, VerdictMemo
 from engine.scheduling.disruption_budgets import Budgets
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.feasibility import Feasibility, Filters
+from engine.scheduling.placed_pods import Holdings, PerPod, is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.select_host import SortKey, sort_key
+from engine.scheduling.trial_patterns import Shape, TrialPatterns
 
 #: The plugin's name, in the configuration and in statuses.
 PLUGIN: Final = "DefaultPreemption"
 NO_VICTIMS: Final = Status(
     Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",), PLUGIN
 )
-# Pods whose importance is remembered; more than a cluster holds on a few thousand nodes.
-_MOST_KEYS: Final = 200_000
+
+Order = tuple[SortKey, str]
+"""The `victim_key` of a pod and its name: smaller is spared first."""
+
+
+@dataclass(slots=True)
+class _Hopeful:
+    """A node where the pod fits once *removed*, all that matter less, are gone.
+
+    `shape` and `holds` are what its pattern goes by; None if it has none.
+    """
+
+    slot: int
+    info: NodeInfo
+    removed: list[Pod]
+    shape: Shape | None = None
+    holds: dict[str, int] | None = None
 
 
 class VictimSelector:
-    """Finds the victims of a node; one object serves all decisions of a bundle."""
+    """Finds the victims of nodes; one object serves all decisions of a bundle."""
 
     def __init__(
         self, memo: VerdictMemo, feasibility: Feasibility, classifier: PodClassifier
@@ -38,79 +56,204 @@ class VictimSelector:
         self._memo = memo
         self._feasibility = feasibility
         self._classifier = classifier
-        self._keys: dict[tuple[int, str], tuple[Pod, SortKey]] = {}
+        self._holdings = Holdings()
+        self._known: dict[int, PerPod[Order]] = {}  # by instance
+
+    def holds_on(self, profile: Profile) -> bool:
+        """True if the order of victims stays the same as long as the pods do."""
+        enabled = last_enabled(profile, "victim_key")
+        if enabled is None:
+            return True
+        return is_about_pod_alone(self._classifier.projector(enabled, "victim_key", "pod").paths)
 
     def select(
-        self, filters: Filters, slot: int, info: NodeInfo, budgets: Budgets
-    ) -> NodeVictims | Status | PolicyFailure:
-        """The pods to evict from the node of *slot*, most important first; or why not."""
+        self,
+        filters: Filters,
+        slots: Sequence[int],
+        budgets: Budgets,
+        patterns: TrialPatterns | None,
+    ) -> list[NodeVictims | Status | PolicyFailure]:
+        """For each of *slots*, the pods to evict, most important first; or why not.
+
+        The first failure is the last answer. *patterns* are those of the pod's class and priority.
+        """
         # 1. Does the pod fit at all once every less important pod is gone?
-        removed = {
-            uid: pod for uid, pod in info.pods.items() if pod.priority < filters.pod.priority
-        }
+        answers: list[NodeVictims | Status | PolicyFailure] = []
+        hopeful: dict[int, _Hopeful] = {}
+        for place, slot in enumerate(slots):
+            found = self._without_all(filters, slot, patterns)
+            if isinstance(found, _Hopeful):
+                hopeful[place] = found
+                answers.append(NO_VICTIMS)  # for now
+                continue
+            answers.append(found)
+            if isinstance(found, PolicyFailure):
+                break
+        # 2. Spare who can be spared, the most important ones first.
+        enabled = last_enabled(filters.profile, "victim_key")
+        orders = None
+        if enabled is not None and hopeful:
+            orders = self._orders(enabled, filters, list(hopeful.values()))
+        for place, node in hopeful.items():
+            answer = answers[place] = self._victims_of(filters, node, orders, budgets, patterns)
+            if isinstance(answer, PolicyFailure):
+                return answers[: place + 1]
+        return answers
+
+    # --- everybody gone ---------------------------------------------------------------------
+
+    def _without_all(
+        self, filters: Filters, slot: int, patterns: TrialPatterns | None
+    ) -> _Hopeful | Status | PolicyFailure:
+        info = filters.snapshot.infos[slot]
+        assert info is not None
+        priority = filters.pod.priority
+        removed = [pod for pod in info.pods.values() if pod.priority < priority]
         if not removed:
             return NO_VICTIMS
-        for uid in removed:
-            info = info.without_pod(uid)
-        verdict = self._fits(filters, slot, info, removed)
-        if verdict != FITS:
-            if isinstance(verdict, PolicyFailure):
-                return verdict
-            return self._memo.reasons.status(verdict)
-        # 2. Spare who can be spared: first those whose budget would be violated, then the others,
-        #    the most important ones first.
-        ordered = self._by_importance(filters, list(removed.values()))
-        if isinstance(ordered, PolicyFailure):
-            return ordered
-        violating, others = budgets.split(ordered)
-        victims: list[Pod] = []
-        violations = 0
-        for group in (violating, others):
-            for pod in group:
-                with_pod = info.with_pod(pod)
-                rest = {uid: gone for uid, gone in removed.items() if uid != pod.uid}
-                verdict = self._fits(filters, slot, with_pod, rest)
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
-                if verdict == FITS:
-                    info, removed = with_pod, rest
-                else:
-                    victims.append(pod)
-                    violations += group is violating
-        if not victims:
-            # The filters contradict each other: what was rejected fits with everybody back.
-            return Status(Code.ERROR, (f"expected at least one victim pod on node {info.name}",))
-        place = {pod.uid: k for k, pod in enumerate(ordered)}
-        if violating and others:
-            victims.sort(key=lambda pod: place[pod.uid])
-        return NodeVictims(tuple(victims), violations)
+        node = _Hopeful(slot, info, removed)
+        verdict: int | PolicyFailure | None = None
+        if patterns is not None and slot not in filters.nominations:
+            node.holds = self._holdings.of(removed)
+            if node.holds is not None:
+                node.shape = patterns.shape(slot)
+                key = node.shape, tuple(sorted(node.holds.values()))
+                verdict = patterns.without.get(key)
+                if verdict is None:
+                    verdict = self._fits(filters, slot, _without(info, removed), removed)
+                    if not isinstance(verdict, PolicyFailure):
+                        patterns.without[key] = verdict
+        if verdict is None:
+            verdict = self._fits(filters, slot, _without(info, removed), removed)
+        if isinstance(verdict, PolicyFailure):
+            return _about(verdict, info)
+        return node if verdict == FITS else self._memo.reasons.status(verdict)
 
     def _fits(
-        self, filters: Filters, slot: int, info: NodeInfo, removed: Mapping[str, Pod]
+        self, filters: Filters, slot: int, info: NodeInfo, removed: Sequence[Pod]
     ) -> int | PolicyFailure:
-        changes = PodChanges(slot, removed=tuple(removed.values()))
+        changes = PodChanges(slot, removed=tuple(removed))
         return self._feasibility.at(filters, info, changes)
 
-    def _by_importance(self, filters: Filters, pods: list[Pod]) -> list[Pod] | PolicyFailure:
-        """The pods by `victim_key`, smallest first, then by name: those are spared first."""
-        enabled = last_enabled(filters.profile, "victim_key")
-        if enabled is None:
-            return pods
-        known = self._keys
-        if len(known) > _MOST_KEYS:
-            known.clear()
-        missing = []
-        for pod in pods:
-            kept = known.get((enabled.instance, pod.uid))
-            if kept is None or kept[0] is not pod:
-                missing.append(pod)
+    # --- sparing ----------------------------------------------------------------------------
+
+    def _victims_of(
+        self,
+        filters: Filters,
+        node: _Hopeful,
+        orders: "_Orders | None",
+        budgets: Budgets,
+        patterns: TrialPatterns | None,
+    ) -> NodeVictims | Status | PolicyFailure:
+        """Who is left of *node*'s pods when all are spared that can be."""
+        ordered = node.removed
+        if orders is not None:
+            found = orders.sort(ordered)
+            if isinstance(found, PolicyFailure):
+                return _about(found, node.info)
+            ordered = found
+        # First those whose budget would be violated, then the others.
+        violating, others = budgets.split(ordered)
+        sequence = [*violating, *others]
+        places: Sequence[int] | PolicyFailure | None = None
+        if patterns is not None and node.shape is not None and node.holds is not None:
+            key = node.shape, tuple([node.holds[pod.uid] for pod in sequence])
+            places = patterns.victims.get(key)
+            if places is None:
+                places = self._spare(filters, node, sequence)
+                if not isinstance(places, PolicyFailure):
+                    patterns.victims[key] = places
+        if places is None:
+            places = self._spare(filters, node, sequence)
+        if isinstance(places, PolicyFailure):
+            return _about(places, node.info)
+        if not places:
+            # The filters contradict each other: what was rejected fits with everybody back.
+            text = f"expected at least one victim pod on node {node.info.name}"
+            return Status(Code.ERROR, (text,))
+        victims = [sequence[place] for place in places]
+        if violating and others:
+            rank = {pod.uid: k for k, pod in enumerate(ordered)}
+            victims.sort(key=lambda pod: rank[pod.uid])
+        return NodeVictims(tuple(victims), sum(place < len(violating) for place in places))
+
+    def _spare(
+        self, filters: Filters, node: _Hopeful, sequence: Sequence[Pod]
+    ) -> tuple[int, ...] | PolicyFailure:
+        """The places in *sequence* of the pods that cannot stay, tried one after the other."""
+        info = _without(node.info, sequence)
+        removed = {pod.uid: pod for pod in sequence}
+        places = []
+        for place, pod in enumerate(sequence):
+            with_pod = info.with_pod(pod)
+            rest = [gone for uid, gone in removed.items() if uid != pod.uid]
+            verdict = self._fits(filters, node.slot, with_pod, rest)
+            if isinstance(verdict, PolicyFailure):
+                return verdict
+            if verdict == FITS:
+                info = with_pod
+                del removed[pod.uid]
+            else:
+                places.append(place)
+        return tuple(places)
+
+    def _orders(
+        self, enabled: EnabledPolicy, filters: Filters, nodes: Sequence[_Hopeful]
+    ) -> "_Orders":
+        """What `victim_key` says of the pods of *nodes*; those not known in one round trip."""
+        projector = self._classifier.projector(enabled, "victim_key", "pod")
+        known = self._known.get(enabled.instance)
+        if known is None or not is_about_pod_alone(projector.paths):
+            known = self._known[enabled.instance] = PerPod()
+        known.trim()
+        orders = _Orders(known)
+        missing = [pod for node in nodes for pod in node.removed if known.get(pod) is None]
         if missing:
-            verdicts = self._classifier.ask_all(enabled, "victim_key", missing, filters.snapshot)
-            for pod, verdict in zip(missing, verdicts, strict=True):
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
-                known[enabled.instance, pod.uid] = pod, sort_key(verdict)
-        return sorted(pods, key=lambda pod: (known[enabled.instance, pod.uid][1], pod.key))
+            shown = [projector.project(pod, filters.snapshot) for pod in missing]
+            distinct = dict.fromkeys(shown)
+            answers = self._memo.singles(
+                [(enabled.instance, "victim_key", each, b"{}") for each in distinct]
+            )
+            keys = {
+                each: answer if isinstance(answer, PolicyFailure) else sort_key(answer)
+                for each, answer in zip(distinct, answers, strict=True)
+            }
+            for pod, each in zip(missing, shown, strict=True):
+                key = keys[each]
+                if isinstance(key, PolicyFailure):
+                    orders.failed[pod.uid] = key
+                else:
+                    known.put(pod, (key, pod.key))
+        return orders
+
+
+@dataclass(slots=True)
+class _Orders:
+    """Which pods matter more: what is known of each, and by uid what could not be found out."""
+
+    known: PerPod[Order]
+    failed: dict[str, PolicyFailure] = field(default_factory=dict)
+
+    def sort(self, pods: Sequence[Pod]) -> list[Pod] | PolicyFailure:
+        """The pods by `victim_key`, smallest first, then by name: those are spared first."""
+        keyed = []
+        for place, pod in enumerate(pods):
+            order = self.known.get(pod)
+            if order is None:
+                return self.failed[pod.uid]
+            keyed.append((order, place))
+        keyed.sort()
+        return [pods[place] for _, place in keyed]
+
+
+def _without(info: NodeInfo, pods: Sequence[Pod]) -> NodeInfo:
+    for pod in pods:
+        info = info.without_pod(pod.uid)
+    return info
+
+
+def _about(failure: PolicyFailure, info: NodeInfo) -> PolicyFailure:
+    return failure.about(f"node `{info.name}`")
 
 
 def last_enabled(profile: Profile, hook: str) -> EnabledPolicy | None:

@@ -24,7 +24,17 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.trial import frozen_copy
-from engine.scheduling import counted, node_groups, pod_class, preemption, scheduling_cycle, scoring
+from engine.scheduling import (
+    counted,
+    node_groups,
+    placed_pods,
+    pod_class,
+    preemption,
+    preemption_trials,
+    scheduling_cycle,
+    scoring,
+    trial_patterns,
+)
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.properties.policy_texts import LIBRARY, policy_texts
@@ -146,6 +156,10 @@ class Bounds:
         (scoring, "_TABLE_SPAN", 4),
         (scoring, "_FEW", 1),
         (preemption, "_CHUNK", 2),
+        (preemption, "_MOST_KEYS", 1),
+        (preemption_trials, "_FEW", 0),
+        (trial_patterns, "_MOST_PATTERNS", 2),
+        (placed_pods, "_MOST_PODS", 2),
         (scheduling_cycle, "_HOUSEKEEPING_EVERY", 3),
         (snapshot, "_LOG_SIZE", 4),
     )

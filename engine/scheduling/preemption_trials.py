@@ -1,0 +1,157 @@
+"""What trials of evictions said of each node, kept for the next pod of the same class.
+
+Owns what is known by slot and when it does not hold any more. Trying a node is `victims`'.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.status import Code, Status
+from engine.policy.verdicts import Reasons
+from engine.scheduling.extenders import NodeVictims
+from engine.scheduling.pod_class import PodClass
+from engine.scheduling.select_host import SortKey
+from engine.scheduling.trial_patterns import TrialPatterns
+
+# Up to this many new keys are put in their places one by one.
+_FEW: Final = 4
+
+
+class Trials:
+    """What is known of every node for the pods of one class and priority, by slot.
+
+    Attributes:
+        pod_class: Kept, so that its identity is nobody else's.
+        patterns: How trials ended on nodes that are alike; None if no two nodes are.
+        is_known: The node was tried and is as it was.
+        helps: ... and evicting pods helps.
+        is_clean: ... and violates no budget.
+        refusals: Else, the interned status that says why not.
+        ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
+        victims: Of the nodes where evicting helps.
+        promised: Nodes that were tried with pods that were promised them.
+    """
+
+    def __init__(self, pod_class: PodClass, patterns: TrialPatterns | None = None) -> None:
+        self.pod_class = pod_class
+        self.patterns = patterns
+        self.is_known: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.helps: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.is_clean: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.refusals: NDArray[np.int64] = np.empty(0, np.int64)
+        self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
+        self.victims: list[NodeVictims | None] = []
+        self.promised: frozenset[int] = frozenset()
+        self._keys: list[SortKey] = []  # distinct and sorted
+        self._snapshot: Snapshot | None = None
+        self._generation = -1
+        self._budgets = -1
+        self._codes: NDArray[np.int32] = np.empty(0, np.int32)
+        self._is_potential: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self._names: NDArray[np.int64] | None = None
+        self._order: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def refresh(self, snapshot: Snapshot, budgets: int) -> None:
+        """Forget what *snapshot* or another generation of the budgets may have changed."""
+        size = len(snapshot.infos)
+        changed: Sequence[int] | None = None
+        if (
+            snapshot is self._snapshot
+            and budgets == self._budgets
+            and size == len(self.is_known)
+            and len(self._keys) <= 2 * size
+        ):
+            changed = snapshot.changed_since(self._generation)
+        if changed is None:
+            self.is_known = np.zeros(size, np.bool_)
+            self.helps = np.zeros(size, np.bool_)
+            self.is_clean = np.zeros(size, np.bool_)
+            self.refusals = np.zeros(size, np.int64)
+            self.ranks = np.full(size, -1, np.int64)
+            self.victims = [None] * size
+            self._keys = []
+        else:
+            self.forget(changed)
+        if self.patterns is not None:
+            self.patterns.refresh()
+        self._snapshot, self._generation = snapshot, snapshot.generation
+        self._budgets = budgets
+
+    def forget(self, slots: Sequence[int]) -> None:
+        """Try these nodes again."""
+        for slot in slots:
+            self.is_known[slot] = False
+            self.helps[slot] = False
+
+    # --- which nodes ------------------------------------------------------------------------
+
+    def potential(
+        self, codes: NDArray[np.int32], names: NDArray[np.int64], reasons: Reasons
+    ) -> NDArray[np.int64]:
+        """The slots where evicting pods could lift the rejection, in the order of *names*, twice.
+
+        Twice, so that those from any place on, once around, are a slice.
+        """
+        if names is self._names and np.array_equal(codes, self._codes):
+            return self._order
+        seen = np.zeros(len(reasons), np.bool_)
+        seen[codes[codes > 0]] = True
+        may_help = np.zeros(len(reasons), np.bool_)
+        for code in np.flatnonzero(seen).tolist():
+            may_help[code] = reasons.status(code).code is Code.UNSCHEDULABLE
+        is_potential = may_help[np.maximum(codes, 0)]
+        self._codes = codes.copy()
+        if names is not self._names or not np.array_equal(is_potential, self._is_potential):
+            once = names[is_potential[names]]
+            self._order = np.concatenate((once, once))
+            self._names, self._is_potential = names, is_potential
+        return self._order
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def put(self, slot: int, answer: NodeVictims | Status, reasons: Reasons) -> None:
+        """Note the answer of a trial."""
+        self.is_known[slot] = True
+        self.ranks[slot] = -1
+        if isinstance(answer, NodeVictims):
+            self.victims[slot] = answer
+            self.helps[slot] = True
+            self.is_clean[slot] = answer.pdb_violations == 0
+        else:
+            self.victims[slot] = None
+            self.helps[slot] = False
+            self.refusals[slot] = reasons.intern(answer)
+
+    def victims_on(self, slot: int) -> NodeVictims:
+        """Who is evicted from a node where that helps."""
+        found = self.victims[slot]
+        assert found is not None
+        return found
+
+    def rank(self, keys: Mapping[int, SortKey]) -> None:
+        """Note the keys of candidates, by slot."""
+        known = self._keys
+        new = {key for key in set(keys.values()) if not _is_in(known, key)}
+        if len(new) <= _FEW:
+            for key in new:
+                place = bisect_left(known, key)
+                known.insert(place, key)
+                self.ranks[self.ranks >= place] += 1
+        else:
+            merged = sorted((*known, *new))
+            place_of = {key: place for place, key in enumerate(merged)}
+            moved = np.array([*(place_of[key] for key in known), -1], np.int64)
+            self.ranks = moved[self.ranks]  # -1 picks the extra last entry, which is -1
+            self._keys = known = merged
+        for slot, key in keys.items():
+            self.ranks[slot] = bisect_left(known, key)
+
+
+def _is_in(keys: Sequence[SortKey], key: SortKey) -> bool:
+    place = bisect_left(keys, key)
+    return place < len(keys) and keys[place] == key
