@@ -3,7 +3,7 @@
 Owns kube-scheduler's split of pods by the budgets that cover them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from engine.caching.snapshot import Snapshot
 from engine.model.objects import PodDisruptionBudget
@@ -22,15 +22,22 @@ class Budgets:
         for budget in snapshot.objects.list(KIND):
             self._by_namespace.setdefault(budget.metadata.namespace, []).append(budget)
 
-    def split(self, pods: Sequence[Pod]) -> tuple[list[Pod], list[Pod]]:
-        """The pods whose eviction would violate a budget, and the others, in the given order.
+    @property
+    def is_empty(self) -> bool:
+        """True if there are none."""
+        return not self._by_namespace
 
-        Each matching budget is used up by the pods in order, as if all of them were evicted.
+    def split(self, pods: Sequence[Pod], sequence: Iterable[int]) -> tuple[list[int], list[int]]:
+        """The places of pods whose eviction would violate a budget, and the others.
+
+        Each matching budget is used up by the pods in the order of *sequence*, their places, as if
+        all of them were evicted.
         """
-        violating: list[Pod] = []
-        others: list[Pod] = []
+        violating: list[int] = []
+        others: list[int] = []
         left: dict[int, int] = {}
-        for pod in pods:
+        for place in sequence:
+            pod = pods[place]
             is_violating = False
             for budget in self._by_namespace.get(pod.namespace, ()) if pod.labels else ():
                 if pod.name in budget.status.disrupted_pods or not _covers(budget, pod):
@@ -40,7 +47,7 @@ class Budgets:
                 if allowed < 0:
                     is_violating = True
                     break
-            (violating if is_violating else others).append(pod)
+            (violating if is_violating else others).append(place)
         return violating, others
 
 

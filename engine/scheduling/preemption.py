@@ -24,7 +24,7 @@ from engine.scheduling.disruption_budgets import Budgets
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.feasibility import Feasibility, Filters
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.placed_pods import PerPod, is_about_pod_alone
+from engine.scheduling.placed_pods import is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.preemption_trials import Trials
 from engine.scheduling.rejections import node_name
@@ -95,7 +95,6 @@ class Preemption:
         self._classifier = classifier
         self._victims = VictimSelector(memo, feasibility, classifier)
         self._trials: OrderedDict[tuple[int, int], Trials] = OrderedDict()
-        self._shown: dict[int, PerPod[bytes]] = {}  # by instance of `candidate_key`
         self._keys: dict[tuple[int, bytes], SortKey] = {}
 
     # --- candidates -------------------------------------------------------------------------
@@ -142,7 +141,7 @@ class Preemption:
         count, is_clean, at = 0, False, 0
         while at < len(order) and (count < wanted or not is_clean):
             needed = max(wanted - count, 1)
-            slots = order[at : at + max(needed, _CHUNK)]
+            slots = order[at : at + 2 * needed + _CHUNK]
             is_known = trials.is_known[slots]
             if not is_known.all():
                 slots, is_known = slots[:needed], is_known[:needed]
@@ -280,25 +279,14 @@ class Preemption:
         )
         self._columns.refresh(snapshot)  # the column may be new
         projector = self._classifier.projector(enabled, "candidate_key", "pod")
-        shown = self._shown.get(enabled.instance)
-        if shown is None or not is_about_pod_alone(projector.paths):
-            shown = self._shown[enabled.instance] = PerPod()
-        shown.trim()
+        texts = self._victims.texts(projector)
         # 1. What the hook is given of each node.
         entries = []
         for name, evicted in victims.items():
-            texts = []
-            for pod in evicted.pods:
-                text = shown.get(pod)
-                if text is None:
-                    text = projector.project(pod, snapshot)
-                    shown.put(pod, text)
-                texts.append(text)
+            pods = b",".join([texts.of(pod, snapshot) for pod in evicted.pods])
             node = column.values[column.ids.item(snapshot.slot_of[name])]
             count = str(evicted.pdb_violations).encode()
-            entries.append(
-                b'{"node":%b,"victims":[%b],"violations":%b}' % (node, b",".join(texts), count)
-            )
+            entries.append(b'{"node":%b,"victims":[%b],"violations":%b}' % (node, pods, count))
         # 2. Ask for what was never given before.
         if len(self._keys) > _MOST_KEYS:
             self._keys.clear()

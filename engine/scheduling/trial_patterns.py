@@ -25,8 +25,8 @@ class TrialPatterns:
     pods that hold the same, in the order in which they are tried, the same ones are spared.
 
     Attributes:
-        without: By shape and the sorted holdings of all less important pods, the verdict about
-            the node without them.
+        without: By shape and the holdings, sorted, of all less important pods, the verdict
+            about the node without them.
         victims: By shape and the holdings in the order of sparing, the places of those that are
             not spared.
     """

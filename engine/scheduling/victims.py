@@ -5,7 +5,7 @@ the other while the pod still fits. Which pods matter more is the hook `victim_k
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from engine.caching.counters import PodChanges
@@ -14,11 +14,12 @@ from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
+from engine.policy.projections import Projector
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.scheduling.disruption_budgets import Budgets
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.feasibility import Feasibility, Filters
-from engine.scheduling.placed_pods import Holdings, PerPod, is_about_pod_alone
+from engine.scheduling.placed_pods import Holdings, Texts, is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.select_host import SortKey, sort_key
 from engine.scheduling.trial_patterns import Shape, TrialPatterns
@@ -29,6 +30,9 @@ NO_VICTIMS: Final = Status(
     Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",), PLUGIN
 )
 
+# Answers of `victim_key` that are remembered.
+_MOST_KEYS: Final = 65_536
+
 Order = tuple[SortKey, str]
 """The `victim_key` of a pod and its name: smaller is spared first."""
 
@@ -37,14 +41,14 @@ Order = tuple[SortKey, str]
 class _Hopeful:
     """A node where the pod fits once *removed*, all that matter less, are gone.
 
-    `shape` and `holds` are what its pattern goes by; None if it has none.
+    `shape` and `holds`, one for each of them, are what its pattern goes by; None if it has none.
     """
 
     slot: int
     info: NodeInfo
     removed: list[Pod]
     shape: Shape | None = None
-    holds: dict[str, int] | None = None
+    holds: list[int] | None = None
 
 
 class VictimSelector:
@@ -57,7 +61,8 @@ class VictimSelector:
         self._feasibility = feasibility
         self._classifier = classifier
         self._holdings = Holdings()
-        self._known: dict[int, PerPod[Order]] = {}  # by instance
+        self._texts: dict[frozenset[str], Texts] = {}
+        self._keys: dict[tuple[int, bytes], SortKey] = {}
 
     def holds_on(self, profile: Profile) -> bool:
         """True if the order of victims stays the same as long as the pods do."""
@@ -65,6 +70,14 @@ class VictimSelector:
         if enabled is None:
             return True
         return is_about_pod_alone(self._classifier.projector(enabled, "victim_key", "pod").paths)
+
+    def texts(self, projector: Projector) -> Texts:
+        """What hooks with the reads of *projector* are shown of placed pods."""
+        known = self._texts.get(projector.paths)
+        if known is None:
+            known = self._texts[projector.paths] = Texts(projector)
+        known.begin()
+        return known
 
     def select(
         self,
@@ -91,11 +104,17 @@ class VictimSelector:
                 break
         # 2. Spare who can be spared, the most important ones first.
         enabled = last_enabled(filters.profile, "victim_key")
-        orders = None
+        orders: list[list[Order] | PolicyFailure] | None = None
         if enabled is not None and hopeful:
             orders = self._orders(enabled, filters, list(hopeful.values()))
-        for place, node in hopeful.items():
-            answer = answers[place] = self._victims_of(filters, node, orders, budgets, patterns)
+        for k, (place, node) in enumerate(hopeful.items()):
+            order = orders[k] if orders is not None else None
+            answer = (
+                _about(order, node.info)
+                if isinstance(order, PolicyFailure)
+                else self._victims_of(filters, node, order, budgets, patterns)
+            )
+            answers[place] = answer
             if isinstance(answer, PolicyFailure):
                 return answers[: place + 1]
         return answers
@@ -117,7 +136,7 @@ class VictimSelector:
             node.holds = self._holdings.of(removed)
             if node.holds is not None:
                 node.shape = patterns.shape(slot)
-                key = node.shape, tuple(sorted(node.holds.values()))
+                key = node.shape, tuple(sorted(node.holds))
                 verdict = patterns.without.get(key)
                 if verdict is None:
                     verdict = self._fits(filters, slot, _without(info, removed), removed)
@@ -141,30 +160,32 @@ class VictimSelector:
         self,
         filters: Filters,
         node: _Hopeful,
-        orders: "_Orders | None",
+        orders: Sequence[Order] | None,
         budgets: Budgets,
         patterns: TrialPatterns | None,
     ) -> NodeVictims | Status | PolicyFailure:
-        """Who is left of *node*'s pods when all are spared that can be."""
-        ordered = node.removed
+        """Who is left of *node*'s pods when all are spared that can be; the smallest of *orders*,
+        one for each of them, are spared first.
+        """
+        removed, holds = node.removed, node.holds
+        sequence = list(range(len(removed)))
         if orders is not None:
-            found = orders.sort(ordered)
-            if isinstance(found, PolicyFailure):
-                return _about(found, node.info)
-            ordered = found
+            sequence.sort(key=orders.__getitem__)
         # First those whose budget would be violated, then the others.
-        violating, others = budgets.split(ordered)
-        sequence = [*violating, *others]
+        violating: Sequence[int] = ()
+        if not budgets.is_empty:
+            violating, others = budgets.split(removed, sequence)
+            sequence = [*violating, *others]
         places: Sequence[int] | PolicyFailure | None = None
-        if patterns is not None and node.shape is not None and node.holds is not None:
-            key = node.shape, tuple([node.holds[pod.uid] for pod in sequence])
+        if patterns is not None and node.shape is not None and holds is not None:
+            key = node.shape, tuple([holds[k] for k in sequence])
             places = patterns.victims.get(key)
             if places is None:
-                places = self._spare(filters, node, sequence)
+                places = self._spare(filters, node, [removed[k] for k in sequence])
                 if not isinstance(places, PolicyFailure):
                     patterns.victims[key] = places
         if places is None:
-            places = self._spare(filters, node, sequence)
+            places = self._spare(filters, node, [removed[k] for k in sequence])
         if isinstance(places, PolicyFailure):
             return _about(places, node.info)
         if not places:
@@ -172,10 +193,12 @@ class VictimSelector:
             text = f"expected at least one victim pod on node {node.info.name}"
             return Status(Code.ERROR, (text,))
         victims = [sequence[place] for place in places]
-        if violating and others:
-            rank = {pod.uid: k for k, pod in enumerate(ordered)}
-            victims.sort(key=lambda pod: rank[pod.uid])
-        return NodeVictims(tuple(victims), sum(place < len(violating) for place in places))
+        if violating and orders is not None:
+            victims.sort(key=orders.__getitem__)
+        elif violating:
+            victims.sort()
+        violations = sum(place < len(violating) for place in places) if violating else 0
+        return NodeVictims(tuple([removed[k] for k in victims]), violations)
 
     def _spare(
         self, filters: Filters, node: _Hopeful, sequence: Sequence[Pod]
@@ -199,51 +222,30 @@ class VictimSelector:
 
     def _orders(
         self, enabled: EnabledPolicy, filters: Filters, nodes: Sequence[_Hopeful]
-    ) -> "_Orders":
-        """What `victim_key` says of the pods of *nodes*; those not known in one round trip."""
-        projector = self._classifier.projector(enabled, "victim_key", "pod")
-        known = self._known.get(enabled.instance)
-        if known is None or not is_about_pod_alone(projector.paths):
-            known = self._known[enabled.instance] = PerPod()
-        known.trim()
-        orders = _Orders(known)
-        missing = [pod for node in nodes for pod in node.removed if known.get(pod) is None]
+    ) -> list[list[Order] | PolicyFailure]:
+        """For each of *nodes*, the orders of its pods; those not known in one round trip."""
+        texts = self.texts(self._classifier.projector(enabled, "victim_key", "pod"))
+        facts, instance = filters.snapshot, enabled.instance
+        shown = [[texts.of(pod, facts) for pod in node.removed] for node in nodes]
+        if len(self._keys) > _MOST_KEYS:
+            self._keys.clear()
+        known = self._keys
+        failed: dict[bytes, PolicyFailure] = {}
+        distinct = dict.fromkeys(text for each in shown for text in each)
+        missing = [text for text in distinct if (instance, text) not in known]
         if missing:
-            shown = [projector.project(pod, filters.snapshot) for pod in missing]
-            distinct = dict.fromkeys(shown)
-            answers = self._memo.singles(
-                [(enabled.instance, "victim_key", each, b"{}") for each in distinct]
-            )
-            keys = {
-                each: answer if isinstance(answer, PolicyFailure) else sort_key(answer)
-                for each, answer in zip(distinct, answers, strict=True)
-            }
-            for pod, each in zip(missing, shown, strict=True):
-                key = keys[each]
-                if isinstance(key, PolicyFailure):
-                    orders.failed[pod.uid] = key
+            questions = [(instance, "victim_key", text, b"{}") for text in missing]
+            for text, answer in zip(missing, self._memo.singles(questions), strict=True):
+                if isinstance(answer, PolicyFailure):
+                    failed[text] = answer
                 else:
-                    known.put(pod, (key, pod.key))
+                    known[instance, text] = sort_key(answer)
+        orders: list[list[Order] | PolicyFailure] = []
+        for node, each in zip(nodes, shown, strict=True):
+            failure = next((failed[t] for t in each if t in failed), None) if failed else None
+            pairs = zip(node.removed, each, strict=True)
+            orders.append(failure or [(known[instance, text], pod.key) for pod, text in pairs])
         return orders
-
-
-@dataclass(slots=True)
-class _Orders:
-    """Which pods matter more: what is known of each, and by uid what could not be found out."""
-
-    known: PerPod[Order]
-    failed: dict[str, PolicyFailure] = field(default_factory=dict)
-
-    def sort(self, pods: Sequence[Pod]) -> list[Pod] | PolicyFailure:
-        """The pods by `victim_key`, smallest first, then by name: those are spared first."""
-        keyed = []
-        for place, pod in enumerate(pods):
-            order = self.known.get(pod)
-            if order is None:
-                return self.failed[pod.uid]
-            keyed.append((order, place))
-        keyed.sort()
-        return [pods[place] for _, place in keyed]
 
 
 def _without(info: NodeInfo, pods: Sequence[Pod]) -> NodeInfo:
