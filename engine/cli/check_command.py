@@ -69,7 +69,7 @@ def check_command(
     lints: dict[Problem, str] = {}
     costs: list[HookCost] = []
     hooks: list[HookReuse] = []
-    policies = 0
+    policies = documents = 0
     for files in _fixed(read_paths(paths)) if fix else read_paths(paths):
         bundle, found = build(files, config)
         if bundle is not None:
@@ -90,8 +90,12 @@ def check_command(
                 found.append(problem)
         # Files beside the ones asked about are there to be loaded; they are not what is checked.
         beside = {files.shown(name) for name in files.texts if name not in files.selected}
-        problems += [problem for problem in found if problem.file not in beside]
+        told = [problem for problem in found if problem.file not in beside]
+        if bundle is None and not any(name.endswith(".star") for name in files.selected):
+            told = found  # a profile of policies that cannot run is not sound either
+        problems += told
         policies += sum(name.endswith(".star") for name in files.selected)
+        documents += sum(not name.endswith(".star") for name in files.selected)
     problems = list(dict.fromkeys(problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
     if output == "json":
@@ -114,7 +118,8 @@ def check_command(
         what = f"{errors} problem(s)" if errors else "no problems"
         if count := len(problems) - errors:
             what += f", {count} warning(s)"
-        click.echo(f"{policies} policy file(s) checked: {what}")
+        kind = "policy file(s)" if policies or not documents else "configuration file(s)"
+        click.echo(f"{policies or documents} {kind} checked: {what}")
     raise SystemExit(1 if errors else 0)
 
 

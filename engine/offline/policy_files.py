@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import engine
+from engine.policy.bundle import TEST_DATA_SUFFIXES
 from engine.policy.config import KIND, RUNTIME_KIND
 
 _STARLARK: Final = ".star"
@@ -46,7 +47,8 @@ class PolicyFiles:
 def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
     """The sets of files that *paths* (files or directories) mean, in order, each directory once.
 
-    Directories are searched to the bottom. Raises `PolicyFilesError` for a path that does not
+    Directories are searched to the bottom. Where YAML or JSON files are named, the others beside
+    them are no part of the set. Raises `PolicyFilesError` for a path that does not
     exist, has another suffix, is not UTF-8 text, or a directory without policy files.
     """
     wanted: dict[Path, set[str]] = {}
@@ -66,11 +68,20 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
     return [
         PolicyFiles(
             directory,
-            {name: _read(directory / name) for name in _names(directory)},
+            {name: _read(directory / name) for name in _in_set(directory, selected)},
             frozenset(selected),
         )
         for directory, selected in wanted.items()
     ]
+
+
+def _in_set(directory: Path, selected: set[str]) -> list[str]:
+    """The files of *directory* that make one set with those *selected*."""
+    names = _names(directory)
+    always = (_STARLARK, *TEST_DATA_SUFFIXES)
+    if all(name.endswith(always) for name in selected):
+        return names
+    return [name for name in names if name in selected or name.endswith(always)]
 
 
 def read_bundle_files(directory: Path) -> PolicyFiles:

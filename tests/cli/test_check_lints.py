@@ -90,3 +90,23 @@ def test_the_shipped_policies_have_no_warning() -> None:
 def test_the_shared_functions_have_no_warning() -> None:
     files = {p.name: p.read_text() for p in (ROOT / "policies" / "std").glob("*.star")}
     assert lint_files(files) == []
+
+
+def test_a_profile_is_checked_alone_whatever_lies_beside_it(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.yaml"
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    plugins = "profiles: [{plugins: {multiPoint: {enabled: [{name: mine}]}}}]\n"
+    profile.write_text(head + plugins)
+    (tmp_path / "workloads.yaml").write_text("kind: Job\n")
+    (tmp_path / "mine.star").write_text("def filter(pod, node):\n    return None\n")
+    assert check(profile) == (0, "1 configuration file(s) checked: no problems\n")
+    profile.write_text(head + plugins.replace("mine", "nobodys"))
+    code, output = check(profile)
+    assert code == 1
+    assert f"{profile}:3:" in output
+    # Of policies that cannot run a profile says nothing good.
+    profile.write_text(head + plugins)
+    (tmp_path / "mine.star").write_text("def filter(pod, node:\n")
+    code, output = check(profile)
+    assert code == 1
+    assert f"{tmp_path}/mine.star:1" in output

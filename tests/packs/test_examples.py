@@ -6,13 +6,38 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from engine.cli.check_command import check_command
 from engine.cli.eject_command import eject_command
 from engine.model.pod import Pod
 from engine.offline.policy_tests import describe, discover, run_tests
-from engine.policy.builtin import PACKS, pack_modules
+from engine.policy.builtin import PACKS, pack_modules, pack_stem
 from engine.policy.bundle import build_bundle
 
-EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "deploy" / "examples"
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_every_pack_has_its_page_its_tests_and_its_example(pack: str) -> None:
+    page = (ROOT / "docs" / "packs" / f"{pack}.md").read_text()
+    assert f"](../../deploy/examples/{pack})" in page
+    names = {path.name for path in (ROOT / "policies" / pack).glob("*.star")}
+    for name in PACKS[pack]:
+        assert f"`{name}`" in page
+        assert {f"{pack_stem(name)}.star", f"{pack_stem(name)}_test.star"} <= names
+    example = EXAMPLES / pack
+    kustomization = yaml.safe_load((example / "kustomization.yaml").read_text())
+    [generated] = kustomization["configMapGenerator"]
+    there = {path.name for path in example.iterdir()} - {"kustomization.yaml"}
+    assert generated["files"] == ["profile.yaml"]
+    # Those of riya are applied one by one, in the order that shows what it does.
+    assert {"profile.yaml", *kustomization.get("resources", ())} <= there
+    assert len(there) > 1
+    result = CliRunner().invoke(check_command, ["--strict", str(example / "profile.yaml")])
+    assert (result.exit_code, result.output) == (
+        0,
+        "1 configuration file(s) checked: no problems\n",
+    )
 
 
 @pytest.mark.parametrize("pack", PACKS)
