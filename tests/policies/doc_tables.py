@@ -67,8 +67,14 @@ HOOK_TEXTS = {
         "once a node is chosen, and again when the group changes",
         "`None`: may be bound; `wait(...)`; or a reason, a list of reasons: may not",
     ),
-    "victim_key": ("in preemption", "reserved; not called yet"),
-    "candidate_key": ("in preemption", "reserved; not called yet"),
+    "victim_key": (
+        "per pod that could be evicted for a more urgent one",
+        "int, string or tuple of those: the smallest is spared first",
+    ),
+    "candidate_key": (
+        "per node where evicting pods makes room, if there are several",
+        "int, string or tuple of those: the smallest wins",
+    ),
 }
 
 
