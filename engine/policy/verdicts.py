@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
+from engine.policy.sandbox.protocol import NO_SCORE, Packed
 
 # Codes in a filter's table. Positive ones index `Reasons`.
 FITS: Final = 0
@@ -27,10 +28,7 @@ NOT_AMONG: Final = -4  # what an `among_*` function answers for a node that does
 _INT64_MIN: Final = -(2**63)
 SCORE_UNKNOWN: Final = _INT64_MIN
 SCORE_FAILED: Final = _INT64_MIN + 1
-SCORE_NONE: Final = _INT64_MIN + 2
-
-# Up to this many ids plain Python is faster than numpy.
-_FEW: Final = 64
+SCORE_NONE: Final = NO_SCORE
 
 # Failures that the same input need not repeat: they are answered again when asked again.
 _TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
@@ -92,16 +90,6 @@ class Table:
             grown = self._blank(max(size, 2 * len(self.codes)))
             grown[: len(self.codes)] = self.codes
             self.codes = grown
-
-    def unknown_of(self, ids: NDArray[np.int32]) -> NDArray[Any]:
-        """The distinct ids among *ids* that have no verdict yet."""
-        codes = self.codes[ids]
-        missing: NDArray[Any] = ids[codes == (SCORE_UNKNOWN if self.is_score else UNKNOWN)]
-        if len(missing) <= 1:
-            return missing
-        if len(missing) <= _FEW:
-            return np.array(list(dict.fromkeys(missing.tolist())), np.int32)
-        return np.unique(missing)
 
     def follow(self, living: NDArray[np.int64], epoch: int) -> None:
         """Renumber after a compaction of the column."""
@@ -192,20 +180,39 @@ class VerdictMemo:
 
     def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
         """Evaluate what the tables miss for the given node projection ids, in one round trip."""
+        self.codes_of(wants)
+
+    def codes_of(
+        self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]
+    ) -> list[NDArray[Any]]:
+        """The codes for the given ids; what the tables miss is evaluated in one round trip."""
+        found: list[NDArray[Any]] = []
         calls: list[Call] = []
-        targets: list[tuple[Table, NDArray[Any]]] = []
+        targets: list[tuple[int, Table, NDArray[Any]]] = []
         for table, column, ids in wants:
-            missing = table.unknown_of(ids)
-            if len(missing):
-                nodes = [column.values[i] for i in missing]
+            codes = table.codes[ids]
+            unknown = codes == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
+            if np.count_nonzero(unknown):
+                missing = np.array(list(dict.fromkeys(ids[unknown].tolist())), np.int32)
+                nodes = [column.values[i] for i in missing.tolist()]
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
-                targets.append((table, missing))
-        if not calls:
-            return
-        for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
-            self._store(table, missing, answer)
+                targets.append((len(found), table, missing))
+            found.append(codes)
+        if calls:
+            for (place, table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
+                self._store(table, missing, answer)
+                found[place] = table.codes[wants[place][2]]
+        return found
 
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
+        policy = self._policy_names[table.instance]
+        if type(answer) is Packed:
+            if table.is_score:
+                table.codes[ids] = answer.numbers  # of which `NO_SCORE` is `SCORE_NONE`
+            else:
+                kinds = [self._code(kind, policy) for kind in answer.kinds]
+                table.codes[ids] = np.array(kinds, np.int32)[answer.numbers]
+            return
         # Most answers are plain: ints, or nothing against any node.
         if table.is_score:
             if set(map(type, answer)) == {int}:
@@ -214,21 +221,24 @@ class VerdictMemo:
         elif answer.count(None) == len(answer):
             table.codes[ids] = FITS
             return
-        policy = self._policy_names[table.instance]
         for i, verdict in zip(ids.tolist(), answer, strict=True):
             if isinstance(verdict, PolicyFailure):
                 table.codes[i] = SCORE_FAILED if table.is_score else FAILED
                 table.failures[i] = verdict
             elif table.is_score:
                 table.codes[i] = SCORE_NONE if verdict is None else verdict
-            elif verdict is None or verdict is True:
-                table.codes[i] = FITS
-            elif verdict is False:
-                table.codes[i] = NOT_AMONG
             else:
-                kind, reasons = verdict
-                code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
-                table.codes[i] = self.reasons.intern(Status(code, tuple(reasons), policy))
+                table.codes[i] = self._code(verdict, policy)
+
+    def _code(self, verdict: Any, policy: str) -> int:
+        """The code of what a filter or an `among_*` function said."""
+        if verdict is None or verdict is True:
+            return FITS
+        if verdict is False:
+            return NOT_AMONG
+        kind, reasons = verdict
+        code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
+        return self.reasons.intern(Status(code, tuple(reasons), policy))
 
     def forget_transient(self, table: Table) -> None:
         """Make the failures that may not happen again unknown, once they have been reported."""
