@@ -209,7 +209,7 @@ class NodeColumn:
         """
         if len(self.values) <= 4096:
             return None
-        living = np.unique(self.ids[self.ids >= 0]).astype(np.int64)
+        living = np.flatnonzero(np.bincount(self.ids[self.ids >= 0], minlength=1))
         if len(self.values) <= 4 * len(living):
             return None
         renumbered = np.full(len(self.values) + 1, -1, np.int32)
