@@ -26,7 +26,7 @@ from engine.scheduling.feasibility import Feasibility, Filters
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.placed_pods import is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
-from engine.scheduling.preemption_trials import Trials
+from engine.scheduling.preemption_trials import CLEAN, UNKNOWN, VIOLATES, Trials
 from engine.scheduling.rejections import node_name
 from engine.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
 from engine.scheduling.trial_patterns import TrialPatterns
@@ -138,28 +138,41 @@ class Preemption:
         No node behind the last of them is tried, so that what is known changes no outcome.
         """
         parts: list[NDArray[np.int64]] = []
-        count, is_clean, at = 0, False, 0
-        while at < len(order) and (count < wanted or not is_clean):
+        count, has_clean, at, times = 0, False, 0, 1
+        while at < len(order) and (count < wanted or not has_clean):
             needed = max(wanted - count, 1)
-            slots = order[at : at + 2 * needed + _CHUNK]
-            is_known = trials.is_known[slots]
-            if not is_known.all():
-                slots, is_known = slots[:needed], is_known[:needed]
-                unknown = slots[~is_known].tolist()
-                answers = self._victims.select(filters, unknown, budgets, trials.patterns)
-                for slot, answer in zip(unknown, answers, strict=False):  # up to a failure
-                    if isinstance(answer, PolicyFailure):
-                        return answer
-                    trials.put(slot, answer, self._memo.reasons)
+            slots = order[at : at + times * needed + _CHUNK]
+            times *= 2  # where few help, more have to be looked at
+            states = trials.states[slots]
+            if int(states.min()) == UNKNOWN:
+                slots = slots[:needed]
+                failure = self._try(filters, trials, slots, budgets)
+                if failure is not None:
+                    return failure
+                states = trials.states[slots]
             at += len(slots)
-            parts.append(slots[trials.helps[slots]])
+            parts.append(slots[states >= VIOLATES])
             count += len(parts[-1])
-            is_clean = is_clean or bool(trials.is_clean[parts[-1]].any())
+            has_clean = has_clean or int(states.max()) == CLEAN
         if not parts:
             return order
-        found = np.concatenate(parts)
-        clean = np.flatnonzero(trials.is_clean[found])
-        return found[: max(wanted, int(clean[0]) + 1)] if len(clean) else found
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if has_clean:
+            first_clean = int(np.argmax(trials.states[found] == CLEAN))
+            found = found[: max(wanted, first_clean + 1)]
+        return found
+
+    def _try(
+        self, filters: Filters, trials: Trials, slots: NDArray[np.int64], budgets: Budgets
+    ) -> PolicyFailure | None:
+        """Make known what is not of *slots*; the failure that ends it, if there is one."""
+        unknown = slots[trials.states[slots] == UNKNOWN].tolist()
+        answers = self._victims.select(filters, unknown, budgets, trials.patterns)
+        for slot, answer in zip(unknown, answers, strict=False):  # up to a failure
+            if isinstance(answer, PolicyFailure):
+                return answer
+            trials.put(slot, answer, self._memo.reasons)
+        return None
 
     def _refusal(self, trials: Trials, order: NDArray[np.int64], snapshot: Snapshot) -> str:
         counts = np.bincount(trials.refusals[order]).tolist() if len(order) else []
@@ -198,24 +211,29 @@ class Preemption:
     def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
         """What is known for pods like this one; promised nodes are tried anew by each pod."""
         pod_class = filters.pod_class
-        uses = pod_class.filters
+        key = (id(pod_class), filters.pod.priority)
+        trials = None if filters.late else self._trials.get(key)
+        if trials is not None:
+            self._trials.move_to_end(key)
+        else:
+            trials = self._new_trials(filters, key)
+        trials.refresh(filters.snapshot, budgets.generation)
+        if filters.nominations or trials.promised:
+            promised = {*filters.nominations, *trials.promised}
+            trials.forget(sorted(slot for slot in promised if slot < len(trials.states)))
+            trials.promised = frozenset(filters.nominations)
+        return trials
+
+    def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:
+        """Trials of which nothing is known; they are kept if anything of them can hold on."""
+        uses = filters.pod_class.filters
         sees_more = bool(filters.late) or any(use.column.projector.is_shared for use in uses)
         if sees_more or not self._holds_on(filters.profile):
-            trials = Trials(pod_class)
-        else:
-            key = (id(pod_class), filters.pod.priority)
-            known = self._trials.get(key)
-            if known is None:
-                patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
-                known = self._trials[key] = Trials(pod_class, patterns)
-                if len(self._trials) > _MOST_CLASSES:
-                    self._trials.popitem(last=False)
-            self._trials.move_to_end(key)
-            trials = known
-        trials.refresh(filters.snapshot, budgets.generation)
-        promised = {*filters.nominations, *trials.promised}
-        trials.forget(sorted(slot for slot in promised if slot < len(trials.is_known)))
-        trials.promised = frozenset(filters.nominations)
+            return Trials(filters.pod_class)
+        patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
+        trials = self._trials[key] = Trials(filters.pod_class, patterns)
+        if len(self._trials) > _MOST_CLASSES:
+            self._trials.popitem(last=False)
         return trials
 
     def _holds_on(self, profile: Profile) -> bool:
@@ -238,18 +256,17 @@ class Preemption:
         slots = found.slots
         enabled = last_enabled(filters.profile, "candidate_key")
         if enabled is not None and len(slots) > 1:
+            ranks = trials.ranks[slots]
             # What all nodes share (images) may change a key without a change of the node.
-            is_missing = trials.ranks[slots] < 0
-            if self._classifier.projector(enabled, "candidate_key", "node").is_shared:
-                is_missing[:] = True
-            missing = slots[is_missing].tolist()
-            if missing:
+            is_shared = self._classifier.projector(enabled, "candidate_key", "node").is_shared
+            if is_shared or int(ranks.min()) < 0:
+                missing = (slots if is_shared else slots[ranks < 0]).tolist()
                 victims = {node_name(slot, snapshot): found.victims_on(slot) for slot in missing}
                 keys = self._keys_of(enabled, filters, victims)
                 if isinstance(keys, PolicyFailure):
                     return keys
                 trials.rank(dict(zip(missing, keys, strict=True)))
-            ranks = trials.ranks[slots]
+                ranks = trials.ranks[slots]
             slots = slots[ranks == ranks.min()]
         ties = tie_order(filters.pod.uid, self._columns.name_hashes[slots])
         chosen = int(slots[int(np.argmin(ties))])

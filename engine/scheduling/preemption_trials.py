@@ -18,6 +18,13 @@ from engine.scheduling.pod_class import PodClass
 from engine.scheduling.select_host import SortKey
 from engine.scheduling.trial_patterns import TrialPatterns
 
+#: What came of trying a node. It helps to evict pods if at least VIOLATES; then some budget is
+#: violated, or none.
+UNKNOWN: Final = 0
+NO_HELP: Final = 1
+VIOLATES: Final = 2
+CLEAN: Final = 3
+
 # Up to this many new keys are put in their places one by one.
 _FEW: Final = 4
 
@@ -28,10 +35,8 @@ class Trials:
     Attributes:
         pod_class: Kept, so that its identity is nobody else's.
         patterns: How trials ended on nodes that are alike; None if no two nodes are.
-        is_known: The node was tried and is as it was.
-        helps: ... and evicting pods helps.
-        is_clean: ... and violates no budget.
-        refusals: Else, the interned status that says why not.
+        states: What came of trying the node, as it is: UNKNOWN, NO_HELP, VIOLATES or CLEAN.
+        refusals: Where evicting does not help, the interned status that says why.
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.
         promised: Nodes that were tried with pods that were promised them.
@@ -40,9 +45,7 @@ class Trials:
     def __init__(self, pod_class: PodClass, patterns: TrialPatterns | None = None) -> None:
         self.pod_class = pod_class
         self.patterns = patterns
-        self.is_known: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.helps: NDArray[np.bool_] = np.empty(0, np.bool_)
-        self.is_clean: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.states: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.refusals: NDArray[np.int64] = np.empty(0, np.int64)
         self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
         self.victims: list[NodeVictims | None] = []
@@ -63,14 +66,12 @@ class Trials:
         if (
             snapshot is self._snapshot
             and budgets == self._budgets
-            and size == len(self.is_known)
+            and size == len(self.states)
             and len(self._keys) <= 2 * size
         ):
             changed = snapshot.changed_since(self._generation)
         if changed is None:
-            self.is_known = np.zeros(size, np.bool_)
-            self.helps = np.zeros(size, np.bool_)
-            self.is_clean = np.zeros(size, np.bool_)
+            self.states = np.full(size, UNKNOWN, np.uint8)
             self.refusals = np.zeros(size, np.int64)
             self.ranks = np.full(size, -1, np.int64)
             self.victims = [None] * size
@@ -85,8 +86,7 @@ class Trials:
     def forget(self, slots: Sequence[int]) -> None:
         """Try these nodes again."""
         for slot in slots:
-            self.is_known[slot] = False
-            self.helps[slot] = False
+            self.states[slot] = UNKNOWN
 
     # --- which nodes ------------------------------------------------------------------------
 
@@ -116,15 +116,13 @@ class Trials:
 
     def put(self, slot: int, answer: NodeVictims | Status, reasons: Reasons) -> None:
         """Note the answer of a trial."""
-        self.is_known[slot] = True
         self.ranks[slot] = -1
         if isinstance(answer, NodeVictims):
             self.victims[slot] = answer
-            self.helps[slot] = True
-            self.is_clean[slot] = answer.pdb_violations == 0
+            self.states[slot] = VIOLATES if answer.pdb_violations else CLEAN
         else:
             self.victims[slot] = None
-            self.helps[slot] = False
+            self.states[slot] = NO_HELP
             self.refusals[slot] = reasons.intern(answer)
 
     def victims_on(self, slot: int) -> NodeVictims:
