@@ -76,7 +76,6 @@ class VictimSelector:
         known = self._texts.get(projector.paths)
         if known is None:
             known = self._texts[projector.paths] = Texts(projector)
-        known.begin()
         return known
 
     def select(

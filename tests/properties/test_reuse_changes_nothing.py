@@ -159,7 +159,7 @@ class Bounds:
         (preemption, "_MOST_KEYS", 1),
         (preemption_trials, "_FEW", 0),
         (trial_patterns, "_MOST_PATTERNS", 2),
-        (placed_pods, "_MOST_PODS", 2),
+        (placed_pods, "_MOST_KINDS", 2),
         (scheduling_cycle, "_HOUSEKEEPING_EVERY", 3),
         (snapshot, "_LOG_SIZE", 4),
     )
