@@ -6,6 +6,7 @@ in `verdicts` rests on. A hook gets nothing beyond its projection; a field that 
 is therefore a loud error in the hook, never a stale answer.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +25,8 @@ _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").en
 _PATH = re.compile(r"^(?P<field>\w+)\[(?P<key>.*)\]$", re.DOTALL)
 
 EVERYTHING = "*"
+
+_NUMBERS = itertools.count()
 
 
 class Projector:
@@ -131,12 +134,15 @@ class NodeColumn:
     the column says which slots to look at (`scheduling.node_columns`).
     """
 
-    __slots__ = ("_fixed", "_index", "_nodes", "epoch", "ids", "projector", "values", "version")
+    __slots__ = (
+        "_fixed", "_index", "_nodes", "epoch", "ids", "number", "projector", "values", "version",
+    )  # fmt: skip
 
     def __init__(self, projector: Projector) -> None:
         self.projector = projector
         self.ids: NDArray[np.int32] = np.empty(0, np.int32)
         self.values: list[bytes] = []
+        self.number = next(_NUMBERS)  # of `values`, which only grow as long as it is the same
         self._index: dict[bytes, int] = {}
         # By slot: the node object that was last projected, and the members about it alone.
         self._nodes: list[Node | None] = []
@@ -148,6 +154,7 @@ class NodeColumn:
         """Know what *other*, a column of the same fields, knows; only for an empty column."""
         self.ids = other.ids.copy()
         self.values, self._index = other.values.copy(), other._index.copy()
+        self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
         self.version += 1
 
@@ -218,4 +225,5 @@ class NodeColumn:
         self.values = [self.values[i] for i in living]
         self._index = {value: i for i, value in enumerate(self.values)}
         self.epoch += 1
+        self.number = next(_NUMBERS)
         return living

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
+from engine.policy.sandbox.projected import Projected
 from engine.policy.sandbox.protocol import NO_SCORE, Packed
 
 # Codes in a filter's table. Positive ones index `Reasons`.
@@ -194,7 +195,7 @@ class VerdictMemo:
             unknown = codes == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
                 missing = np.array(list(dict.fromkeys(ids[unknown].tolist())), np.int32)
-                nodes = [column.values[i] for i in missing.tolist()]
+                nodes = Projected(column.number, column.values, missing)
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
                 targets.append((len(found), table, missing))
             found.append(codes)

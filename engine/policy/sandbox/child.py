@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
     Call,
     Channel,
@@ -30,7 +31,6 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     Progress,
     RawAnswer,
-    Request,
 )
 from engine.policy.sandbox.worker import PolicyWorker
 
@@ -103,16 +103,18 @@ def _serve(channel: Channel, progress: Progress) -> None:
         channel.send(Greeting(problems=[_plain(problem) for problem in errors.problems]))
         return
     channel.send(Greeting(ready=True))
+    inbox = Inbox()
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
         request: Request = receive()
         signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(request.calls)))
+        calls = inbox.calls(request)
         if request.one_by_one:
-            for call in request.calls:
+            for call in calls:
                 for answer in worker.evaluate_each(call):
                     channel.send([answer])
         else:
-            _answer(channel, progress, worker, request.calls)
+            _answer(channel, progress, worker, calls)
 
 
 def _answer(

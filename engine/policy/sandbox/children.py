@@ -19,6 +19,7 @@ import msgspec
 
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
+from engine.policy.sandbox.projected import Outbox, Request, plain
 from engine.policy.sandbox.protocol import (
     MIB,
     Channel,
@@ -28,12 +29,13 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     Progress,
     RawAnswer,
-    Request,
 )
 
 # For the interpreter to start and import; a busy machine takes long.
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 1.0
+# What a child keeps of nodes, as a part of what it may have altogether.
+_OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
 
 # One thread: numpy would start others for algebra that nobody does here.
@@ -111,6 +113,7 @@ class Child:
             self._progress = Progress(memory.fileno())
             self._process = _start(theirs, memory)
         self._channel = Channel(ours)
+        self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
 
     @classmethod
@@ -146,7 +149,10 @@ class Child:
     def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
         """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
         self._progress.position = 0
-        self._channel.send(Request(list(calls), one_by_one))
+        if one_by_one:
+            self._channel.send(Request([plain(call) for call in calls], one_by_one=True))
+        else:
+            self._channel.send(self._outbox.request(calls))
 
     def receive(self) -> list[RawAnswer]:
         """The next answers. Raises `ChannelClosedError` or `TimeoutError`."""

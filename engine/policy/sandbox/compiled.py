@@ -14,6 +14,8 @@ from types import CodeType
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from engine.policy.sandbox import operations
 from engine.policy.sandbox.answers import Answers, answers_for, key_of
@@ -200,12 +202,13 @@ class CompiledHook:
             return RawAnswer(_encode([key_of(hook())]), [])
         if call.nodes is None:
             raise Refused
-        places = self._entries.places(call.nodes)
+        index = self._entries.places(call.nodes)
+        places = index.tolist()
         entries = self._entries.objects
         found = answers_for(self._hook, len(places), bounded=self._bounded, node_of=self._node_of)
         rest: Iterable[int] = range(len(places))
         if len(places) >= LEAST and self._lanes.is_worth_it and self._entry:
-            rest = self._over_lanes(call, places, found)
+            rest = self._over_lanes(call, index, places, found)
         fields = self._fields
         for position in rest:
             budget[0] = left
@@ -217,14 +220,16 @@ class CompiledHook:
             found.put(position, value, entry)
         return found.encoded()
 
-    def _over_lanes(self, call: Call, places: list[int], found: Answers) -> Iterable[int]:
+    def _over_lanes(
+        self, call: Call, index: NDArray[np.intp], places: list[int], found: Answers
+    ) -> Iterable[int]:
         """Answer those entries that go the same ways; the positions of the others."""
 
         def hook() -> Callable[..., Any]:
             return self._prepared(call, self._makers_of_lanes())[0]
 
         left = self._prepared(call, self._makers)[1]
-        for way in self._lanes.ways((call.pod, call.extra), hook, left, places):
+        for way in self._lanes.ways((call.pod, call.extra), hook, left, index):
             found.put_all(way, places, self._entries.objects)
         rest: list[int] = self._lanes.rest.tolist()
         return rest

@@ -16,6 +16,7 @@ from engine.policy.sandbox.lane_functions import result_of
 from engine.policy.sandbox.lane_objects import Columns
 from engine.policy.sandbox.lane_plans import NobodyError, Plan, Result, Run
 from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.projected import Projected
 
 #: Fewer nodes than this are asked one by one; and so are fewer than this for which no way is known.
 LEAST: Final = 12
@@ -26,6 +27,8 @@ _MAX_PODS: Final = 2048
 # Entries of a store, and how long their texts are together, unless one call has more.
 _MAX_ENTRIES: Final = 8192
 _MAX_BYTES: Final = 16 << 20
+# Columns of nodes that are known by their numbers.
+_MAX_COLUMNS: Final = 64
 # Runs after which it is clear whether they are worth it, and the nodes that each has to answer.
 _TRIED: Final = 64
 _WORTH: Final = 14
@@ -47,16 +50,41 @@ class Entries:
     def _clear(self) -> None:
         self._places: dict[bytes, int] = {}
         self._bytes = 0
+        self._by_column: dict[int, NDArray[np.intp]] = {}
         self.objects: list[Any] = []
         self.columns = Columns(self.objects)
 
-    def places(self, raws: Sequence[bytes]) -> list[int]:
+    def places(self, raws: Sequence[bytes]) -> NDArray[np.intp]:
         """The place of each entry. Raises `Refused` if one is too large to be translated."""
+        if type(raws) is not Projected:
+            return np.array(self._places_of(raws), np.intp)
+        # The numbers of a column are found without a look at the texts.
+        by_id = self._by_column.get(raws.column)
+        if by_id is None or len(by_id) < len(raws.values):
+            grown = np.full(len(raws.values) + 256, -1, np.intp)
+            if by_id is not None:
+                grown[: len(by_id)] = by_id
+            elif len(self._by_column) >= _MAX_COLUMNS:
+                self._by_column.clear()
+            by_id = self._by_column[raws.column] = grown
+        found: NDArray[np.intp] = by_id[raws.ids]
+        missing = found < 0
+        if np.count_nonzero(missing):
+            unknown = raws.ids[missing]
+            columns = self.columns
+            places = self._places_of([raws.values[i] for i in unknown.tolist()])
+            if self.columns is not columns:
+                return self.places(raws)  # it was cleared
+            by_id[unknown] = places
+            found = by_id[raws.ids]
+        return found
+
+    def _places_of(self, raws: Sequence[bytes]) -> list[int]:
         known = self._places
         found = [known.get(raw, -1) for raw in raws]
         if -1 not in found:
             return found
-        if len(known) + found.count(-1) > _MAX_ENTRIES or self._bytes > _MAX_BYTES:
+        if known and (len(known) + found.count(-1) > _MAX_ENTRIES or self._bytes > _MAX_BYTES):
             self._clear()
             known, found = self._places, [-1] * len(raws)
         objects, decode = self.objects, self._decode
@@ -106,13 +134,12 @@ class LaneRuns:
         return self._runs < _TRIED or self._answered >= self._runs * _WORTH
 
     def ways(
-        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, places: Sequence[int]
+        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, index: NDArray[np.intp]
     ) -> Iterator[Way]:
-        """The ways that the entries at *places* take; `rest` are the positions that are left.
+        """The ways that the entries at *index* take; `rest` are the positions that are left.
 
         *hook* gives the hook for the pod that *pod* stands for, with *left* steps to spend.
         """
-        index = np.array(places, np.intp)
         self.rest = np.arange(len(index))
         plans = self._plans_of(pod)
         for number, plan in enumerate(plans):

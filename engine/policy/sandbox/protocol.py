@@ -53,13 +53,17 @@ class Call(NamedTuple):
         nodes: One JSON object of node fields per entry; for `normalize` one JSON int per entry;
             for `score_all` the nodes that the single answer lists; None for per-pod hooks.
         extra: JSON object of the other parameters that the hook names.
+        column: While it is sent, the column that `nodes` are of (see `projected`), or -1.
+        ids: Then, which of it they are, as 32-bit ints.
     """
 
     instance: int
     hook: str
     pod: bytes = b"{}"
-    nodes: list[bytes] | None = None
+    nodes: Sequence[bytes] | None = None
     extra: bytes = b"{}"
+    column: int = -1
+    ids: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +228,6 @@ def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:
 
 
 # --- the wire ----------------------------------------------------------------------------------
-
-
-class Request(msgspec.Struct, frozen=True, array_like=True):
-    """Calls to answer in order.
-
-    The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one
-    for each entry, each in a frame of its own: slower, and what the process dies of is exact.
-    """
-
-    calls: list[Call]
-    one_by_one: bool = False
 
 
 class Greeting(msgspec.Struct, frozen=True, omit_defaults=True):
