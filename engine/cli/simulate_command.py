@@ -83,7 +83,8 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     WORKLOAD is one of these; several are one workload:
 
     \b
-    - a snapshot, manifests or a directory of them: every pending pod comes at the start
+    - a snapshot, manifests or a directory of them: every pending pod comes at the start, and so do
+      the pods of a Deployment, a Job and the like that no cluster has seen
     - a decision log of `run --record`, a file or the directory: pods come when they came
     - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60}, {"at": 9, "delete": "node/n1"}
     - nodes or pods in the columns of the openb trace, `.csv`
@@ -99,7 +100,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     \b
     Examples:
       starsched simulate cluster.json.gz --policies ./policies
-      starsched simulate cluster.json.gz more-pods.yaml facts.yaml --nodes +10
+      starsched simulate cluster.json.gz deployment.yaml facts.yaml --nodes +10
       starsched simulate /var/log/starsched --policies ./policies-new --steps use.csv
       starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
       starsched simulate cluster.json.gz --output json | jq .reasons

@@ -21,6 +21,7 @@ from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.known_facts import SECTIONS, show_facts
+from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
 from engine.policy.documents import did_you_mean
@@ -289,11 +290,15 @@ def _is_same(manifest: Manifest, pod: Pod) -> bool:
     uid = _meta(manifest, "uid")
     if uid:
         return uid == pod.uid
-    return f"{_meta(manifest, 'namespace') or 'default'}/{_meta(manifest, 'name')}" == pod.key
+    return _key(manifest) == pod.key
 
 
 def _is_finished(manifest: Manifest) -> bool:
     return (manifest.get("status") or {}).get("phase") in _FINISHED
+
+
+def _key(manifest: Manifest) -> str:
+    return f"{_meta(manifest, 'namespace') or 'default'}/{_meta(manifest, 'name')}"
 
 
 def _meta(manifest: Manifest, name: str) -> str:
@@ -330,9 +335,11 @@ def snapshot_bytes(
 def read_cluster(*paths: Path) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
+    A workload that no cluster has seen stands for the pods that it would make.
+
     Raises `ClusterFileError` for what cannot be read, or holds nothing, and `ManifestError`.
     """
-    cluster = Cluster()
+    cluster, planned = Cluster(), list[dict[str, Any]]()
     for path in paths:
         documents = list(read_documents(path))
         if not documents:
@@ -346,7 +353,14 @@ def read_cluster(*paths: Path) -> Cluster:
                 cluster.facts.append(FactsDocument(f"file:{path.absolute()}", document))
                 continue
             for item in _items(document, path):
-                cluster.add(item)
+                made = planned_objects(item)
+                if not made or item["kind"] in OBJECT_KINDS:
+                    cluster.add(item)
+                planned += made
+    there = {_key(pod) for pod in cluster.pods}
+    for one in planned:
+        if one["kind"] != "Pod" or _key(one) not in there:
+            cluster.add(one)
     return cluster
 
 

@@ -1,13 +1,13 @@
 """The example of every pack is what its page says: a profile that works, and workloads for it."""
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from engine.cli.check_command import check_command
-from engine.cli.eject_command import eject_command
+from engine.cli.main import main
 from engine.model.pod import Pod
 from engine.offline.policy_tests import describe, discover, run_tests
 from engine.policy.builtin import PACKS, pack_modules, pack_stem
@@ -33,7 +33,7 @@ def test_every_pack_has_its_page_its_tests_and_its_example(pack: str) -> None:
     # Those of riya are applied one by one, in the order that shows what it does.
     assert {"profile.yaml", *kustomization.get("resources", ())} <= there
     assert len(there) > 1
-    result = CliRunner().invoke(check_command, ["--strict", str(example / "profile.yaml")])
+    result = CliRunner().invoke(main, ["check", "--strict", str(example / "profile.yaml")])
     assert (result.exit_code, result.output) == (
         0,
         "1 configuration file(s) checked: no problems\n",
@@ -67,11 +67,39 @@ def test_the_workloads_of_the_example_ask_for_its_scheduler(pack: str) -> None:
 _OTHERS = ("profile", "kustomization")
 
 
+@pytest.mark.parametrize("pack", PACKS)
+def test_the_workloads_of_the_example_are_placed_by_its_profile(pack: str, tmp_path: Path) -> None:
+    room = {"cpu": "64", "memory": "512Gi", "pods": "110", "alibabacloud.com/gpu-count": "8"}
+    labels = {"alibabacloud.com/gpu-card-model": "V100M16"}
+    nodes = [
+        {
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "status": {"allocatable": room},
+        }
+        for name in ("n1", "n2")
+    ]
+    cluster = tmp_path / "nodes.yaml"
+    cluster.write_text(yaml.safe_dump_all(nodes))
+    files = [str(p) for p in (EXAMPLES / pack).glob("*.yaml") if p.stem not in _OTHERS]
+    config = str(EXAMPLES / pack / "profile.yaml")
+    result = CliRunner().invoke(
+        main, ["simulate", str(cluster), *files, "--config", config, "--output", "json"]
+    )
+    said = json.loads(result.stdout)
+    assert said["arrived"] > 1
+    # One workload of riya shows its gate: two pods of a group that wants three.
+    gated = {"less than minAvailable: pods in group (2) < minAvailable (3)": 2}
+    waiting = {one["reason"]: one["pods"] for one in said["reasons"]}
+    assert waiting == (gated if pack == "riya" else {})
+    assert said["placed"] == said["arrived"] - sum(waiting.values())
+
+
 @pytest.mark.parametrize("name", pack_modules())
 def test_an_ejected_policy_of_a_pack_passes_its_tests_as_ones_own(
     name: str, tmp_path: Path
 ) -> None:
-    result = CliRunner().invoke(eject_command, [name, "--with-test", "--to", str(tmp_path)])
+    result = CliRunner().invoke(main, ["eject", name, "--with-test", "--to", str(tmp_path)])
     assert result.exit_code == 0
     bundle = build_bundle({path.name: path.read_text() for path in tmp_path.iterdir()})
     results = list(run_tests(bundle, discover(bundle)))
