@@ -387,8 +387,9 @@ async def test_a_preemptor_that_is_deleted_frees_its_room(world: World) -> None:
         await world.terminating("low")
         await cluster.create(pod("waits", cpu="2", priority="middle"))
         await world.events("FailedScheduling", 2)
-        await cluster.end_pod("low")
+        # Before there is room: a pod that was bound would hold it until its kubelet let it go.
         await cluster.delete("Pod", "urgent")
+        await cluster.end_pod("low")
         await world.bound("waits", "n1")
         with pytest.raises(NotFound):
             await cluster.pod("urgent")
