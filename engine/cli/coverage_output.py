@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from engine.cli.input_error import input_errors
 from engine.offline.coverage import FileCoverage, percent
 from engine.offline.coverage_reports import as_html, as_lcov, as_text
 
@@ -34,12 +35,13 @@ class CoverageOutput:
         return bool(self.is_printed or files or self.fail_under is not None)
 
     def write(self, reached: Sequence[FileCoverage]) -> None:
-        """Write the files that were asked for."""
-        if self.html_file is not None:
-            page = as_html(reached, is_whole=self.with_libraries)
-            self.html_file.write_text(page, encoding="utf-8")
-        if self.lcov_file is not None:
-            self.lcov_file.write_text(as_lcov(reached), encoding="utf-8")
+        """Write the files that were asked for. Raises `InputError` if that cannot be."""
+        with input_errors():
+            if self.html_file is not None:
+                page = as_html(reached, is_whole=self.with_libraries)
+                self.html_file.write_text(page, encoding="utf-8")
+            if self.lcov_file is not None:
+                self.lcov_file.write_text(as_lcov(reached), encoding="utf-8")
 
     def print(self, reached: Sequence[FileCoverage]) -> None:
         """Print the table, if it was asked for."""

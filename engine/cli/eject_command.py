@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from engine.cli.input_error import input_errors
 from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 
 _PREFIX = "@kubernetes/"
@@ -70,9 +71,10 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
     present = [path for path in wanted if (directory / path).exists()]
     if present:
         raise click.UsageError(f"{directory / present[0]}: exists already")
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in wanted:
-        (directory / path).write_text(shipped[path], encoding="utf-8")
+    with input_errors():
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in wanted:
+            (directory / path).write_text(shipped[path], encoding="utf-8")
     written = [str(directory / path) for path in wanted]
     if output == "json":
         _print_json({"written": written})

@@ -12,6 +12,7 @@ import click
 import structlog
 import uvloop
 
+from engine.cli.policy_paths import read_config
 from engine.cli.run_command import choose_source, connect, handle_signals, listen_address
 from engine.extender_server.app import ExtenderApp, ExtenderSettings
 from engine.extender_server.assembly import make_extender_examiner
@@ -148,7 +149,7 @@ def extender_command(**options: Any) -> None:
     """
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     config: Path | None = options["config"]
-    config_text = config.read_text(encoding="utf-8") if config is not None else None
+    config_text = read_config(config) if config is not None else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise SystemExit(runner.run(_serve(options, config_text)))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from engine.cli.input_error import input_errors
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
@@ -68,7 +69,8 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
         if diff:
             diffs[shown] = _diff(shown, text, result)
         if path is not None and not only_looks:
-            path.write_text(result, encoding="utf-8")
+            with input_errors():
+                path.write_text(result, encoding="utf-8")
         elif not is_plain:
             click.echo(diffs[shown] if diff else f"would change {shown}")
     if is_plain:

@@ -1,6 +1,6 @@
-"""The error of input that cannot be used, as every command says it.
+"""The error of files that cannot be used, as every command says it.
 
-Owns the exit code of such errors, and which exceptions of readers are one.
+Owns the exit code of such errors, and which exceptions of readers and writers are one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,9 @@ from engine.offline.world import ManifestError
 
 
 class InputError(click.ClickException):
-    """A file that is missing, broken or of another kind: one line with its place, exit code 2.
+    """A file that is missing, broken or of another kind, or cannot be written: exit code 2.
+
+    One line with its place.
 
     Unlike `click.UsageError` it shows no usage: the command was right, what it was given is not.
     """
@@ -27,7 +29,7 @@ class InputError(click.ClickException):
 
 @contextmanager
 def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
-    """Raise what is wrong with *paths*, when they are read or used, as `InputError`."""
+    """Raise what is wrong with *paths*, or with files that are written, as `InputError`."""
     try:
         yield
     except (WorkloadError, ClusterFileError, LogError) as error:
@@ -37,6 +39,13 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
         raise InputError(f"{error.filename}: {reason}" if error.filename else reason) from error
     except ManifestError as error:
         raise InputError(_with_place(error, list(paths))) from error
+
+
+def require_places(*paths: Path | None) -> None:
+    """Raise `InputError` unless files can be made at *paths*: said before the work, not after."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"{path}: there is no directory `{path.parent}` to write it to")
 
 
 def _with_place(error: ManifestError, paths: list[Path]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.cli.input_error import InputError
-from engine.cli.policy_paths import build, config_text, load_problems
+from engine.cli.policy_paths import build, load_problems, read_config
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 
@@ -46,7 +46,7 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
             raise click.UsageError(str(error)) from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
-        text = config_text(config)
+        text = read_config(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
     bundle, problems = build(files, config)
     errors = [problem for problem in problems if problem.severity == "error"]

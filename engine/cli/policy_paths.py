@@ -45,14 +45,14 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
     try:
         given = None
         if config is not None:
-            given = decode_configuration(config_text(config), str(config))
+            given = decode_configuration(read_config(config), str(config))
         bundle = build_bundle(files.texts, given)
     except PolicyErrors as error:
         return None, [_shown(problem, files) for problem in error.problems]
     return bundle, [_shown(problem, files) for problem in bundle.warnings]
 
 
-def config_text(config: Path) -> str:
+def read_config(config: Path) -> str:
     """The text of the file of `--config`. Raises `click.UsageError`."""
     try:
         return read_text(config)

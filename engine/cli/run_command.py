@@ -23,6 +23,7 @@ from engine.app import OTHER_OBJECTS, App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.durations import DURATION, duration_text
 from engine.cli.main import version
+from engine.cli.policy_paths import read_config
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
 from engine.kube.client import ApiClient
@@ -207,7 +208,7 @@ def run_command(**options: Any) -> None:
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     address = listen_address(options["metrics_address"])
     config: Path | None = options["config"]
-    config_text = config.read_text(encoding="utf-8") if config is not None else None
+    config_text = read_config(config) if config is not None else None
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs

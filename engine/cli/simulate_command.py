@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.input_error import input_errors
+from engine.cli.input_error import input_errors, require_places
 from engine.cli.line_chart import line_chart
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.event_words import in_words
@@ -110,6 +110,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         raise click.BadParameter(
             f"want a name that ends in .svg, got `{chart}`", param_hint="--chart"
         )
+    require_places(options["steps"], chart)
     configure_logging(verbosity=-1, log_format="text")
     bundle, _ = read_bundle(options["policies"], options["config"])
     with input_errors(workload):
@@ -125,10 +126,11 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     for name in simulation.unknown_facts:
         click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])
-    if options["steps"] is not None:
-        write_steps(options["steps"], recorder.steps)
-    if chart is not None:
-        chart.write_text(_chart(recorder.steps), encoding="utf-8")
+    with input_errors():
+        if options["steps"] is not None:
+            write_steps(options["steps"], recorder.steps)
+        if chart is not None:
+            chart.write_text(_chart(recorder.steps), encoding="utf-8")
     if options["output"] == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
     else:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
-from engine.cli.policy_paths import config_text
+from engine.cli.policy_paths import read_config
 from engine.cli.sweep_reports import (
     FormatError,
     bar_chart,
@@ -181,7 +181,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     config: Path | None = options["config"]
     # One that stands for the policies' own is among their files already.
     is_apart = config is not None and config.name not in files.texts
-    text = config_text(config) if config is not None and is_apart else None
+    text = read_config(config) if config is not None and is_apart else None
     try:
         with input_errors(workload):
             read_workload(*workload)

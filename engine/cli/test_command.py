@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from engine.cli.coverage_output import CoverageOutput
+from engine.cli.input_error import require_places
 from engine.cli.policy_paths import command_paths
 from engine.cli.test_reports import as_counts, as_junit, as_plain, print_result, summary
 from engine.cli.test_session import TestSession
@@ -102,6 +103,7 @@ def test_command(
       starsched test policies/ --coverage --fail-under 90
     """
     lines = CoverageOutput(coverage, html_file, lcov_file, fail_under, with_libraries)
+    require_places(html_file, lcov_file)
     if with_libraries and not lines.is_wanted:
         raise click.UsageError("--with-libraries is about coverage: want --coverage or the like")
     session = TestSession(paths, config, pattern=pattern, seed=seed, counts_lines=lines.is_wanted)

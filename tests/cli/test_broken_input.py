@@ -159,6 +159,8 @@ def test_a_file_that_is_not_there_is_named(
         ["simulate", "x.yaml", "--config", "bytes"],
         ["check", "policies", "--config", "bytes"],
         ["test", "policies", "--config", "bytes"],
+        ["run", "--config", "bytes", "--metrics-address", "none"],
+        ["extender", "--policies", "builtin", "--config", "bytes", "--no-watch"],
         ["explain", "-f", "bytes", "--snapshot", "x.yaml"],
         ["explain", "p", "--snapshot", "bytes"],
         ["bench", "bytes"],
@@ -179,6 +181,37 @@ def test_bytes_that_are_no_text_are_named(
     for name in ("bytes", "bytes.star"):
         Path(name).write_bytes(b"a: b\nc: \xff\n")
     assert error_of(run(*arguments)).startswith("bytes")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "x.yaml", "--steps", "nowhere/file.csv"],
+        ["simulate", "x.yaml", "--chart", "nowhere/file.svg"],
+        ["test", "policies", "--coverage-html", "nowhere/file.html"],
+        ["test", "policies", "--coverage-lcov", "nowhere/file.info"],
+        [
+            "sweep",
+            "x.yaml",
+            "--to",
+            "x.yaml/file",
+            "--set",
+            "InterPodAffinity.hardPodAffinityWeight=1",
+        ],
+        ["new", "mine", "--to", "x.yaml/file"],
+        ["eject", "NodeName", "--to", "x.yaml/file"],
+        ["stubs", "x.yaml/file"],
+    ],
+    ids=" ".join,
+)
+def test_a_place_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(NODE + POD)
+    Path("policies").mkdir()
+    Path("policies", "x.star").write_text("x = 1\n")
+    assert "file" in error_of(run(*arguments)).partition(":")[0]
 
 
 _plain = st.recursive(
