@@ -194,7 +194,9 @@ class VerdictMemo:
             codes = table.codes[ids]
             unknown = codes == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
-                missing = np.array(list(dict.fromkeys(ids[unknown].tolist())), np.int32)
+                missing = ids[unknown]
+                if len(set(listed := missing.tolist())) < len(listed):
+                    missing = np.array(list(dict.fromkeys(listed)), np.int32)
                 nodes = Projected(column.number, column.values, missing)
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
                 targets.append((len(found), table, missing))

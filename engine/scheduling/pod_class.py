@@ -333,7 +333,8 @@ class PodClass:
         costs less than a second one for the scores of those that fit.
         """
         tables = self._current_tables(memo)
-        if len(slots) <= _ONE_TRIP:
+        is_asked = len(slots) <= _ONE_TRIP
+        if is_asked:
             uses = (*self.filters, *self.scores)
             memo.fill(
                 [(t, u.column, u.column.ids[slots]) for u, t in zip(uses, tables, strict=True)]
@@ -343,7 +344,8 @@ class PodClass:
             if not len(remaining):
                 break
             ids = use.column.ids[remaining]
-            memo.fill([(table, use.column, ids)])
+            if not is_asked:
+                memo.fill([(table, use.column, ids)])
             verdicts = table.codes[ids]
             fits = verdicts == FITS
             if fits.all():
@@ -356,7 +358,8 @@ class PodClass:
                 memo.forget_transient(table)
             remaining = remaining[fits]
         self.codes[remaining] = FITS
-        self._score_many(np.concatenate((slots, gone)), remaining, memo, normalizer)
+        changed = np.concatenate((slots, gone)) if len(gone) else slots
+        self._score_many(changed, remaining, memo, normalizer, is_asked=is_asked)
 
     def _score_many(
         self,
@@ -364,14 +367,17 @@ class PodClass:
         feasible: NDArray[np.int64],
         memo: VerdictMemo,
         normalizer: Normalizer,
+        *,
+        is_asked: bool,
     ) -> None:
         """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip.
 
-        The totals of other nodes change only with a normalisation whose range moved.
+        The totals of other nodes change only with a normalisation whose range moved. *is_asked*:
+        there are no gaps.
         """
         tables = self._current_tables(memo)[len(self.filters) :]
         ids = [use.column.ids[feasible] for use in self.scores]
-        if len(feasible):
+        if len(feasible) and not is_asked:
             columns = [use.column for use in self.scores]
             memo.fill(list(zip(tables, columns, ids, strict=True)))
         sums = np.zeros(len(feasible), np.int64)
