@@ -267,6 +267,17 @@ class _Counter:
             topology.log.restart()
         return topology.sums
 
+    def counts(self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore) -> bool:
+        """True if *pod* is counted on the node of *slot*, or would be."""
+        return bool(self._contributions(slot, pod, kinds, objects))
+
+    def _contributions(
+        self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
+    ) -> Sequence[Contribution]:
+        number, kind = kinds.kind_of(slot, pod)
+        known = None if number is None else self._matched.get(number)
+        return self._match(kind, objects) if known is None else known
+
     def row(
         self,
         column: CounterColumn,
@@ -280,11 +291,7 @@ class _Counter:
         more: dict[str | None, tuple[int, int]] = {}
         for pods, sign in ((changes.added, 1), (changes.removed, -1)):
             for pod in pods:
-                number, kind = kinds.kind_of(slot, pod)
-                contributions = None if number is None else self._matched.get(number)
-                if contributions is None:
-                    contributions = self._match(kind, objects)
-                for key, weight in contributions:
+                for key, weight in self._contributions(slot, pod, kinds, objects):
                     amount, entries = more.get(key, (0, 0))
                     more[key] = amount + sign * weight, entries + sign
         if not more:
@@ -377,6 +384,19 @@ class Counters:
         counter = self._counter(key, parts)
         assert self._snapshot is not None
         return counter.row(column, changes, self._kinds, self._snapshot.objects, self._topology)
+
+    def kind(self, slot: int, pod: Pod) -> int | None:
+        """A number that pods share which every counter counts alike; None: no pod counted is so.
+
+        *pod* is on the node of *slot*, or might be.
+        """
+        return self._kinds.kind_of(slot, pod)[0]
+
+    def counts(self, key: bytes, parts: Sequence[Mapping[str, Any]], slot: int, pod: Pod) -> bool:
+        """True if the counter of *parts* counts *pod*, were it on the node of *slot*."""
+        counter = self._counter(key, parts)
+        assert self._snapshot is not None
+        return counter.counts(slot, pod, self._kinds, self._snapshot.objects)
 
     def _counter(self, key: bytes, parts: Sequence[Mapping[str, Any]]) -> _Counter:
         """The counter of *parts*, counted up to the snapshot."""

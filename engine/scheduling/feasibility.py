@@ -47,7 +47,7 @@ class Filters:
     """All filters of one pod in one cycle.
 
     `late` are those that the class vectors do not hold, by their place in the order. `columns`
-    keeps the counters of each, once they were needed.
+    keeps the counters of each, once they were needed, `counted` which kinds of pods they count.
     """
 
     pod: Pod
@@ -57,6 +57,7 @@ class Filters:
     late: tuple[CountedHook | RuntimeUse, ...] = ()
     nominations: Mapping[int, Sequence[Pod]] = field(default_factory=dict)
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
+    counted: dict[int, bool] = field(default_factory=dict)
 
 
 class Feasibility:
@@ -199,6 +200,53 @@ class Feasibility:
         if status.code is Code.ERROR:
             return filter_failure(status)
         return self._memo.reasons.intern(status)
+
+    # --- what pods mean to late filters -----------------------------------------------------
+
+    def late_codes(
+        self, filters: Filters, slots: NDArray[np.int64]
+    ) -> list[NDArray[np.int32]] | None:
+        """By late filter and slot, the verdict about the nodes of *slots* as they are.
+
+        Pods that are not `counted` may come and go without another one. None where that is not so,
+        or if one of the filters fails: each node has to be tried then.
+        """
+        is_open = np.zeros(len(filters.pod_class.codes), np.bool_)
+        is_open[slots] = True
+        found = []
+        for use in filters.late:
+            if isinstance(use, RuntimeUse) or any(f.startswith("feasible") for f in use.fields):
+                return None
+            projector = use.column.projector
+            if projector.is_placed or projector.is_shared:
+                return None
+            columns = self._counter_columns(use, filters)
+            if isinstance(columns, PolicyFailure):
+                return None
+            codes = np.full(len(is_open), FITS, np.int32)
+            if self._counted.reject(use, columns, codes, is_open):
+                return None
+            found.append(codes)
+        return found
+
+    def is_counted(self, filters: Filters, slot: int, pods: Sequence[Pod]) -> bool:
+        """True if a late filter counts one of *pods* on the node of *slot*."""
+        counters = self._counted.counters
+        for pod in pods:
+            kind = counters.kind(slot, pod)
+            known = None if kind is None else filters.counted.get(kind)
+            if known is None:
+                known = any(
+                    counters.counts(counter.key, counter.parts, slot, pod)
+                    for use in filters.late
+                    if not isinstance(use, RuntimeUse)
+                    for counter in use.counters
+                )
+                if kind is not None:
+                    filters.counted[kind] = known
+            if known:
+                return True
+        return False
 
     # --- one node, as it might be -----------------------------------------------------------
 

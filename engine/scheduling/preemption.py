@@ -93,6 +93,7 @@ class Preemption:
         self._memo = memo
         self._columns = columns
         self._classifier = classifier
+        self._feasibility = feasibility
         self._victims = VictimSelector(memo, feasibility, classifier)
         self._trials: OrderedDict[tuple[int, int], Trials] = OrderedDict()
         self._keys: dict[tuple[int, bytes], SortKey] = {}
@@ -116,6 +117,8 @@ class Preemption:
         size = len(order) // 2
         start = name_hash(pod.uid) % size if size else 0
         order = order[start : start + size]
+        if filters.late:
+            trials.patterns = self._late_patterns(filters, order)
         # 2. Try them until there are enough, one of them without a violated budget.
         wanted = self._most_candidates(filters.profile, size)
         found = self._search(filters, trials, order, wanted, budgets)
@@ -235,6 +238,14 @@ class Preemption:
         if len(self._trials) > _MOST_CLASSES:
             self._trials.popitem(last=False)
         return trials
+
+    def _late_patterns(self, filters: Filters, order: NDArray[np.int64]) -> TrialPatterns | None:
+        """Patterns for one pod whose filters look beyond the node; None if there are none."""
+        uses = filters.pod_class.filters
+        if not len(order) or not TrialPatterns.apply_to(uses):
+            return None
+        codes = self._feasibility.late_codes(filters, order)
+        return None if codes is None else TrialPatterns(uses, codes)
 
     def _holds_on(self, profile: Profile) -> bool:
         """True if what the hooks say of a node's pods stays the same as long as the pods do."""

@@ -6,12 +6,15 @@ Owns when two nodes are alike in this. The trials are `victims`'.
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.policy.projections import NodeColumn, Projector
 from engine.policy.views import NODE_FIELDS
 from engine.scheduling.pod_class import HookUse
 
 Shape = tuple[int, ...]
-"""The projections of a node for all filters of a class."""
+"""The projections of a node for all filters of a class, and what late filters say of it."""
 
 # Patterns that are kept; in clusters where nothing repeats they are of no use.
 _MOST_PATTERNS: Final = 16_384
@@ -22,7 +25,8 @@ class TrialPatterns:
 
     Filters see a node through their projections. Those of the node without some pods follow from
     those that it has now and from what the pods hold: of two nodes with the same projections and
-    pods that hold the same, in the order in which they are tried, the same ones are spared.
+    pods that hold the same, in the order in which they are tried, the same ones are spared. What
+    filters over counters say (*late*, by slot) stays as it is if they count none of these pods.
 
     Attributes:
         without: By shape and the holdings, sorted, of all less important pods, the verdict
@@ -31,8 +35,9 @@ class TrialPatterns:
             not spared.
     """
 
-    def __init__(self, filters: Sequence[HookUse]) -> None:
+    def __init__(self, filters: Sequence[HookUse], late: Sequence[NDArray[np.int32]] = ()) -> None:
         self._columns: list[NodeColumn] = list(dict.fromkeys(use.column for use in filters))
+        self._late = late
         self._epochs: list[int] = []
         self.without: dict[tuple[Shape, tuple[int, ...]], int] = {}
         self.victims: dict[tuple[Shape, tuple[int, ...]], tuple[int, ...]] = {}
@@ -52,7 +57,9 @@ class TrialPatterns:
 
     def shape(self, slot: int) -> Shape:
         """What the filters can see of the node of *slot* as it is now."""
-        return tuple([column.ids.item(slot) for column in self._columns])
+        seen = [column.ids.item(slot) for column in self._columns]
+        seen += [codes.item(slot) for codes in self._late]
+        return tuple(seen)
 
 
 def _sees_sums_alone(projector: Projector) -> bool:

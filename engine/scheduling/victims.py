@@ -131,7 +131,7 @@ class VictimSelector:
             return NO_VICTIMS
         node = _Hopeful(slot, info, removed)
         verdict: int | PolicyFailure | None = None
-        if patterns is not None and slot not in filters.nominations:
+        if patterns is not None and self._has_pattern(filters, slot, removed):
             node.holds = self._holdings.of(removed)
             if node.holds is not None:
                 node.shape = patterns.shape(slot)
@@ -146,6 +146,12 @@ class VictimSelector:
         if isinstance(verdict, PolicyFailure):
             return _about(verdict, info)
         return node if verdict == FITS else self._memo.reasons.status(verdict)
+
+    def _has_pattern(self, filters: Filters, slot: int, removed: Sequence[Pod]) -> bool:
+        """True if nothing about the node depends on which ones its pods are."""
+        if slot in filters.nominations:
+            return False
+        return not (filters.late and self._feasibility.is_counted(filters, slot, removed))
 
     def _fits(
         self, filters: Filters, slot: int, info: NodeInfo, removed: Sequence[Pod]

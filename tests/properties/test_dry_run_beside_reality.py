@@ -61,6 +61,8 @@ SHAPES: list[dict[str, Any]] = [
     {"labels": {"app": "web"}, "topology_spread": [_spread(ZONE, 2), _spread(HOSTNAME)]},
 ]
 
+ALIKE = [SHAPES[0], SHAPES[0], SHAPES[1], SHAPES[2], SHAPES[3]]
+
 
 @dataclass
 class Case:
@@ -146,13 +148,15 @@ def _expected(case: Case) -> list[tuple[str, list[str]]]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=4))
+def cases(
+    draw: st.DrawFn, among: Sequence[dict[str, Any]] = tuple(SHAPES), most_nodes: int = 4
+) -> Case:
+    zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=most_nodes))
     nodes = [make_node(f"n{i}", cpu="3", zone=zone) for i, zone in enumerate(zones)]
     placed = []
     for i, node in enumerate(nodes):
         for j in range(draw(st.integers(0, 3))):
-            shape = draw(st.sampled_from(SHAPES))
+            shape = draw(st.sampled_from(among))
             start = f"2026-01-01T00:{draw(st.integers(10, 13))}:00Z"
             priority = draw(st.sampled_from([0, 5, 5, 50]))
             name = f"p{i}{j}"
@@ -167,9 +171,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
 
 
-@given(case=cases())
-@settings(max_examples=150)
-def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
+def _check(case: Case) -> None:
     decision = case.explain().decision
     got = decision.eviction
     if decision.node is not None:
@@ -181,3 +183,16 @@ def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
     else:
         assert (got.node, [p.key for p in got.victims]) in want
     assert decision.nominated_node == ("" if got is None else got.node)
+
+
+@given(case=cases())
+@settings(max_examples=150)
+def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
+    _check(case)
+
+
+@given(case=cases(among=ALIKE, most_nodes=7))
+@settings(max_examples=60)
+def test_one_trial_stands_for_nodes_that_are_alike(case: Case) -> None:
+    """Few shapes of pods on many nodes, some of them counted by what the incoming pod asks for."""
+    _check(case)

@@ -87,6 +87,43 @@ def test_a_pod_of_higher_priority_and_the_same_class_may_evict_more() -> None:
     assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a-1"]
 
 
+def test_nodes_are_not_alike_if_other_pods_hold_a_port() -> None:
+    """The sums are the same, and the place in the order at which the port gets free is not."""
+    scheduler, cache = make_scheduler(), Cache()
+    for node, holder in (("a", 0), ("b", 1)):
+        cache.add_node(make_node(node, cpu="2"))
+        for i in range(2):
+            ports = [8080] if i == holder else []
+            cache.add_pod(make_pod(f"{node}-{i}", node=node, cpu="1", priority=0, ports=ports))
+    evicted = set()
+    for name in ("one", "two"):
+        pod = urgent(name, ports=[8080])
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.eviction is not None
+        (victim,) = decision.eviction.victims
+        evicted.add(victim.name)
+        cache.remove_pod(victim)
+        cache.assume(pod, decision.eviction.node)
+    assert evicted == {"a-0", "b-1"}
+
+
+def test_nodes_that_are_alike_lose_their_own_pods() -> None:
+    scheduler = make_scheduler()
+    names = [f"n{i}" for i in range(5)]
+    cache = full_cluster(*names)
+    for i in range(5):
+        pod = urgent(f"u{i}", cpu="2")
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.eviction is not None
+        node = decision.eviction.node
+        assert victims(decision) == [f"{node}-0", f"{node}-1"]
+        for victim in decision.eviction.victims:
+            cache.remove_pod(victim)
+        cache.assume(pod, node)
+        names.remove(node)
+    assert names == []
+
+
 # --- promises ------------------------------------------------------------------------------
 
 
