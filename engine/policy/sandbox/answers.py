@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.policy.sandbox import operations
-from engine.policy.sandbox.lane_runs import Way
+from engine.policy.sandbox.lane_runs import Places, Way
 from engine.policy.sandbox.operations import Refused, Verdict
 from engine.policy.sandbox.protocol import MAX_REASONS, NO_SCORE, RawAnswer
 
@@ -33,7 +33,7 @@ class Answers:
         """The hook returned *value* for one entry."""
         self._found[position] = self._check(value)
 
-    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several; *places* are those of all positions in *entries*."""
         values = way.numbers.tolist() if way.numbers is not None else None
         for number, position in enumerate(way.positions.tolist()):
@@ -58,7 +58,7 @@ class Scores(Answers):
         """The hook returned *value* for one entry."""
         self._numbers[position] = self._checked(value)
 
-    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several."""
         low, high = way.result.low, way.result.high
         if way.numbers is None:
@@ -99,7 +99,7 @@ class Rejections(Answers):
             self._places[position] = self._place(value)
             self._check_name(self._kinds[self._places[position]][1], entry)
 
-    def put_all(self, way: Way, places: list[int], entries: list[Any]) -> None:
+    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several."""
         if way.numbers is not None:
             raise Refused

@@ -14,8 +14,6 @@ from types import CodeType
 from typing import Any, Final
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.policy.sandbox import operations
 from engine.policy.sandbox.answers import Answers, answers_for, key_of
@@ -32,7 +30,7 @@ from engine.policy.sandbox.kinds import (
     Untranslatable,
 )
 from engine.policy.sandbox.lane_functions import LANE_NAMESPACE, for_lanes
-from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns
+from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns, Places
 from engine.policy.sandbox.operations import Refused
 from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer
 from engine.policy.sandbox.texts import Function, Texts
@@ -202,13 +200,12 @@ class CompiledHook:
             return RawAnswer(_encode([key_of(hook())]), [])
         if call.nodes is None:
             raise Refused
-        index = self._entries.places(call.nodes)
-        places = index.tolist()
+        places = self._entries.places(call.nodes)
         entries = self._entries.objects
         found = answers_for(self._hook, len(places), bounded=self._bounded, node_of=self._node_of)
         rest: Iterable[int] = range(len(places))
         if len(places) >= LEAST and self._lanes.is_worth_it and self._entry:
-            rest = self._over_lanes(call, index, places, found)
+            rest = self._over_lanes(call, places, found)
         fields = self._fields
         for position in rest:
             budget[0] = left
@@ -220,16 +217,14 @@ class CompiledHook:
             found.put(position, value, entry)
         return found.encoded()
 
-    def _over_lanes(
-        self, call: Call, index: NDArray[np.intp], places: list[int], found: Answers
-    ) -> Iterable[int]:
+    def _over_lanes(self, call: Call, places: Places, found: Answers) -> Iterable[int]:
         """Answer those entries that go the same ways; the positions of the others."""
 
         def hook() -> Callable[..., Any]:
             return self._prepared(call, self._makers_of_lanes())[0]
 
         left = self._prepared(call, self._makers)[1]
-        for way in self._lanes.ways((call.pod, call.extra), hook, left, index):
+        for way in self._lanes.ways((call.pod, call.extra), hook, left, places):
             found.put_all(way, places, self._entries.objects)
         rest: list[int] = self._lanes.rest.tolist()
         return rest

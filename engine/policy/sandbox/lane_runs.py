@@ -5,8 +5,9 @@ run costs as much as a dozen nodes alone, whatever its number of lanes; where ev
 of its own there is nothing to gain, and then a hook is not run over lanes any more.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,14 @@ from engine.policy.sandbox.lane_plans import NobodyError, Plan, Result, Run
 from engine.policy.sandbox.operations import Refused
 from engine.policy.sandbox.projected import Projected
 
-#: Fewer nodes than this are asked one by one; and so are fewer than this for which no way is known.
-LEAST: Final = 12
-LEAST_OF_RUNS: Final = 16
+#: Fewer nodes than this are asked one by one.
+LEAST: Final = 14
+# Nodes that are left for another way, and for one that is not known yet: each costs as much as
+# that many nodes, and a run of the hook ten times over, which its plan has to bring in again.
+_LEAST_MORE: Final = 24
+_LEAST_NEW: Final = 48
+# Up to this many numbers plain Python is faster than numpy.
+_FEW: Final = 48
 # Ways that are kept for a pod, and pods.
 _MAX_PLANS: Final = 16
 _MAX_PODS: Final = 2048
@@ -34,6 +40,10 @@ _TRIED: Final = 64
 _WORTH: Final = 14
 # Calls that may fail over lanes before that is clear, too.
 _MAX_FAILURES: Final = 8
+
+
+# A few, or many.
+Places: TypeAlias = list[int] | NDArray[np.intp]
 
 
 class Entries:
@@ -50,33 +60,39 @@ class Entries:
     def _clear(self) -> None:
         self._places: dict[bytes, int] = {}
         self._bytes = 0
-        self._by_column: dict[int, NDArray[np.intp]] = {}
+        self._by_column: dict[int, array[int]] = {}
         self.objects: list[Any] = []
         self.columns = Columns(self.objects)
 
-    def places(self, raws: Sequence[bytes]) -> NDArray[np.intp]:
+    def places(self, raws: Sequence[bytes]) -> Places:
         """The place of each entry. Raises `Refused` if one is too large to be translated."""
         if type(raws) is not Projected:
-            return np.array(self._places_of(raws), np.intp)
+            return self._places_of(raws)
         # The numbers of a column are found without a look at the texts.
-        by_id = self._by_column.get(raws.column)
-        if by_id is None or len(by_id) < len(raws.values):
-            grown = np.full(len(raws.values) + 256, -1, np.intp)
-            if by_id is not None:
-                grown[: len(by_id)] = by_id
+        known = self._by_column.get(raws.column)
+        if known is None or len(known) < len(raws.values):
+            grown = array("q", [-1]) * (2 * len(raws.values) + 64)
+            if known is not None:
+                grown[: len(known)] = known
             elif len(self._by_column) >= _MAX_COLUMNS:
                 self._by_column.clear()
-            by_id = self._by_column[raws.column] = grown
-        found: NDArray[np.intp] = by_id[raws.ids]
-        missing = found < 0
-        if np.count_nonzero(missing):
-            unknown = raws.ids[missing]
+            known = self._by_column[raws.column] = grown
+        found: Places
+        if len(raws.ids) > _FEW:
+            held: NDArray[np.intp] = np.frombuffer(known, np.int64)[raws.ids]
+            found, missing = held, raws.ids[held < 0].tolist()
+        else:
+            ids = raws.ids.tolist()
+            found = [known[i] for i in ids]
+            missing = [i for i in ids if known[i] < 0] if -1 in found else []
+        if missing:
             columns = self.columns
-            places = self._places_of([raws.values[i] for i in unknown.tolist()])
+            places = self._places_of([raws.values[i] for i in missing])
             if self.columns is not columns:
                 return self.places(raws)  # it was cleared
-            by_id[unknown] = places
-            found = by_id[raws.ids]
+            for i, place in zip(missing, places, strict=True):
+                known[i] = place
+            found = np.frombuffer(known, np.int64)[raws.ids]
         return found
 
     def _places_of(self, raws: Sequence[bytes]) -> list[int]:
@@ -134,16 +150,17 @@ class LaneRuns:
         return self._runs < _TRIED or self._answered >= self._runs * _WORTH
 
     def ways(
-        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, index: NDArray[np.intp]
+        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, places: Places
     ) -> Iterator[Way]:
-        """The ways that the entries at *index* take; `rest` are the positions that are left.
+        """The ways that the entries at *places* take; `rest` are the positions that are left.
 
         *hook* gives the hook for the pod that *pod* stands for, with *left* steps to spend.
         """
+        index = np.asarray(places, np.intp)
         self.rest = np.arange(len(index))
         plans = self._plans_of(pod)
         for number, plan in enumerate(plans):
-            if len(self.rest) < LEAST:
+            if len(self.rest) < (_LEAST_MORE if number else LEAST):
                 return
             try:
                 alive, numbers = plan.go(index[self.rest])
@@ -155,7 +172,7 @@ class LaneRuns:
             yield self._way(alive, numbers, plan.result)
             if number:
                 plans[number - 1], plans[number] = plan, plans[number - 1]
-        while len(self.rest) >= LEAST_OF_RUNS and len(plans) < _MAX_PLANS:
+        while len(self.rest) >= (_LEAST_NEW if plans else LEAST) and len(plans) < _MAX_PLANS:
             taken = index[self.rest]
             run = Run(taken, taken.tolist())
             entry = self._columns.root.lanes(run)

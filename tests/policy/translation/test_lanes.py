@@ -95,7 +95,7 @@ def _check(both: BothWays, call: Call, index: int, raws: list[bytes]) -> tuple[i
     if isinstance(hook, str):
         return 0, 0
     try:
-        nodes = hook._entries.places(raws).tolist()
+        nodes = list(hook._entries.places(raws))
     except Exception:
         return 0, 0  # one that is no node: the whole call is the interpreter's
     rest, more = nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]
