@@ -336,7 +336,7 @@ def _print_changes(
 ) -> None:
     console.print(f"\nCompared with {escape(other)}:", soft_wrap=True)
     table = Table("policy", "hook")
-    for column in ("operations", "operations per pod", "time", "95 %", "verdict"):
+    for column in ("operations", "operations per pod", "time per pod", "95 %", "verdict"):
         table.add_column(column, justify="right")
     colours = {"slower": "red", "more operations": "red", "same": "dim"}
     for one in found:

@@ -99,8 +99,10 @@ class Change(msgspec.Struct, frozen=True):
         policy, hook: Which.
         operations: Of one evaluation; exact. None if there were none before.
         operations_per_pod: The same with the evaluations that reuse leaves: exact too.
-        time: Of one evaluation; the median over rounds of the ratio within a round. The 95 % are
-            for all hooks together: of many hooks that did not change, one would seem to otherwise.
+        time: For each pod that came; the median over rounds of the ratio within a round. The 95 %
+            are for all hooks together: of many hooks that did not change, one would seem to
+            otherwise. Not of one evaluation: a hook that is asked less has fewer of them to share
+            the way to the sandbox.
         verdict: `slower` or `faster` if the whole interval of `time` is above or below zero; else
             what operations say, or `same`.
     """
@@ -122,7 +124,7 @@ class Change(msgspec.Struct, frozen=True):
             if ratio is not None and ratio > limit:
                 found.append(f"{text} {ratio:+.1%}")
         if self.time.is_sure and self.time.low > limit:
-            found.append(f"time {self.time.median:+.1%} ({self.time.low:+.1%} at least)")
+            found.append(f"time per pod {self.time.median:+.1%} ({self.time.low:+.1%} at least)")
         return found
 
 
@@ -240,7 +242,8 @@ def changes(before: Subject, after: Subject) -> list[Change]:
         if old is None:
             continue
         pairs = zip(before.hooks[key].seconds, after.hooks[key].seconds, strict=True)
-        ratio = estimate([new / early - 1 for early, new in pairs], _DOUBT / len(both))
+        asked = cost.per_pod / old.per_pod
+        ratio = estimate([asked * new / early - 1 for early, new in pairs], _DOUBT / len(both))
         operations = _ratio(old.operations, cost.operations)
         per_pod = _ratio(old.operations_per_pod, cost.operations_per_pod)
         found.append(Change(*key, operations, per_pod, ratio, _verdict(operations, per_pod, ratio)))
