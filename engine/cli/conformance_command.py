@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.input_error import InputError
 from engine.offline.conformance import (
     Agreement,
     Examiner,
@@ -54,7 +55,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     try:
         scenarios = {path: list(read_scenarios(path)) for path in files}
     except (ScenarioError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+        raise InputError(str(error)) from error
     outcomes = _examine(scenarios)
     every = [outcome for found in outcomes.values() for outcome in found]
     counts = Counter(outcome.agreement for outcome in every)

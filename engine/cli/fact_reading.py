@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from engine.cli.input_error import InputError
 from engine.cli.run_command import CONFIGMAP_PREFIX, choose_keeper, choose_source, connect
 from engine.facts.assembly import FactSources
 from engine.facts.collection import FactsDocument, collect
@@ -61,8 +62,8 @@ async def _read(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], 
 def facts_config(at: FactsAt) -> FactsConfig:
     """What the policies at `at.policies` say of facts.
 
-    Raises `click.UsageError` for policies that cannot be found, `click.ClickException` for ones
-    whose documents are wrong or cannot be read.
+    Raises `InputError` for policies that cannot be found or whose documents are wrong,
+    `click.ClickException` for a cluster that does not give them.
     """
     if at.policies.startswith(CONFIGMAP_PREFIX):
         try:
@@ -75,10 +76,10 @@ def facts_config(at: FactsAt) -> FactsConfig:
         try:
             texts = dict(read_bundle_files(Path(at.policies)).texts)
         except PolicyFilesError as error:
-            raise click.UsageError(str(error)) from error
+            raise InputError(str(error)) from error
     decoded = decode_documents({n: t for n, t in texts.items() if not n.endswith(".star")})
     if decoded.problems:
-        raise click.ClickException("\n".join(str(problem) for problem in decoded.problems))
+        raise InputError("\n".join(str(problem) for problem in decoded.problems))
     return decoded.runtime.facts
 
 

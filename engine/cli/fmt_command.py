@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from engine.cli.input_error import input_errors
+from engine.cli.input_error import InputError, input_errors
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
@@ -90,13 +90,13 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
             yield "<stdin>", None, sys.stdin.read()
             continue
         if not path.exists():
-            raise click.UsageError(f"{path}: no such file or directory")
+            raise InputError(f"{path}: no such file or directory")
         for file in _files(path):
             try:
                 # As bytes: another way of ending lines is a difference.
                 yield str(file), file, file.read_bytes().decode()
             except (OSError, UnicodeDecodeError) as error:
-                raise click.UsageError(f"{file}: {error}") from error
+                raise InputError(f"{file}: {error}") from error
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -35,15 +35,15 @@ def policy_options(function: Command) -> Command:
 def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     """The bundle that the options name, with the files that it is of.
 
-    Raises `click.UsageError` for what cannot be read, `InputError` with every problem of policies
-    that cannot decide.
+    Raises `InputError` for what cannot be read, and with every problem of policies that cannot
+    decide.
     """
     files = PolicyFiles(Path(), {}, frozenset())
     if policies != BUILTIN:
         try:
             files = read_bundle_files(Path(policies))
         except PolicyFilesError as error:
-            raise click.UsageError(str(error)) from error
+            raise InputError(str(error)) from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
         text = read_config(config)

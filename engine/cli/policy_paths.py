@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from engine.cli.input_error import InputError
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
 from engine.offline.text_places import TextError, read_text
 from engine.policy.bundle import Bundle, build_bundle
@@ -34,7 +35,7 @@ def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:
     try:
         return read_policy_files(paths)
     except PolicyFilesError as error:
-        raise click.UsageError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[Problem]]:
@@ -53,11 +54,11 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
 
 
 def read_config(config: Path) -> str:
-    """The text of the file of `--config`. Raises `click.UsageError`."""
+    """The text of the file of `--config`. Raises `InputError`."""
     try:
         return read_text(config)
     except TextError as error:
-        raise click.UsageError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def load_problems(bundle: Bundle, files: PolicyFiles) -> list[Problem]:

@@ -3,8 +3,6 @@
 import subprocess
 from pathlib import Path
 
-import click
-
 from engine.cli.input_error import InputError
 from engine.cli.policy_option import BUILTIN, read_bundle
 from engine.cli.policy_paths import build, load_problems
@@ -20,8 +18,8 @@ _GIT_SECONDS = 30.0
 def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     """The policies of a directory, of a file with a ConfigMap, or `builtin`, with their files.
 
-    Raises `click.UsageError` for what cannot be read, `InputError` with every problem of policies
-    that cannot decide.
+    Raises `InputError` for what cannot be read, and with every problem of policies that cannot
+    decide.
     """
     path = Path(name)
     if name == BUILTIN or not path.is_file():
@@ -29,9 +27,9 @@ def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     try:
         maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
     except ClusterFileError as error:
-        raise click.UsageError(str(error)) from error
+        raise InputError(str(error)) from error
     if len(maps) != 1:
-        raise click.UsageError(f"{path}: want one ConfigMap, found {len(maps)}")
+        raise InputError(f"{path}: want one ConfigMap, found {len(maps)}")
     texts = {str(key): str(text) for key, text in (maps[0].get("data") or {}).items()}
     return _built(PolicyFiles(path, texts, frozenset(texts)), config)
 
@@ -46,7 +44,7 @@ def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, Pol
         return read_set(name, config)
     directory = Path(beside)
     if not directory.is_dir():
-        raise click.UsageError(f"no file or directory `{name}`, and no revision of `{beside}`")
+        raise InputError(f"no file or directory `{name}`, and no revision of `{beside}`")
     return _built(_files_at(directory, name), config)
 
 
@@ -56,7 +54,7 @@ def _files_at(directory: Path, revision: str) -> PolicyFiles:
         directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
     if commit is None:
-        raise click.UsageError(
+        raise InputError(
             f"`{revision}`: no such file or directory, and no git revision of `{directory}`"
         )
     at = commit.decode().strip()
@@ -70,9 +68,9 @@ def _files_at(directory: Path, revision: str) -> PolicyFiles:
         try:
             texts[name] = (raw or b"").decode()
         except UnicodeDecodeError as error:
-            raise click.UsageError(f"{revision}:{directory / name}: want UTF-8 text") from error
+            raise InputError(f"{revision}:{directory / name}: want UTF-8 text") from error
     if not any(n.endswith(".star") and not n.endswith(TEST_SUFFIX) for n in texts):
-        raise click.UsageError(f"`{directory}` had no `*.star` files at `{revision}`")
+        raise InputError(f"`{directory}` had no `*.star` files at `{revision}`")
     return PolicyFiles(Path(f"{revision}:{directory}"), texts, frozenset(texts))
 
 
@@ -86,7 +84,7 @@ def _git(directory: Path, *arguments: str) -> bytes | None:
             timeout=_GIT_SECONDS,
         )
     except FileNotFoundError as error:
-        raise click.UsageError("there is no `git` to ask for revisions") from error
+        raise InputError("there is no `git` to ask for revisions") from error
     return done.stdout if done.returncode == 0 else None
 
 

@@ -103,7 +103,7 @@ class TestSession:
         If lines are counted, all tests of a directory run if one does, or if a file of it changed:
         what they reach is theirs together.
 
-        *on_result* is called with each result as soon as it is known. Raises `click.UsageError`
+        *on_result* is called with each result as soon as it is known. Raises `InputError`
         for a path that cannot be read.
         """
         outcome = Outcome()

@@ -24,6 +24,7 @@ from watchdog.events import (
 from watchdog.observers import Observer
 
 from engine.cli.coverage_output import CoverageOutput
+from engine.cli.input_error import InputError
 from engine.cli.test_reports import print_result, summary
 from engine.cli.test_session import Outcome, TestSession
 
@@ -61,7 +62,7 @@ def _run(
 ) -> bool:
     try:
         outcome: Outcome = session.run(print_result, due)
-    except click.UsageError as error:
+    except InputError as error:
         # A file is half saved, or gone for a moment: the next change will tell.
         session.postpone(due)
         click.echo(error.format_message())
