@@ -6,7 +6,7 @@ tried, the choice among those where it helps. The victims of one node are `victi
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,7 +26,7 @@ from engine.scheduling.feasibility import Feasibility, Filters
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.placed_pods import is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
-from engine.scheduling.preemption_trials import CLEAN, UNKNOWN, VIOLATES, Trials
+from engine.scheduling.preemption_trials import CLEAN, NO_HELP, UNKNOWN, VIOLATES, Trials
 from engine.scheduling.rejections import node_name
 from engine.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
 from engine.scheduling.trial_patterns import TrialPatterns
@@ -141,22 +141,31 @@ class Preemption:
         No node behind the last of them is tried, so that what is known changes no outcome.
         """
         parts: list[NDArray[np.int64]] = []
-        count, has_clean, at, times = 0, False, 0, 1
+        count, has_clean, at = 0, False, 0
+        size = trials.reach + _CHUNK
         while at < len(order) and (count < wanted or not has_clean):
             needed = max(wanted - count, 1)
-            slots = order[at : at + times * needed + _CHUNK]
-            times *= 2  # where few help, more have to be looked at
+            slots = order[at : at + max(size, needed)]
             states = trials.states[slots]
             if int(states.min()) == UNKNOWN:
-                slots = slots[:needed]
-                failure = self._try(filters, trials, slots, budgets)
+                # Those are needed up to where there are enough if all unknown ones help.
+                possible = np.flatnonzero(states != NO_HELP)
+                end = len(slots) if len(possible) <= needed else int(possible[needed - 1]) + 1
+                failure = self._try(
+                    filters, trials, slots[:end][states[:end] == UNKNOWN].tolist(), budgets
+                )
                 if failure is not None:
                     return failure
                 states = trials.states[slots]
+                if int(states.min()) == UNKNOWN:
+                    end = int(states.argmin())  # the first that is still unknown
+                    slots, states = slots[:end], states[:end]
             at += len(slots)
             parts.append(slots[states >= VIOLATES])
             count += len(parts[-1])
             has_clean = has_clean or int(states.max()) == CLEAN
+            size = max(_CHUNK, at)  # where few help, more have to be looked at
+        trials.reach = at
         if not parts:
             return order
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -166,12 +175,11 @@ class Preemption:
         return found
 
     def _try(
-        self, filters: Filters, trials: Trials, slots: NDArray[np.int64], budgets: Budgets
+        self, filters: Filters, trials: Trials, slots: Sequence[int], budgets: Budgets
     ) -> PolicyFailure | None:
-        """Make known what is not of *slots*; the failure that ends it, if there is one."""
-        unknown = slots[trials.states[slots] == UNKNOWN].tolist()
-        answers = self._victims.select(filters, unknown, budgets, trials.patterns)
-        for slot, answer in zip(unknown, answers, strict=False):  # up to a failure
+        """Try the nodes of *slots*; the failure that ends it, if there is one."""
+        answers = self._victims.select(filters, slots, budgets, trials.patterns)
+        for slot, answer in zip(slots, answers, strict=False):  # up to a failure
             if isinstance(answer, PolicyFailure):
                 return answer
             trials.put(slot, answer, self._memo.reasons)

@@ -40,6 +40,7 @@ class Trials:
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.
         promised: Nodes that were tried with pods that were promised them.
+        reach: How many nodes the last pod had to look at.
     """
 
     def __init__(self, pod_class: PodClass, patterns: TrialPatterns | None = None) -> None:
@@ -50,6 +51,7 @@ class Trials:
         self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
         self.victims: list[NodeVictims | None] = []
         self.promised: frozenset[int] = frozenset()
+        self.reach = 0
         self._keys: list[SortKey] = []  # distinct and sorted
         self._snapshot: Snapshot | None = None
         self._generation = -1
@@ -97,7 +99,11 @@ class Trials:
 
         Twice, so that those from any place on, once around, are a slice.
         """
-        if names is self._names and np.array_equal(codes, self._codes):
+        if (
+            names is self._names
+            and len(codes) == len(self._codes)
+            and bool((codes == self._codes).all())
+        ):
             return self._order
         seen = np.zeros(len(reasons), np.bool_)
         seen[codes[codes > 0]] = True
