@@ -4,7 +4,7 @@ Owns the checks of verdicts and their packed form. Whatever is not plainly a goo
 `Refused`: the interpreter, which alone says what is wrong, then answers the call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,16 +29,21 @@ class Answers:
         self._found: list[Any] = [None] * count
         self._check = check
 
-    def put(self, position: int, value: Any, entry: Any) -> None:
-        """The hook returned *value* for one entry."""
-        self._found[position] = self._check(value)
+    def put_each(
+        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
+    ) -> None:
+        """The hook returned these *values*; *places* are those of all positions in *entries*."""
+        for position, value in zip(positions, values, strict=True):
+            self._found[position] = self._check(value)
 
     def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
-        """It went this way for several; *places* are those of all positions in *entries*."""
-        values = way.numbers.tolist() if way.numbers is not None else None
-        for number, position in enumerate(way.positions.tolist()):
-            value = way.result.value if values is None else values[number]
-            self.put(position, value, entries[places[position]])
+        """It went this way for several."""
+        positions = way.positions.tolist()
+        if way.numbers is None:
+            values = [way.result.value] * len(positions)
+        else:
+            values = way.numbers.tolist()
+        self.put_each(positions, values, places, entries)
 
     def encoded(self) -> RawAnswer:
         """The answer."""
@@ -54,9 +59,20 @@ class Scores(Answers):
         self._high = high
         self._may_be_none = may_be_none
 
-    def put(self, position: int, value: Any, entry: Any) -> None:
-        """The hook returned *value* for one entry."""
-        self._numbers[position] = self._checked(value)
+    def put_each(
+        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
+    ) -> None:
+        """The hook returned these *values*."""
+        if not values:
+            return
+        if set(map(type, values)) != {int} or not (
+            self._low <= min(values) and max(values) <= self._high
+        ):
+            values = [self._checked(value) for value in values]
+        if len(values) == len(self._numbers):
+            self._numbers = np.array(values, np.int64)
+        else:
+            self._numbers[positions] = values
 
     def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several."""
@@ -93,11 +109,14 @@ class Rejections(Answers):
         self._known: dict[tuple[str, ...], int] = {}
         self._node_of = node_of
 
-    def put(self, position: int, value: Any, entry: Any) -> None:
-        """The hook returned *value* for one entry."""
-        if value is not None:
-            self._places[position] = self._place(value)
-            self._check_name(self._kinds[self._places[position]][1], entry)
+    def put_each(
+        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
+    ) -> None:
+        """The hook returned these *values*."""
+        for position, value in zip(positions, values, strict=True):
+            if value is not None:
+                place = self._places[position] = self._place(value)
+                self._check_name(self._kinds[place][1], entries[places[position]])
 
     def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several."""

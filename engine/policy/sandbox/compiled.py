@@ -8,7 +8,7 @@ plainly a good verdict is left to the interpreter, which alone says what is wron
 import ast
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final
@@ -203,21 +203,22 @@ class CompiledHook:
         places = self._entries.places(call.nodes)
         entries = self._entries.objects
         found = answers_for(self._hook, len(places), bounded=self._bounded, node_of=self._node_of)
-        rest: Iterable[int] = range(len(places))
+        rest: Sequence[int] = range(len(places))
         if len(places) >= LEAST and self._lanes.is_worth_it and self._entry:
             rest = self._over_lanes(call, places, found)
         fields = self._fields
+        values = []
         for position in rest:
             budget[0] = left
             entry = entries[places[position]]
             if fields is None:
-                value = hook(entry)
+                values.append(hook(entry))
             else:
-                value = hook(*[getattr(entry, name) for name in fields])
-            found.put(position, value, entry)
+                values.append(hook(*[getattr(entry, name) for name in fields]))
+        found.put_each(rest, values, places, entries)
         return found.encoded()
 
-    def _over_lanes(self, call: Call, places: Places, found: Answers) -> Iterable[int]:
+    def _over_lanes(self, call: Call, places: Places, found: Answers) -> Sequence[int]:
         """Answer those entries that go the same ways; the positions of the others."""
 
         def hook() -> Callable[..., Any]:

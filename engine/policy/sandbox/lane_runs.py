@@ -20,7 +20,7 @@ from engine.policy.sandbox.operations import Refused
 from engine.policy.sandbox.projected import Projected
 
 #: Fewer nodes than this are asked one by one.
-LEAST: Final = 14
+LEAST: Final = 24
 # Nodes that are left for another way, and for one that is not known yet: each costs as much as
 # that many nodes, and a run of the hook ten times over, which its plan has to bring in again.
 _LEAST_MORE: Final = 24
@@ -89,10 +89,10 @@ class Entries:
             columns = self.columns
             places = self._places_of([raws.values[i] for i in missing])
             if self.columns is not columns:
-                return self.places(raws)  # it was cleared
+                return self.places(raws)  # all was forgotten for them
             for i, place in zip(missing, places, strict=True):
                 known[i] = place
-            found = np.frombuffer(known, np.int64)[raws.ids]
+            return self.places(raws)
         return found
 
     def _places_of(self, raws: Sequence[bytes]) -> list[int]:
@@ -115,7 +115,6 @@ class Entries:
                     objects.append(entry)
                     self._bytes += len(raw)
                 found[position] = place
-        self.columns.follow()
         return found
 
 
@@ -158,6 +157,7 @@ class LaneRuns:
         """
         index = np.asarray(places, np.intp)
         self.rest = np.arange(len(index))
+        self._entries.columns.follow()
         plans = self._plans_of(pod)
         for number, plan in enumerate(plans):
             if len(self.rest) < (_LEAST_MORE if number else LEAST):
