@@ -48,6 +48,7 @@ class Filters:
 
     `late` are those that the class vectors do not hold, by their place in the order. `columns`
     keeps the counters of each, once they were needed, `counted` which kinds of pods they count.
+    `nominations` are other pods by slot, `promised_node` is where the pod itself was promised room.
     """
 
     pod: Pod
@@ -56,6 +57,7 @@ class Filters:
     snapshot: Snapshot
     late: tuple[CountedHook | RuntimeUse, ...] = ()
     nominations: Mapping[int, Sequence[Pod]] = field(default_factory=dict)
+    promised_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
 

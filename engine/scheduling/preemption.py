@@ -106,7 +106,7 @@ class Preemption:
         *codes* says by slot why each node was not feasible.
         """
         pod, snapshot = filters.pod, filters.snapshot
-        reason = self._ineligible(pod, snapshot, codes)
+        reason = self._ineligible(filters, codes)
         if reason:
             return Candidates(refusal=reason, keeps_nomination=True)
         # 1. The nodes to try, in the order of a hash of their names. kube-scheduler starts at a
@@ -194,11 +194,12 @@ class Preemption:
             statuses[_NOT_HELPFUL] = unhelpful
         return Diagnosis(snapshot.node_count, rejections=statuses).message()
 
-    def _ineligible(self, pod: Pod, snapshot: Snapshot, codes: NDArray[np.int32]) -> str:
+    def _ineligible(self, filters: Filters, codes: NDArray[np.int32]) -> str:
         """Why the pod may not preempt at all; empty if it may."""
+        pod, snapshot = filters.pod, filters.snapshot
         if pod.manifest.spec.preemption_policy == "Never":
             return NEVER
-        nominated = pod.nominated_node_name
+        nominated = filters.promised_node
         slot = snapshot.slot_of.get(nominated) if nominated else None
         if slot is None:
             return ""

@@ -289,7 +289,8 @@ class Scheduler:
             diagnosis = Diagnosis(
                 snapshot.node_count, pre_filter=rejection, narrowed_by=pre.narrowed_by
             )
-            filters = Filters(pod, profile, pod_class, snapshot)
+            promised_node = _promised_node(pod, nominator)
+            filters = Filters(pod, profile, pod_class, snapshot, promised_node=promised_node)
             codes = np.full(len(snapshot.infos), ABSENT, np.int32)
             present = self._columns.present[: len(codes)]
             codes[present] = self._memo.reasons.intern(rejection)
@@ -310,13 +311,14 @@ class Scheduler:
             snapshot,
             tuple(late),
             _promised(pod, snapshot, nominator) if len(nominator) else {},
+            _promised_node(pod, nominator),
         )
         codes, late_failures = self._feasibility.codes(filters)
         failures = filter_failures(pod_class, codes, late_failures, snapshot)
         if failures:
             return self._failed(snapshot, failures)
         is_narrowed = bool(late or filters.nominations)
-        promised_slot = self._promised_slot(pod, snapshot, nominator, codes)
+        promised_slot = self._promised_slot(filters, codes)
         if self.has_extenders:
             answer = yield from self._ask_extenders(pod, codes, snapshot, promised_slot)
             if answer is not None:
@@ -479,12 +481,10 @@ class Scheduler:
     # --- extenders and promises -------------------------------------------------------------
 
     @staticmethod
-    def _promised_slot(
-        pod: Pod, snapshot: Snapshot, nominator: Nominator, codes: NDArray[np.int32]
-    ) -> int | None:
+    def _promised_slot(filters: Filters, codes: NDArray[np.int32]) -> int | None:
         """The feasible node that the pod itself was promised: it goes there, without scoring."""
-        name = nominator.node_of(pod.uid) or pod.nominated_node_name
-        slot = snapshot.slot_of.get(name) if name else None
+        name = filters.promised_node
+        slot = filters.snapshot.slot_of.get(name) if name else None
         return slot if slot is not None and codes[slot] == FITS else None
 
     def _ask_extenders(
@@ -647,6 +647,11 @@ def _without_extenders(steps: Steps) -> Explanation:
     except StopIteration as end:
         explanation: Explanation = end.value
         return explanation
+
+
+def _promised_node(pod: Pod, nominator: Nominator) -> str:
+    """The node that *pod* was promised, or empty; its status may not say so yet."""
+    return nominator.node_of(pod.uid) or pod.nominated_node_name
 
 
 def _promised(pod: Pod, snapshot: Snapshot, nominator: Nominator) -> dict[int, tuple[Pod, ...]]:

@@ -213,6 +213,18 @@ def test_nobody_is_evicted_while_a_victim_is_still_going() -> None:
     assert decision.nominated_node is None, "the promise holds"
 
 
+def test_a_promise_that_the_status_does_not_show_yet_is_waited_for() -> None:
+    scheduler, cache = make_scheduler(), full_cluster("a", "b")
+    cache.add_pod(
+        make_pod("a-1", node="a", cpu="1", priority=0, terminating=True, status=VICTIM_STATUS)
+    )
+    nominator, pod = Nominator(), urgent()
+    nominator.nominate(pod, "a")
+    decision = scheduler.schedule(pod, cache.snapshot(), nominator)
+    assert decision.eviction is None
+    assert decision.nominated_node is None, "the promise holds"
+
+
 def test_a_pod_that_goes_for_another_reason_does_not_stop_a_preemption() -> None:
     scheduler, cache = make_scheduler(), full_cluster("a")
     cache.add_pod(make_pod("a-1", node="a", cpu="1", priority=0, terminating=True, uid="g"))
