@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.policy.attributes import attributes_read
+from engine.policy.attributes import attributes_read, range_reads
 
 SCORE = "def score(pod, node, counts):\n    return counts[0].here\n"
 
@@ -88,3 +88,27 @@ def mine(x):
 def test_a_file_that_does_not_parse_hides_nothing() -> None:
     text = 'load("q.star", "f")\ndef score(pod, node, counts):\n    return f(counts)\n'
     assert read(text, q="def f(x:\n") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("return score - over.min", {"min"}, id="one attribute"),
+        pytest.param("return over.max if over.count else 0", {"max", "count"}, id="two"),
+        pytest.param("return score", set(), id="none"),
+        pytest.param("return helper(score, over)", None, id="handed on"),
+        pytest.param("return getattr(over, 'count')", None, id="by name"),
+        pytest.param("x = over\n    return x.count", None, id="under another name"),
+        pytest.param("return want.count + over.min", {"min"}, id="of something else"),
+    ],
+)
+def test_what_is_read_of_a_range_is_known_where_it_goes_nowhere(
+    text: str, want: set[str] | None
+) -> None:
+    got = range_reads(f"def normalize(score, over):\n    {text}\n")
+    assert got == (None if want is None else frozenset(want))
+
+
+def test_two_hooks_of_one_name_tell_nothing() -> None:
+    hook = "def normalize(score, over):\n    return over.min\n"
+    assert range_reads(hook + hook) is None
