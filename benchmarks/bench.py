@@ -17,7 +17,7 @@ from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.measure import Measurement, Settings, measure
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
-from benchmarks.running import json_path, output_options, run_to_end
+from benchmarks.running import json_path, named, output_options, run_to_end
 from benchmarks.subjects import SUBJECTS, KubeScheduler, Starsched
 from benchmarks.workloads import WORKLOADS, Workload, default_workloads
 
@@ -225,7 +225,7 @@ def main(
 ) -> None:
     settings = Settings(nodes, pods, warm_up, in_flight, rate, patience)
     chosen_workloads = choose_workloads(workloads)
-    chosen_schedulers = _choose_schedulers(schedulers)
+    chosen_schedulers = named(schedulers, SUBJECTS)
     output_path = json_path(output, file)
     reporter = report.Reporter()
     facts = {
@@ -277,19 +277,7 @@ def choose_workloads(text: str) -> list[Workload]:
         return default_workloads()
     if text == "all":
         return list(WORKLOADS.values())
-    names = text.split(",")
-    for name in names:
-        if name not in WORKLOADS:
-            raise click.BadParameter(f"want one of {', '.join(WORKLOADS)}, got `{name}`")
-    return [WORKLOADS[name] for name in names]
-
-
-def _choose_schedulers(text: str) -> list[str]:
-    names = text.split(",")
-    for name in names:
-        if name not in SUBJECTS:
-            raise click.BadParameter(f"want one of {', '.join(SUBJECTS)}, got `{name}`")
-    return names
+    return [WORKLOADS[name] for name in named(text, WORKLOADS)]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from benchmarks.core import (
 )
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
-from benchmarks.running import json_path, output_options
+from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
 from engine.policy.bundle import build_bundle
 
@@ -165,10 +165,7 @@ def main(
     chart: str | None,
     profile: str | None,
 ) -> None:
-    chosen = groups.split(",")
-    for group in chosen:
-        if group not in GROUPS:
-            raise click.BadParameter(f"want one of {', '.join(GROUPS)}, got `{group}`")
+    chosen = named(groups, GROUPS)
     output_path = json_path(output, file)
     bundle = build_bundle({}, None)
     facts = {

@@ -21,7 +21,7 @@ import yaml
 from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.openb import DATA
-from benchmarks.running import json_path, output_options
+from benchmarks.running import json_path, named, output_options
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder
@@ -195,10 +195,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 def main(
     seeds: int, policies: str, workers: int, output: str, file: str | None, chart: str | None
 ) -> None:
-    chosen = policies.split(",")
-    for policy in chosen:
-        if policy not in PUBLISHED:
-            raise click.BadParameter(f"want one of {', '.join(PUBLISHED)}, got `{policy}`")
+    chosen = named(policies, PUBLISHED)
     path = json_path(output, file)
     plan = [(policy, FIRST_SEED + i) for i in range(seeds) for policy in chosen]
     rows: list[dict[str, Any]] = []

@@ -24,7 +24,7 @@ from benchmarks import crowd, large, report
 from benchmarks.load import percentile
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.planes import SERVERS, filled_plane
-from benchmarks.running import json_path, output_options, run_to_end
+from benchmarks.running import json_path, named, output_options, run_to_end
 from benchmarks.wire import Wire
 
 GROUPS: Final = ("start", "reload", "memory")
@@ -251,8 +251,8 @@ def main(
     chart: str | None,
     profile: Path | None,
 ) -> None:
-    chosen = _choice(groups, GROUPS)
-    where = _choice(servers, SERVERS)
+    chosen = named(groups, GROUPS)
+    where = named(servers, SERVERS)
     output_path = json_path(output, file)
     facts = {
         "machine": describe_machine(),
@@ -281,14 +281,6 @@ def main(
         print_rows(rows)
     if chart:
         draw(rows, chart)
-
-
-def _choice(text: str, known: Sequence[str]) -> list[str]:
-    chosen = text.split(",")
-    for name in chosen:
-        if name not in known:
-            raise click.BadParameter(f"want one of {', '.join(known)}, got `{name}`")
-    return chosen
 
 
 if __name__ == "__main__":

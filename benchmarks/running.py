@@ -1,6 +1,6 @@
 """What the commands share: where results go, and expected failures as messages."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 import click
@@ -26,6 +26,15 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         "standard output instead of it.",
     )
     return click.argument("file", required=False)(option(command))
+
+
+def named(text: str, known: Collection[str]) -> list[str]:
+    """The names in *text*, comma-separated. Raises `click.BadParameter` for one not *known*."""
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"want one of {', '.join(known)}, got `{name}`")
+    return names
 
 
 def json_path(output: str, file: str | None) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from engine.policy.evaluator import Files
-from engine.policy.syntax import loads_of, parse
+from engine.policy.syntax import is_load, loads_of, parse
 
 
 def attributes_read(files: Files, module: str, hook: str) -> frozenset[str] | None:
@@ -85,7 +85,7 @@ def _definitions(text: str) -> Mapping[str, _Definition] | None:
         return None
     written: dict[str, list[ast.AST]] = {}
     for statement in tree.body:
-        for name in () if _is_load(statement) else _defined(statement):
+        for name in _defined(statement):
             written.setdefault(name, []).append(statement)
     found = {name: _definition(statements) for name, statements in written.items()}
     for load in loads_of(tree):
@@ -94,16 +94,12 @@ def _definitions(text: str) -> Mapping[str, _Definition] | None:
     return found
 
 
-def _is_load(statement: ast.stmt) -> bool:
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    name = call.func if isinstance(call, ast.Call) else None
-    return isinstance(name, ast.Name) and name.id == "load"
-
-
 def _defined(statement: ast.stmt) -> Iterable[str]:
     """The names that a statement of a file gives a value to, or adds something to."""
     if isinstance(statement, ast.FunctionDef):
         return (statement.name,)
+    if isinstance(statement, ast.Expr) and is_load(statement.value):
+        return ()
     if isinstance(statement, ast.Assign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         names = {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}

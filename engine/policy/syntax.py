@@ -150,12 +150,7 @@ def loads_of(tree: ast.Module) -> Iterator[Load]:
     """The loads of a file, one per name."""
     for statement in tree.body:
         call = statement.value if isinstance(statement, ast.Expr) else None
-        if not (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "load"
-            and call.args
-        ):
+        if not (isinstance(call, ast.Call) and is_load(call) and call.args):
             continue
         module = text_of(call.args[0])
         if module is None:

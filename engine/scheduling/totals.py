@@ -80,9 +80,9 @@ class Totals:
                     continue
             use = vector.use
             raws.append((use, vector.raw[feasible]))
+        is_feasible = np.zeros(len(pod_class.codes), np.bool_)
+        is_feasible[feasible] = True
         for counted in counted_scores:
-            is_feasible = np.zeros(len(pod_class.codes), np.bool_)
-            is_feasible[feasible] = True
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
             if isinstance(groups, PolicyFailure):
                 failures.append(groups)
