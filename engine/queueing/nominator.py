@@ -4,8 +4,12 @@ Owns the promises. Filtering against them is the scheduling cycle's.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from engine.model.pod import Pod
+
+# How many changes the log keeps at least; a reader further behind looks at every promise.
+_LOG_SIZE: Final = 4_096
 
 
 def _unheard(pod: Pod, node_name: str) -> None:
@@ -28,7 +32,9 @@ class Nominator:
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
         self.generation = 0
-        """Grows with each change of a promise."""
+        """Grows by one with each change of a promise."""
+        self._log: list[str] = []  # the node of each change, the last one being `generation`
+        self._log_start = 0  # the generation before the first entry of the log
 
     def __len__(self) -> int:
         return len(self._node_of)
@@ -48,7 +54,7 @@ class Nominator:
             return
         self._node_of[pod.uid] = node
         self._on_node.setdefault(node, {})[pod.uid] = pod
-        self.generation += 1
+        self._record(node)
 
     def update(self, old: Pod, new: Pod) -> None:
         """Follow the pod to its new version, and its status where that speaks of a node."""
@@ -62,7 +68,7 @@ class Nominator:
         node = self._node_of.get(pod.uid)
         if node is not None:
             self._on_node[node][pod.uid] = pod
-            self.generation += 1
+            self._record(node)
 
     def remove(self, uid: str, *, placed_on: str = "") -> None:
         """Take the promise of a pod back; nothing happens if there is none.
@@ -76,7 +82,7 @@ class Nominator:
         pod = peers.pop(uid)
         if not peers:
             del self._on_node[node]
-        self.generation += 1
+        self._record(node)
         if node != placed_on:
             self._on_lost(pod, node)
 
@@ -92,8 +98,23 @@ class Nominator:
         """The nodes that are promised to somebody."""
         return list(self._on_node)
 
+    def changed_since(self, generation: int) -> list[str] | None:
+        """The nodes whose promises changed after *generation*, each once; None: too long ago."""
+        if generation < self._log_start:
+            return None
+        return list(dict.fromkeys(self._log[generation - self._log_start :]))
+
+    def _record(self, node: str) -> None:
+        self.generation += 1
+        self._log.append(node)
+        if len(self._log) > 2 * _LOG_SIZE:
+            dropped = len(self._log) - _LOG_SIZE
+            del self._log[:dropped]
+            self._log_start += dropped
+
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the two directions contradict each other."""
         seen = {uid: node for node, pods in self._on_node.items() for uid in pods}
         assert seen == self._node_of, "promises by node and by pod differ"
         assert all(self._on_node.values()), "a node without promises is kept"
+        assert self._log_start + len(self._log) == self.generation, "the log has a gap"

@@ -12,7 +12,7 @@ pods are respected and how preemption is tried out.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,12 @@ from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import PodClass
+from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
+
+# Nodes that were promised once and are not any more, of which a verdict may be kept.
+_MOST_BROKEN_PROMISES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Filters:
     pod_class: PodClass
     snapshot: Snapshot
     late: tuple[CountedHook | RuntimeUse, ...] = ()
-    nominations: Mapping[int, Sequence[Pod]] = field(default_factory=dict)
+    nominations: Mapping[int, tuple[Pod, ...]] = field(default_factory=dict)
     promised_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
@@ -99,16 +102,45 @@ class Feasibility:
                 failures.update(self._ask_runtime(use, slots, codes, filters.snapshot))
             else:
                 failures.update(self._ask_counted(use, is_open, codes, filters))
+        if filters.nominations:
+            self._respect_promises(filters, codes, failures)
+        return codes, failures
+
+    def _respect_promises(
+        self, filters: Filters, codes: NDArray[np.int32], failures: dict[int, PolicyFailure]
+    ) -> None:
+        """Reject the nodes that have no room for the pods that were promised them and this one.
+
+        What was said of a node holds for the class as long as the node and the promises are the
+        same, unless a filter looks beyond the node.
+        """
+        known = filters.pod_class.promised
+        uses = filters.pod_class.filters
+        if filters.late or any(use.column.projector.is_shared for use in uses):
+            known.clear()
+        elif len(known) > 2 * len(filters.nominations) + _MOST_BROKEN_PROMISES:
+            for slot in known.keys() - filters.nominations.keys():
+                del known[slot]
+        infos = filters.snapshot.infos
+        is_narrowed = filters.pod_class.pre.subset is not None
         for slot, pods in filters.nominations.items():
-            info = filters.snapshot.infos[slot]
-            if info is None:
+            info = infos[slot]
+            if info is None or (is_narrowed and codes[slot] == ABSENT):
                 continue
-            verdict = self._with_pods(filters, info, PodChanges(slot), pods)
+            before = known.get(slot)
+            verdict: int | PolicyFailure
+            if before is not None and before[0] is info and before[1] is pods:
+                verdict = before[2]
+            else:
+                verdict = self._with_pods(filters, info, PodChanges(slot), pods)
+                if isinstance(verdict, PolicyFailure):
+                    known.pop(slot, None)
+                else:
+                    known[slot] = info, pods, verdict
             if isinstance(verdict, PolicyFailure):
                 codes[slot], failures[slot] = FAILED, verdict
             elif verdict != FITS:
                 codes[slot] = verdict
-        return codes, failures
 
     def _open_to(
         self, codes: NDArray[np.int32], position: int, filters: Filters

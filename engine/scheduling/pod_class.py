@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Status
+from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import NodeColumn
@@ -113,7 +114,8 @@ class PodClass:
     ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
     valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
     whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
-    is the pod that it was made for.
+    is the pod that it was made for. `promised[slot]`: what the filters said of a node with the pods
+    that were promised it.
     """
 
     pre: PreFiltered
@@ -133,6 +135,7 @@ class PodClass:
     generation: int = -1
     image_generation: int = -1
     example: Pod | None = None
+    promised: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -221,7 +221,7 @@ class Preemption:
         return min(potential, max(potential * percentage // 100, absolute))
 
     def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
-        """What is known for pods like this one; promised nodes are tried anew by each pod."""
+        """What is known for pods like this one, and for the promises that stand now."""
         pod_class = filters.pod_class
         key = (id(pod_class), filters.pod.priority)
         trials = None if filters.late else self._trials.get(key)
@@ -230,10 +230,7 @@ class Preemption:
         else:
             trials = self._new_trials(filters, key)
         trials.refresh(filters.snapshot, budgets.generation)
-        if filters.nominations or trials.promised:
-            promised = {*filters.nominations, *trials.promised}
-            trials.forget(sorted(slot for slot in promised if slot < len(trials.states)))
-            trials.promised = frozenset(filters.nominations)
+        trials.promise(filters.nominations)
         return trials
 
     def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:

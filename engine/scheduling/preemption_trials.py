@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Code, Status
+from engine.model.pod import Pod
 from engine.policy.verdicts import Reasons
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.pod_class import PodClass
@@ -39,7 +40,7 @@ class Trials:
         refusals: Where evicting does not help, the interned status that says why.
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.
-        promised: Nodes that were tried with pods that were promised them.
+        promised: By slot, the pods that must find room there as well, as the trials knew them.
         reach: How many nodes the last pod had to look at.
     """
 
@@ -50,7 +51,7 @@ class Trials:
         self.refusals: NDArray[np.int64] = np.empty(0, np.int64)
         self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
         self.victims: list[NodeVictims | None] = []
-        self.promised: frozenset[int] = frozenset()
+        self.promised: dict[int, tuple[Pod, ...]] = {}
         self.reach = 0
         self._keys: list[SortKey] = []  # distinct and sorted
         self._snapshot: Snapshot | None = None
@@ -89,6 +90,16 @@ class Trials:
         """Try these nodes again."""
         for slot in slots:
             self.states[slot] = UNKNOWN
+
+    def promise(self, promised: Mapping[int, tuple[Pod, ...]]) -> None:
+        """Forget the nodes that are promised to other pods than when they were tried."""
+        before = self.promised
+        if not (before or promised):
+            return
+        changed = [s for s, pods in promised.items() if before.get(s) is not pods]
+        changed += [s for s in before if s not in promised and s < len(self.states)]
+        self.forget(changed)
+        self.promised = dict(promised)
 
     # --- which nodes ------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
+from engine.scheduling.promises import Promises
 from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
@@ -114,6 +115,7 @@ class Scheduler:
             ignores_failures=bundle.runtime.score_failure_policy == "Ignore",
         )
         self._tie_keys = TieKeys(self._memo)
+        self._promises = Promises()
         self._decisions = 0
 
     @property
@@ -310,7 +312,7 @@ class Scheduler:
             pod_class,
             snapshot,
             tuple(late),
-            _promised(pod, snapshot, nominator) if len(nominator) else {},
+            self._promises.beside(pod, snapshot, nominator),
             _promised_node(pod, nominator),
         )
         codes, late_failures = self._feasibility.codes(filters)
@@ -652,15 +654,3 @@ def _without_extenders(steps: Steps) -> Explanation:
 def _promised_node(pod: Pod, nominator: Nominator) -> str:
     """The node that *pod* was promised, or empty; its status may not say so yet."""
     return nominator.node_of(pod.uid) or pod.nominated_node_name
-
-
-def _promised(pod: Pod, snapshot: Snapshot, nominator: Nominator) -> dict[int, tuple[Pod, ...]]:
-    """By slot, the pods that must find room beside *pod*: promised, and no less important."""
-    found: dict[int, tuple[Pod, ...]] = {}
-    for name in nominator.nodes():
-        slot = snapshot.slot_of.get(name)
-        pods = nominator.pods_on(name)
-        kept = tuple(p for p in pods if p.priority >= pod.priority and p.uid != pod.uid)
-        if kept and slot is not None:
-            found[slot] = kept
-    return found

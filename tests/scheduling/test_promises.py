@@ -1,0 +1,161 @@
+"""Promises by slot, kept from one decision to the next, beside the same looked up anew."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.caching.cache import Cache
+from engine.caching.snapshot import Snapshot
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.nominator import Nominator
+from engine.scheduling.promises import Promises
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
+
+NODES = [f"n{i}" for i in range(4)]
+PODS = [make_pod(f"p{i}", uid=f"u{i}", priority=i % 3) for i in range(6)]
+
+node_names = st.sampled_from(NODES)
+pods = st.sampled_from(PODS)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("promise"), pods, node_names),
+        st.tuples(st.just("take back"), pods),
+        st.tuples(st.just("new version"), pods),
+        st.tuples(st.just("node comes"), node_names),
+        st.tuples(st.just("node goes"), node_names),
+        st.tuples(st.just("another nominator")),
+        st.tuples(st.just("ask"), pods),
+    ),
+    max_size=40,
+)
+
+
+def looked_up_anew(
+    pod: Pod, snapshot: Snapshot, nominator: Nominator
+) -> dict[int, tuple[Pod, ...]]:
+    found = {}
+    for name, slot in snapshot.slot_of.items():
+        beside = [
+            other
+            for other in nominator.pods_on(name)
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+        if beside:
+            found[slot] = tuple(beside)
+    return found
+
+
+@given(steps)
+def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> None:
+    cache, nominator, promises = Cache(), Nominator(), Promises()
+    nodes: dict[str, object] = {}
+    for what, *about in done:
+        match what, about:
+            case "promise", [Pod() as pod, str() as name]:
+                nominator.nominate(pod, name)
+            case "take back", [Pod() as pod]:
+                nominator.remove(pod.uid)
+            case "new version", [Pod() as pod]:
+                nominator.refresh(make_pod(pod.name, uid=pod.uid, priority=(pod.priority + 1) % 3))
+            case "node comes", [str() as name] if name not in nodes:
+                nodes[name] = make_node(name)
+                cache.add_node(make_node(name))
+            case "node goes", [str() as name] if name in nodes:
+                cache.remove_node(name)
+                del nodes[name]
+            case "another nominator", []:
+                nominator = Nominator()
+            case "ask", [Pod() as pod]:
+                snapshot = cache.snapshot()
+                assert promises.beside(pod, snapshot, nominator) == looked_up_anew(
+                    pod, snapshot, nominator
+                )
+    nominator.check_invariants()
+
+
+def test_a_reader_far_behind_looks_at_every_promise() -> None:
+    cache, nominator, promises = Cache(), Nominator(), Promises()
+    for name in NODES:
+        cache.add_node(make_node(name))
+    one, other = PODS[0], PODS[3]
+    nominator.nominate(other, "n0")
+    before = nominator.generation
+    assert promises.beside(one, cache.snapshot(), nominator) == {0: (other,)}
+    for number in range(20_000):
+        nominator.nominate(other, NODES[number % 2])
+    assert nominator.changed_since(before) is None
+    assert promises.beside(one, cache.snapshot(), nominator) == {1: (other,)}
+    nominator.check_invariants()
+
+
+def test_a_promise_on_a_node_outside_the_pre_filters_choice_changes_no_reason() -> None:
+    choice = (
+        'def pre_filter(pod):\n    return only_nodes(["n1"])\n\n'
+        'def filter(pod, node):\n    return "full"\n'
+    )
+    profile = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\n"
+        "kind: KubeSchedulerConfiguration\n"
+        "profiles:\n"
+        "- schedulerName: default-scheduler\n"
+        "  plugins:\n"
+        "    multiPoint:\n"
+        '      disabled: [{name: "*"}]\n'
+        "      enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: choice}]\n"
+    )
+    bundle = build_bundle({"choice.star": choice, "p.yaml": profile})
+    cache, nominator = Cache(), Nominator()
+    for name in NODES:
+        cache.add_node(make_node(name))
+    nominator.nominate(make_pod("other", uid="other"), "n3")
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    decision = scheduler.schedule(make_pod(), cache.snapshot(), nominator)
+    assert decision.message() == (
+        "0/4 nodes are available: 1 full, 3 node(s) didn't satisfy plugin(s) [choice]."
+    )
+
+
+def test_another_promise_on_the_same_node_is_another_question() -> None:
+    bundle = build_bundle({})
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    cache, nominator = Cache(), Nominator()
+    cache.add_node(make_node("n", cpu="4"))
+    other = make_pod("other", uid="other", priority=9, requests={"cpu": "1"})
+    more = make_pod("other", uid="other", priority=9, requests={"cpu": "3"})
+
+    def decide(number: int) -> str | None:
+        pod = make_pod(f"p{number}", uid=f"p{number}", requests={"cpu": "2"})
+        return scheduler.schedule(pod, cache.snapshot(), nominator).node
+
+    nominator.nominate(other, "n")
+    assert decide(0) == "n"
+    nominator.refresh(more)
+    assert decide(1) is None
+    nominator.refresh(other)
+    assert decide(2) == "n"
+    nominator.remove("other")
+    assert decide(3) == "n"
+
+
+def test_eviction_is_tried_anew_where_the_promises_are_others() -> None:
+    bundle = build_bundle({})
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    cache, nominator = Cache(), Nominator()
+    cache.add_node(make_node("n", cpu="4"))
+    for number in range(4):
+        name = f"low-{number}"
+        cache.add_pod(make_pod(name, uid=name, node="n", requests={"cpu": "1"}))
+
+    def victims(number: int) -> int:
+        pod = make_pod(f"p{number}", uid=f"p{number}", priority=5, requests={"cpu": "1"})
+        eviction = scheduler.schedule(pod, cache.snapshot(), nominator).eviction
+        return len(eviction.victims) if eviction is not None else 0
+
+    assert victims(0) == 1
+    for number, cpu in enumerate(("1", "2", "3", "4"), start=1):
+        nominator.nominate(make_pod("other", uid="other", priority=9, requests={"cpu": cpu}), "n")
+        assert victims(number) == (0 if cpu == "4" else number + 1)
+    nominator.remove("other")
+    assert victims(5) == 1
