@@ -63,13 +63,11 @@ bench-core: setup ## decisions per second of the core alone, no control plane
 
 controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kustomize, Prometheus, basedpyright (cached outside)
 	$(BIN)/python controlplane/build.py
-	$(BIN)/python tools/kustomize/build.py
-	$(BIN)/python tools/kubectl/build.py
-	$(BIN)/python tools/prometheus/build.py
+	$(BIN)/python tools/go_programs.py kustomize kubectl prometheus
 	$(BIN)/python tools/basedpyright/build.py
 
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
-	$(BIN)/python tests/oracle/build.py
+	$(BIN)/python tools/go_programs.py oracle
 
 fuzz-parity: oracle ## random clusters, ours beside kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)

@@ -95,7 +95,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _build(target: Path) -> None:
-    go, environment = _find_go()
+    go, environment = find_go()
     _say(f"building {', '.join(PROGRAMS)} {kubernetes_version()} with {go}")
     _say(f"into {target} (5 to 10 minutes on two cores, once)")
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -132,7 +132,7 @@ def _go_build(go: str, environment: dict[str, str], output: Path, package: str) 
     _say(f"{output.name}: done after {time.monotonic() - started:.0f} s")
 
 
-def _find_go() -> tuple[str, dict[str, str]]:
+def find_go() -> tuple[str, dict[str, str]]:
     """A Go that is new enough, and the environment to run it in."""
     environment = {
         **os.environ,

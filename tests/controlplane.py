@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import functools
 import http.client
-import importlib.util
 import json
 import os
 import secrets
@@ -27,13 +26,13 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import yaml
 
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from tests.scripts import script
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.02
@@ -359,21 +358,9 @@ class AlreadyThere(ControlPlaneError):
 
 
 @functools.cache
-def builder() -> ModuleType:
-    """`controlplane/build.py`, which is a script and not in a package."""
-    path = Path(__file__).parents[1] / "controlplane" / "build.py"
-    spec = importlib.util.spec_from_file_location("starsched_controlplane_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@functools.cache
 def binaries() -> dict[str, Path]:
     """Paths of `etcd`, `kube-apiserver` and `kube-scheduler`; builds them if they are missing."""
-    programs: dict[str, Path] = builder().binaries()
+    programs: dict[str, Path] = script("controlplane/build.py").binaries()
     return programs
 
 

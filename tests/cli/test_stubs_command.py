@@ -1,7 +1,6 @@
 """`starsched stubs`: what an editor is told of views and built-ins, through a real server."""
 
 import ast
-import importlib.util
 import io
 import json
 import os
@@ -28,6 +27,7 @@ from engine.policy.sandbox import builtins
 from engine.policy.views import RECORDS, VIEWS
 from engine.scheduling.counted import COUNT_FIELDS
 from tests.cli.language_client import LanguageClient
+from tests.scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = '''"""A policy that is being written."""
@@ -236,13 +236,7 @@ def test_a_server_that_ends_ends_the_command() -> None:
 @pytest.fixture(scope="module")
 def server() -> str:
     """The command of basedpyright; installed if it is missing."""
-    path = ROOT / "tools" / "basedpyright" / "build.py"
-    spec = importlib.util.spec_from_file_location("starsched_basedpyright_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return shlex.join(module.command())
+    return shlex.join(script("tools/basedpyright/build.py").command())
 
 
 @pytest.fixture(scope="module")

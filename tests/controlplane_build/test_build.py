@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.controlplane import builder
+from tests.scripts import script
 
 #: Answers `go env GOVERSION`; `go build -v ... -o OUTPUT PACKAGE` logs, prints and writes OUTPUT.
 FAKE_GO = """#!/bin/sh
@@ -35,15 +35,15 @@ def fake_go(folder: Path, log: Path, *, version: str = "go1.26.3", fail: bool = 
 @pytest.fixture
 def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The build script with a cache, a module and a PATH of its own."""
-    script = builder()
+    builder = script("controlplane/build.py")
     module = tmp_path / "module"
     module.mkdir()
     for name in ("go.mod", "go.sum"):
-        shutil.copy(script.HERE / name, module / name)
-    monkeypatch.setattr(script, "HERE", module)
+        shutil.copy(builder.HERE / name, module / name)
+    monkeypatch.setattr(builder, "HERE", module)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # whatever Go this machine has is hidden
-    return script
+    return builder
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_package_from_pypi_serves_where_go_is_missing_or_old(
     if version is not None:
         fake_go(tmp_path / "bin", log, version=version)
     install_go_package(site, log, "go1.26.6")
-    go, environment = build._find_go()
+    go, environment = build.find_go()
     assert go == str(site / "go" / "bin" / "go")
     assert environment["GOROOT"] == str(site / "go")
 
@@ -132,7 +132,7 @@ def test_no_go_at_all_says_what_to_do(build: ModuleType, monkeypatch: pytest.Mon
     monkeypatch.setattr(build, "_go_package_root", lambda: None)
     monkeypatch.setattr(build, "GO_PACKAGE", "./no-such-folder")  # pip fails without a network
     with pytest.raises(build.BuildError, match=r"hint: put Go 1\.26 or newer on the PATH"):
-        build._find_go()
+        build.find_go()
 
 
 @pytest.mark.parametrize("version", ["go1.26", "go1.27.3", "go2.0.1", "go1.26.8-X:nodwarf5"])
@@ -140,4 +140,4 @@ def test_a_newer_go_on_the_path_is_taken(
     version: str, build: ModuleType, tmp_path: Path, log: Path
 ) -> None:
     want = fake_go(tmp_path / "bin", log, version=version)
-    assert build._find_go()[0] == str(want)
+    assert build.find_go()[0] == str(want)

@@ -1,12 +1,13 @@
 """Renders `deploy/` with the real kustomize, and names what comes out."""
 
 import functools
-import importlib.util
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.scripts import go_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -32,14 +33,7 @@ _PATHS = {
 @functools.cache
 def kustomize_binary() -> Path:
     """The pinned kustomize; builds it if it is missing."""
-    path = ROOT / "tools" / "kustomize" / "build.py"
-    spec = importlib.util.spec_from_file_location("starsched_kustomize_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    binary: Path = module.binary()
-    return binary
+    return go_program("kustomize")
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """The configurations of docs/editors.md can be read, and their command is a language server."""
 
-import importlib.util
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from click.testing import CliRunner
 
 from engine.cli.main import main
 from tests.cli.language_client import LanguageClient
+from tests.scripts import script
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "editors.md").read_text()
@@ -59,16 +59,12 @@ def test_the_settings_of_vs_code_are_json_without_comments() -> None:
 def test_the_command_of_the_page_is_a_server_that_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = ROOT / "tools" / "basedpyright" / "build.py"
-    spec = importlib.util.spec_from_file_location("starsched_basedpyright_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     # As `pip install basedpyright` puts it: under its name, on the path.
     program = tmp_path / "bin" / "basedpyright-langserver"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(module.command()[:-1])} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.join(script("tools/basedpyright/build.py").command()[:-1])} "$@"\n'
+    )
     program.chmod(0o755)
     folders = [str(program.parent), str(Path(sys.executable).parent)]
     monkeypatch.setenv("PATH", os.pathsep.join([*folders, os.environ["PATH"]]))

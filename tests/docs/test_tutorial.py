@@ -1,7 +1,6 @@
 """The tutorial, command by command as it is written, on a real control plane."""
 
 import contextlib
-import importlib.util
 import os
 import re
 import selectors
@@ -16,6 +15,7 @@ import pytest
 
 from engine.devcluster import make_node
 from tests.controlplane import ControlPlane
+from tests.scripts import go_program
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -72,14 +72,7 @@ class Shell:
 
 def kubectl() -> Path:
     """The pinned kubectl; builds it if it is missing."""
-    path = ROOT / "tools" / "kubectl" / "build.py"
-    spec = importlib.util.spec_from_file_location("starsched_kubectl_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    binary: Path = module.binary()
-    return binary
+    return go_program("kubectl")
 
 
 def shows(want: str, got: str) -> bool:

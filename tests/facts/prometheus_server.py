@@ -1,33 +1,22 @@
 """A real Prometheus that scrapes one target of the test's own."""
 
 import contextlib
-import importlib.util
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from urllib.error import URLError
 from urllib.request import urlopen
+
+from tests.scripts import go_program
 
 ROOT = Path(__file__).parents[2]
 
 
 def binary() -> Path:
     """The server's binary, built if it is missing."""
-    path: Path = _build_module().binary()
-    return path
-
-
-def _build_module() -> ModuleType:
-    path = ROOT / "tools" / "prometheus" / "build.py"
-    spec = importlib.util.spec_from_file_location("prometheus_build", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return go_program("prometheus")
 
 
 def free_port() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from tests.oracle.build import binary
+from tests.scripts import go_program
 
 Plain = dict[str, Any]
 
@@ -21,7 +21,7 @@ class Oracle:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [binary(), "-validate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [go_program("oracle"), "-validate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
     def __enter__(self) -> "Oracle":

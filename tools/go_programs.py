@@ -1,0 +1,97 @@
+"""Builds the Go programs that tests run beside the control plane.
+
+The sources of each are Go modules pinned by `go.mod` and `go.sum` in a folder of its own; the
+binary goes to `${XDG_CACHE_HOME:-~/.cache}/starsched/<program>/<hash>/`, outside the checkout. Go
+is found, or installed, the way the control plane's build does it.
+
+Run it with the names of programs (all of them without), or call `binary`.
+"""
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class GoProgram:
+    """A program: the folder of its `go.mod`, the package, build tags, how long it takes."""
+
+    folder: Path
+    package: str = "."
+    tags: str = ""
+    takes: str = "a minute or two"
+
+
+PROGRAMS: Final = {
+    # What the test of the tutorial runs its commands with, as they are written.
+    "kubectl": GoProgram(ROOT / "tools" / "kubectl"),
+    # What renders `deploy/` exactly as an operator's would.
+    "kustomize": GoProgram(
+        ROOT / "tools" / "kustomize",
+        "sigs.k8s.io/kustomize/kustomize/v5",
+        takes="half a minute",
+    ),
+    # What the tests of facts let scrape and query; its service discoveries are most of it.
+    "prometheus": GoProgram(
+        ROOT / "tools" / "prometheus",
+        "github.com/prometheus/prometheus/cmd/prometheus",
+        tags="remove_all_sd",
+        takes="some minutes",
+    ),
+    # kube-scheduler's own plugins, asked for their answers. In the versions of the control plane,
+    # whose compiled packages are used again.
+    "oracle": GoProgram(ROOT / "tests" / "oracle", takes="seconds after the control plane"),
+}
+
+
+def binary(name: str) -> Path:
+    """The path of the binary of a program; builds it if it is missing."""
+    program = PROGRAMS[name]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = base / "starsched" / name / _digest(program) / name
+    if target.is_file():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    go, environment = _controlplane_build().find_go()
+    print(f"{name}: building it with {go} ({program.takes}, once)", file=sys.stderr)
+    tags = ["-tags", program.tags] if program.tags else []
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        built = Path(scratch) / name
+        command = [go, "build", *tags, "-ldflags", "-s -w", "-o", str(built), program.package]
+        subprocess.run(command, cwd=program.folder, env=environment, check=True)
+        # Renamed when complete: two builds at once both end with a whole binary.
+        built.replace(target)
+    return target
+
+
+def _digest(program: GoProgram) -> str:
+    folder = program.folder
+    digest = hashlib.sha256(program.tags.encode())
+    for path in (folder / "go.mod", folder / "go.sum", *sorted(folder.glob("*.go"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _controlplane_build() -> ModuleType:
+    """`controlplane/build.py` as a module: it knows where to find a Go that is new enough."""
+    path = ROOT / "controlplane" / "build.py"
+    spec = importlib.util.spec_from_file_location("controlplane_build", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: not a Python module")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or PROGRAMS:
+        print(binary(each))
