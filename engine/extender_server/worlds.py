@@ -26,6 +26,7 @@ from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.model.pod_templates import PodTemplates
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -142,7 +143,11 @@ class WatchedWorld(_Asked):
                 for resource, record in OTHER_OBJECTS
             ),
             self._informer(
-                resources.PODS, Pod.from_raw, of_pods, self._pod_handlers(), selector=NOT_TERMINAL
+                resources.PODS,
+                PodTemplates().decode,
+                of_pods,
+                self._pod_handlers(),
+                selector=NOT_TERMINAL,
             ),
         ]
 

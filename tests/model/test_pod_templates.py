@@ -1,0 +1,74 @@
+"""Pods that share what they have in common are the pods that they would be alone."""
+
+import random
+import tracemalloc
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.model.pod import Pod
+from engine.model.pod_templates import PodTemplates
+from tests.builders import pod_manifest
+
+owners = st.sampled_from(["web", "db", ""])
+words = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(st.sampled_from("ab"), st.sampled_from(["1", "2"])),
+        "requests": st.fixed_dictionaries({"cpu": st.sampled_from(["1", "1000m", "2"])}),
+        "node": st.sampled_from(["n1", "n2"]),
+        "priority": st.integers(0, 2),
+        "scheduler_name": st.sampled_from(["default-scheduler", "other"]),
+    },
+)
+
+
+def text(owner: str, number: int, **said: Any) -> bytes:
+    manifest = pod_manifest(f"{owner}-{number}", uid=f"u-{number}", **said)
+    if owner:
+        reference = {"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+        manifest["metadata"]["ownerReferences"] = [reference]
+    return msgspec.json.encode(manifest)
+
+
+@given(st.lists(st.tuples(owners, words), max_size=12))
+def test_a_pod_is_what_its_text_says(pods: list[tuple[str, dict[str, Any]]]) -> None:
+    decode = PodTemplates().decode
+    texts = [text(owner, number, **said) for number, (owner, said) in enumerate(pods)]
+    shared = [decode(raw) for raw in texts]
+    for raw, pod in zip(texts, shared, strict=True):  # after all of them: none changed another
+        alone = Pod.from_raw(raw)
+        assert pod.manifest == alone.manifest
+        assert (pod.key, pod.uid, pod.raw) == (alone.key, alone.uid, alone.raw)
+
+
+def test_pods_of_one_owner_share_what_is_equal_and_nothing_else() -> None:
+    decode = PodTemplates().decode
+    one = decode(text("web", 1, labels={"a": "1"}, requests={"cpu": "1"})).manifest
+    other = decode(text("web", 2, labels={"a": "2"}, requests={"cpu": "1"})).manifest
+    assert one.spec.containers is other.spec.containers
+    assert one.metadata.labels == {"a": "1"}
+    assert other.metadata.labels == {"a": "2"}
+
+
+def test_what_is_remembered_of_owners_is_bounded() -> None:
+    decode = PodTemplates().decode
+    for number in range(5_000):
+        decode(text(f"owner-{number}", number))
+    first = decode(text("owner-0", 1)).manifest
+    again = decode(text("owner-0", 2)).manifest
+    assert first.spec.containers is again.spec.containers
+    order = list(range(40_000))
+    random.Random(1).shuffle(order)
+    tracemalloc.start()
+    try:
+        for number in order[:5_000]:
+            decode(text(f"many-{number}", number))
+        full = tracemalloc.get_traced_memory()[0]
+        for number in order[5_000:15_000]:
+            decode(text(f"many-{number}", number))
+        assert tracemalloc.get_traced_memory()[0] < 1.1 * full
+    finally:
+        tracemalloc.stop()
