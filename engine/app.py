@@ -44,6 +44,7 @@ from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.model.pod_templates import PodTemplates
 from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import FACTS_UPDATE
@@ -59,6 +60,7 @@ from engine.scheduling.loop import SchedulingLoop
 from engine.scheduling.permit import Permits
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_groups import PodGroups
+from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
@@ -276,6 +278,7 @@ class App:
             objects=self._known_objects,
         )
         self._informers = self._make_informers()
+        self._dumping: asyncio.Task[None] | None = None
         # 7. Leading.
         self.elector: LeaderElector | None = None
         if self.settings.lease is not None:
@@ -293,6 +296,16 @@ class App:
     def request_stop(self) -> None:
         """Make `run` finish what is under way and return; safe to call from a signal handler."""
         self._stop.set()
+
+    def request_dump(self) -> None:
+        """Write what is in the cache and in the queue to the log; safe to call from a handler.
+
+        Nothing happens while the last dump is under way.
+        """
+        if self._dumping is None or self._dumping.done():
+            nodes, *_, pods = self._informers
+            writing = dump(self.cache, self.queue, list(nodes.values()), list(pods.values()))
+            self._dumping = asyncio.ensure_future(writing)
 
     async def run(self) -> None:
         """Schedule until `request_stop`.
@@ -391,6 +404,8 @@ class App:
             self.metrics.events_dropped.labels("shutdown").inc(left)
             log.warning("Events dropped at shutdown", count=left)
         # 5. Everything else.
+        if self._dumping is not None:
+            await _cancel([self._dumping])
         await _cancel(self._background)
         await self.rollout.stop()
         await self.extenders.close()
@@ -596,7 +611,7 @@ class App:
         pods = GroupHandler(self.pods, self.groups, self.permits)
         made.append(
             self._informer(
-                resources.PODS, Pod.from_raw, pods, selector=NOT_TERMINAL, before=of_pods
+                resources.PODS, PodTemplates().decode, pods, selector=NOT_TERMINAL, before=of_pods
             )
         )
         return made

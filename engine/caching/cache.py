@@ -201,6 +201,10 @@ class Cache:
         """The NodeInfo of *name* as it is now (not as of the snapshot), or None."""
         return self._infos.get(name)
 
+    def infos(self) -> Iterator[NodeInfo]:
+        """Every NodeInfo as it is now, those known through their pods only as well."""
+        return iter(self._infos.values())
+
     def snapshot(self) -> Snapshot:
         """The view for one cycle, brought up to date. Cost: the nodes changed since the last."""
         if self._is_frozen:

@@ -194,7 +194,8 @@ def run_command(**options: Any) -> None:
     """Schedule the pods of a cluster with the policies of a directory or a ConfigMap.
 
     Runs until SIGTERM or SIGINT: then bindings under way are finished, the lease is given back and
-    events are written. A second signal ends the process at once.
+    events are written. A second signal ends the process at once. SIGUSR2 writes what is in the
+    cache and in the queue to the log.
 
     \b
     Exit codes: 0 stopped by a signal, 1 failed or lost the lease, 2 wrong usage.
@@ -240,6 +241,7 @@ async def _serve(
         recorder=recorder,
     )
     handle_signals(app.request_stop)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)
     freezing = asyncio.ensure_future(_freeze_when_synced(app.synced))
     try:
         await app.run()

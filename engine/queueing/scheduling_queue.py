@@ -624,6 +624,10 @@ class SchedulingQueue:
         """True if `pop` would give a pod."""
         return len(self._active) > 0 or self._backoff.early_count > 0
 
+    def keys(self) -> list[str]:
+        """The names of all pods in the queue, whose attempt is under way included."""
+        return list(self._uid_of)
+
     def describe(self, key: str) -> dict[str, Any]:
         """What the queue knows of the pod `namespace/name`, as plain data; empty if nothing."""
         queued = self._known.get(self._uid_of.get(key, ""))

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from engine.cli.main import main
+from tests.builders import node_manifest, pod_manifest
 from tests.controlplane import ControlPlane
 
 CONFIG = """\
@@ -184,6 +185,31 @@ def test_it_runs_with_a_kube_schedulers_configuration(
             "GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
         )
         assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_signal_writes_what_it_believes_to_the_log(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    kubeconfig = control_plane.kubeconfig(tmp_path / "kubeconfig")
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    control_plane.request("POST", "/api/v1/nodes", node_manifest(f"{namespace}-node"))
+    for name, where in (("placed", f"{namespace}-node"), ("waits", None)):
+        pod = pod_manifest(name, namespace, node=where, requests={"cpu": "999"}, image="i")
+        control_plane.request("POST", pods, pod)
+    with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
+        process.wait_for("Unschedulable pod")
+        process.process.send_signal(signal.SIGUSR2)
+        process.wait_for("Dump ended")
+        assert process.stop() == 0
+    control_plane.request("DELETE", f"/api/v1/nodes/{namespace}-node")
+    shown = [line for line in process.lines if line["message"].startswith("Dump of")]
+    (node,) = (line for line in shown if line.get("node") == f"{namespace}-node")
+    assert node["pods"] == [f"{namespace}/placed"]
+    assert node["requested"]["cpu"] == 999_000
+    (waiting,) = (line for line in shown if line.get("pod") == f"{namespace}/waits")
+    assert waiting["queue"] in ("unschedulable", "backoff")
+    assert waiting["rejectors"] == ["NodeResourcesFit"]
+    assert not [line for line in process.lines if line["message"] == "Cache mismatch"]
 
 
 def test_a_stolen_lease_ends_the_process(control_plane: ControlPlane, tmp_path: Path) -> None:
