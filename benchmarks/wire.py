@@ -46,6 +46,7 @@ class _Connection(asyncio.Protocol):
         self._head_end = -1
         self._length = 0
         self._is_chunked = False
+        self._is_last = False  # the answer under way is the last one
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -55,6 +56,11 @@ class _Connection(asyncio.Protocol):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(WireError(f"connection lost: {exc or 'closed by server'}"))
         self._transport = None
+
+    @property
+    def is_lost(self) -> bool:
+        """True once the server has closed it: another one is needed."""
+        return self._transport is None
 
     def send(self, request: bytes) -> "asyncio.Future[Answer]":
         """The answer to *request*, later."""
@@ -85,6 +91,8 @@ class _Connection(asyncio.Protocol):
         status = int(self._buffer[9:12])
         self._buffer.clear()
         self._head_end = -1
+        if self._is_last:
+            self.close()
         assert self._waiting is not None
         if not self._waiting.done():  # cancelled meanwhile
             self._waiting.set_result(Answer(status, body))
@@ -96,6 +104,7 @@ class _Connection(asyncio.Protocol):
         head = bytes(self._buffer[:end]).lower()
         at = head.find(b"content-length:")
         self._is_chunked = at < 0 and b"transfer-encoding: chunked" in head
+        self._is_last = b"\r\nconnection: close" in head
         self._length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
         self._head_end = end
         return True
@@ -103,6 +112,7 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+            self._transport = None
 
 
 def _unchunked(buffer: bytearray, at: int) -> bytes | None:
@@ -163,17 +173,13 @@ class Wire:
         self._authorization = f"Bearer {endpoint.token}" if endpoint.token else ""
         self._in_flight = in_flight
         self._connections: list[_Connection] = []
-        self._free: asyncio.Queue[_Connection] = asyncio.Queue()
+        self._free: asyncio.Queue[int] = asyncio.Queue()  # places of `_connections`
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Wire":
-        loop = asyncio.get_running_loop()
-        for _ in range(self._in_flight):
-            _, protocol = await loop.create_connection(
-                _Connection, self._host, self._port, ssl=self._tls
-            )
-            self._connections.append(protocol)
-            self._free.put_nowait(protocol)
+        for place in range(self._in_flight):
+            self._connections.append(await self._connect())
+            self._free.put_nowait(place)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._tls if self._tls is not None else True),
             headers={"Authorization": self._authorization} if self._authorization else {},
@@ -181,6 +187,18 @@ class Wire:
             read_bufsize=1 << 20,
         )
         return self
+
+    async def _connect(self) -> _Connection:
+        _, protocol = await asyncio.get_running_loop().create_connection(
+            _Connection, self._host, self._port, ssl=self._tls
+        )
+        return protocol
+
+    async def _connection(self, place: int) -> _Connection:
+        """The connection at *place*; a new one if the server closed it between two requests."""
+        if self._connections[place].is_lost:
+            self._connections[place] = await self._connect()
+        return self._connections[place]
 
     async def __aexit__(self, *_: object) -> None:
         for connection in self._connections:
@@ -221,10 +239,11 @@ class Wire:
         """
         todo: Iterator[tuple[int, bytes]] = enumerate(requests)
 
-        async def work(connection: _Connection) -> None:
+        async def work(worker: int) -> None:
             for place, request in todo:
                 if pause is not None and (seconds := pause(place)) > 0:
                     await asyncio.sleep(seconds)
+                connection = await self._connection(worker)
                 if on_sent is not None:
                     on_sent(place)
                 answer = await connection.send(request)
@@ -236,16 +255,17 @@ class Wire:
                     on_done(place)
 
         async with asyncio.TaskGroup() as group:
-            for connection in self._connections:
-                group.create_task(work(connection))
+            for worker in range(self._in_flight):
+                group.create_task(work(worker))
 
     async def send(self, request: bytes) -> Answer:
         """The answer to one request, over the first connection that is free."""
-        connection = await self._free.get()
+        place = await self._free.get()
         try:
+            connection = await self._connection(place)
             return await connection.send(request)
         finally:
-            self._free.put_nowait(connection)
+            self._free.put_nowait(place)
 
     async def get(self, path: str, *, accept: str = "application/json") -> bytes:
         """The body of a GET. Raises `WireError` if it is refused."""

@@ -81,3 +81,23 @@ async def test_a_refusal_names_the_request_and_the_answer(serve: Serve) -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await send(url, 1)
     assert caught.group_contains(WireError, match="POST /x: 403 no")
+
+
+async def test_a_connection_that_the_server_ended_is_followed_by_another() -> None:
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(b"HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert await send(url, 6) == 6
+        async with Wire(Endpoint(server=url), in_flight=1) as wire:
+            for _ in range(2):
+                answer = await wire.send(wire.encode("POST", "/x", {}))
+                assert (answer.status, answer.body) == (201, b"{}")
+    assert connections == 8
