@@ -18,39 +18,42 @@ _LOG_SIZE: Final = 512
 
 
 class SumsLog:
-    """The domains whose sums changed, in order; begun anew when all may have."""
+    """The domains whose sums changed, in order, and by how much; begun anew when all may have."""
 
-    __slots__ = ("_domains", "_epoch", "_start")
+    __slots__ = ("_changes", "_epoch", "_start")
 
     def __init__(self) -> None:
         self._epoch = object()
         self._start = 0
-        self._domains: list[int] = []
+        self._changes: list[tuple[int, int]] = []
 
     @property
     def position(self) -> tuple[object, int]:
         """The end of the log; see `since`."""
-        return self._epoch, self._start + len(self._domains)
+        return self._epoch, self._start + len(self._changes)
 
-    def note(self, domain: int) -> None:
-        """The sum of *domain* changed."""
-        self._domains.append(domain)
-        if len(self._domains) > 2 * _LOG_SIZE:
-            del self._domains[:_LOG_SIZE]
+    def note(self, domain: int, amount: int) -> None:
+        """The sum of *domain* grew by *amount*."""
+        self._changes.append((domain, amount))
+        if len(self._changes) > 2 * _LOG_SIZE:
+            del self._changes[:_LOG_SIZE]
             self._start += _LOG_SIZE
 
     def restart(self) -> None:
         """Every sum may have changed."""
         self._epoch = object()
         self._start = 0
-        self._domains.clear()
+        self._changes.clear()
 
-    def since(self, position: tuple[object, int]) -> Sequence[int] | None:
-        """The domains that changed after *position*, each once; None: any may have."""
+    def since(self, position: tuple[object, int]) -> Mapping[int, int] | None:
+        """By how much each domain grew after *position*; None: any may have, by any amount."""
         epoch, place = position
         if epoch is not self._epoch or place < self._start:
             return None
-        return list(dict.fromkeys(self._domains[place - self._start :]))
+        grown: dict[int, int] = {}
+        for domain, amount in self._changes[place - self._start :]:
+            grown[domain] = grown.get(domain, 0) + amount
+        return grown
 
 
 class Members:
@@ -88,6 +91,14 @@ class Layout:
     domain_ids: NDArray[np.int32] | None = None
     registered: NDArray[np.bool_] | None = None
     counts_in: NDArray[np.bool_] | None = None
+    _members: dict[int, Members] = field(default_factory=dict)
+
+    def members(self, topology: int) -> Members:
+        """The slots of each domain of the topology at place *topology*."""
+        known = self._members.get(topology)
+        if known is None:
+            known = self._members[topology] = Members(self.indexes[topology])
+        return known
 
     def places(self, slots: NDArray[np.int64]) -> "Places":
         """Where the counts of *slots* are found."""
@@ -104,18 +115,6 @@ class Places:
     size: int
     indexes: tuple[NDArray[np.int32], ...]
     outside: NDArray[np.bool_] | None
-    _members: list[Members] = field(default_factory=list, compare=False)
-
-    def part(self, chosen: NDArray[np.int64]) -> "Places":
-        """Those at *chosen* alone."""
-        outside = None if self.outside is None else self.outside[chosen]
-        return Places(len(chosen), tuple(index[chosen] for index in self.indexes), outside)
-
-    def inside_of(self, topology: int, domain: int) -> NDArray[np.int64]:
-        """Which of them are in *domain* of the topology at place *topology*."""
-        if not self._members:
-            self._members.extend(Members(index) for index in self.indexes)
-        return self._members[topology].of(domain)
 
 
 class CounterColumn:
@@ -151,23 +150,40 @@ class CounterColumn:
         return tuple(log.position for log in self._logs)
 
     def moved_since(
-        self, positions: Sequence[tuple[object, int]], places: Places, most: int
-    ) -> NDArray[np.int64] | None:
-        """Which of *places* may have another count than at *positions*.
+        self, positions: Sequence[tuple[object, int]]
+    ) -> list[tuple[int, int, int]] | None:
+        """Whose `counts_by_slot` changed since *positions*: topology, domain, and by how much.
 
-        None if any may, or if looking at all is no dearer: if more than *most* domains changed.
+        None if any may have.
         """
         if len(positions) != len(self._logs):
             return None
-        found: list[NDArray[np.int64]] = []
+        found: list[tuple[int, int, int]] = []
         for topology, (log, position) in enumerate(zip(self._logs, positions, strict=True)):
-            domains = log.since(position)
-            if domains is None or len(domains) > most:
+            grown = log.since(position)
+            if grown is None:
                 return None
-            found += [places.inside_of(topology, domain) for domain in domains]
-        if not found:
-            return np.empty(0, np.int64)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+            for domain, amount in grown.items():
+                if self._up_to is not None and len(self._sums) == 1:
+                    now = self._sums[topology].item(domain)
+                    amount = min(now, self._up_to) - min(now - amount, self._up_to)
+                if amount:
+                    found.append((topology, domain, amount))
+        return found
+
+    def shown(self, count: int) -> int:
+        """What a hook is told of one of `counts_by_slot`."""
+        return count if self._up_to is None else min(count, self._up_to)
+
+    @property
+    def counts_by_slot(self) -> NDArray[np.int64]:
+        """By slot, the count of the node's domain; OUTSIDE without a domain.
+
+        That of a counter over several topologies is not yet cut to the part's `up_to`: so it moves
+        by as much as the sums do.
+        """
+        places = self.layout.places(np.arange(len(self.present)))
+        return self._counts_at(places, self._up_to if len(self._sums) == 1 else None)
 
     @property
     def is_single(self) -> bool:
@@ -192,6 +208,9 @@ class CounterColumn:
 
     def here_at(self, places: Places) -> NDArray[np.int64]:
         """The count of each domain of *places*; OUTSIDE without a domain."""
+        return self._counts_at(places, self._up_to)
+
+    def _counts_at(self, places: Places, up_to: int | None) -> NDArray[np.int64]:
         here: NDArray[np.int64]
         if self.layout.domain_ids is not None:
             here = self._sums[0][places.indexes[0]]
@@ -199,8 +218,8 @@ class CounterColumn:
             here = np.zeros(places.size, np.int64)
             for sums, index in zip(self._sums, places.indexes, strict=True):
                 here += sums[index]
-        if self._up_to is not None:
-            np.minimum(here, self._up_to, out=here)
+        if up_to is not None:
+            np.minimum(here, up_to, out=here)
         if places.outside is not None:
             here[places.outside] = OUTSIDE
         return here

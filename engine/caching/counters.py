@@ -158,7 +158,7 @@ class _Counter:
             self._eligible is None or self._eligible[slot]
         ):
             topology.sums[domain] += weight * difference
-            topology.log.note(int(domain))
+            topology.log.note(int(domain), weight * difference)
 
     def _match(self, kind: PodKind, objects: ObjectStore) -> Sequence[Contribution]:
         return [c for match in self._matchers for c in match(kind, objects)]

@@ -28,7 +28,7 @@ from engine.policy.verdicts import (
     VerdictMemo,
 )
 from engine.scheduling.foresight import flat, unflat
-from engine.scheduling.node_groups import Groups, distinct_inputs
+from engine.scheduling.node_groups import Groups, Key
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
 COUNT_FIELDS: Final = (
@@ -213,139 +213,95 @@ class CountedHooks:
     ) -> dict[int, PolicyFailure]:
         """Write what a filter rejects into *codes*, where *is_open*; the failures by slot.
 
-        Cost in the steady state: a comparison per group, and two passes over the slots if the
-        filter rejects anything.
+        Cost in the steady state: a few operations for each domain whose count changed, and two
+        passes over the slots if the filter rejects anything.
         """
-        groups = self._follow(use, columns, is_open)
-        failures = {} if groups.is_known.all() else self._fill(use, groups, is_open)
+        groups, failures = self.raw_scores(use, columns, is_open)
         groups.reject(codes, is_open)
         return failures
 
     def raw_scores(
         self, use: CountedHook, columns: Sequence[CounterColumn], is_feasible: NDArray[np.bool_]
     ) -> tuple[Groups, dict[int, PolicyFailure]]:
-        """The groups, where their nodes are feasible with raw scores, and failures by slot."""
-        groups = self._follow(use, columns, is_feasible)
-        failures = {} if groups.is_known.all() else self._fill(use, groups, is_feasible)
-        return groups, failures
-
-    def _follow(
-        self, use: CountedHook, columns: Sequence[CounterColumn], is_open: NDArray[np.bool_]
-    ) -> Groups:
-        """The groups of *use* with the counts as of now; answers for other counts are unknown."""
-        groups = self._grouped(use, columns)
-        shared = self._shared(use, groups, columns, is_open)
-        groups.follow(columns if "here" in use.fields else (), shared)
-        return groups
-
-    def _grouped(self, use: CountedHook, columns: Sequence[CounterColumn]) -> Groups:
-        """The groups of *use*, made anew if a node changed its domain or its projection."""
+        """The groups, with answers where some node is feasible, and the failures by slot."""
         groups = use.groups
         sees_nodes = bool(use.column.projector.paths)
+        size = len(is_feasible)
+
+        def nodes() -> NDArray[np.int64]:
+            if sees_nodes:
+                return use.column.ids[:size].astype(np.int64)
+            return np.zeros(size, np.int64)
+
         made_of = (
-            *(column.layout for column in columns),
-            (use.column.version, use.column.epoch) if sees_nodes else None,
+            use.column.number,
+            use.column.version if sees_nodes else None,
+            size,
+            *[column.layout for column in columns],
         )
-        if made_of == groups.made_of:
-            return groups
-        size = len(columns[0].present) if columns else len(use.column.ids)
-        varying = [np.zeros(size, np.int64)]
-        if sees_nodes:
-            varying.append(use.column.ids[:size].astype(np.int64))
-        if "here" in use.fields:
-            for layout in (column.layout for column in columns):
-                varying += [index.astype(np.int64) for index in layout.indexes]
-                if layout.inside is not None and layout.domain_ids is None:
-                    varying.append(layout.inside.astype(np.int64))
-        groups.make(made_of, columns, varying)
-        return groups
+        groups.follow(made_of, nodes, columns if "here" in use.fields else ())
+        groups.tell(self._shared(use, groups, columns, is_feasible))
+        return groups, self._fill(use, groups, columns, is_feasible) if groups.unknown else {}
 
     def _fill(
-        self, use: CountedHook, groups: Groups, is_open: NDArray[np.bool_]
+        self,
+        use: CountedHook,
+        groups: Groups,
+        columns: Sequence[CounterColumn],
+        is_open: NDArray[np.bool_],
     ) -> dict[int, PolicyFailure]:
         """Answers for the groups that have none: what is remembered, and for open nodes the rest.
 
         Returns the failures by slot; their groups stay unknown.
         """
-        missing = np.flatnonzero(~groups.is_known)
-        of_missing, nodes, entries = self._inputs(use, groups, missing)
-        answers = self._remembered(use, entries)
-        if None in answers:
-            wanted = np.zeros(len(entries), np.bool_)
-            has_open = np.bincount(groups.of_slot[is_open], minlength=groups.count) > 0
-            wanted[of_missing[has_open[missing]]] = True
-            asked = [k for k in np.flatnonzero(wanted).tolist() if answers[k] is None]
+        unknown = sorted(groups.unknown)
+        values = use.column.values
+        members = [_members(each) for each in groups.shared]
 
-            def likely() -> list[bytes]:
-                if len(asked) > _FEW:
-                    return []
-                return _likely(groups, [nodes[k] for k in asked])
+        def entry(key: Key, members: Sequence[bytes]) -> bytes:
+            node, *counts = key
+            here = [column.shown(n) for column, n in zip(columns, counts, strict=False)]
+            return _entry(values[node], here, members)
 
-            found = self._ask(use, [entries[k] for k in asked], likely)
-            for k, answer in zip(asked, found, strict=True):
-                answers[k] = answer
-        codes = np.zeros(len(entries), np.int64)
-        is_answered = np.zeros(len(entries), np.bool_)
-        failed: dict[int, PolicyFailure] = {}
-        for k, answer in enumerate(answers):
-            if isinstance(answer, PolicyFailure):
-                failed[k] = answer
-                codes[k] = SCORE_FAILED if use.hook == "score" else FAILED
-            elif answer is not None:
-                codes[k], is_answered[k] = answer, True
-        if is_answered.all():
-            groups.learn(missing, codes[of_missing])
+        entries = [entry(groups.keys[group], members) for group in unknown]
+        asked: list[tuple[int, bytes]] = []
+        for group, text, answer in zip(
+            unknown, entries, self._remembered(use, entries), strict=True
+        ):
+            if answer is None:
+                asked.append((group, text))
+            else:
+                groups.learn(group, answer)
+        if asked:
+            open_nodes = groups.nodes_in(is_open)
+            asked = [(group, text) for group, text in asked if open_nodes[group]]
+        if not asked:
             return {}
-        now_known = is_answered[of_missing]
-        groups.learn(missing[now_known], codes[of_missing[now_known]])
-        return self._failures(groups, missing, of_missing, failed, is_open, codes)
 
-    @staticmethod
-    def _failures(
-        groups: Groups,
-        missing: NDArray[np.int64],
-        of_missing: NDArray[np.int64],
-        failed: Mapping[int, PolicyFailure],
-        is_open: NDArray[np.bool_],
-        codes: NDArray[np.int64],
-    ) -> dict[int, PolicyFailure]:
-        """By slot, the failures of open nodes; *failed* are those of inputs, by number."""
+        def likely() -> list[bytes]:
+            if len(asked) > _FEW:
+                return []
+            found: dict[bytes, None] = {}
+            for group, _ in asked:
+                node, *here = groups.keys[group]
+                for numbers in groups.steps.repeated(flat(here, groups.shared)):
+                    then, shared = unflat(numbers, len(here), groups.shared)
+                    found[entry((node, *then), [_members(each) for each in shared])] = None
+            return list(found)
+
+        failed: dict[int, PolicyFailure] = {}
+        answers = self._ask(use, [text for _, text in asked], likely)
+        for (group, _), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, PolicyFailure):
+                failed[group] = answer
+                groups.fail(group, SCORE_FAILED if use.hook == "score" else FAILED)
+            else:
+                groups.learn(group, answer)
         if not failed:
             return {}
-        has_failed = np.isin(of_missing, list(failed))
-        groups.learn(missing[has_failed], codes[of_missing[has_failed]])
-        groups.is_known[missing[has_failed]] = False
-        failure_of = {
-            int(group): failed[int(k)]
-            for group, k in zip(missing[has_failed], of_missing[has_failed], strict=True)
-        }
         slots = np.flatnonzero(is_open)
         pairs = zip(slots.tolist(), groups.of_slot[slots].tolist(), strict=True)
-        return {slot: failure_of[group] for slot, group in pairs if group in failure_of}
-
-    @staticmethod
-    def _inputs(
-        use: CountedHook, groups: Groups, missing: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], list[tuple[bytes, list[int]]], list[bytes]]:
-        """The distinct inputs of the groups *missing*: the number of each group's, and the inputs.
-
-        An input is given as the node's projection with the counts of its domains, and whole.
-        """
-        vectors = [counts[missing] for counts in groups.here]
-        if use.column.projector.paths:
-            vectors.append(use.column.ids[groups.example[missing]].astype(np.int64))
-        if len(missing) > _FEW and vectors:
-            of_missing, chosen = distinct_inputs(vectors)
-        elif vectors:
-            chosen = of_missing = np.arange(len(missing))
-        else:
-            chosen, of_missing = np.zeros(1, np.int64), np.zeros(len(missing), np.int64)
-        members = [_members(values) for values in groups.shared]
-        nodes = []
-        for group in missing[chosen].tolist():
-            node = use.column.values[int(use.column.ids[groups.example[group]])]
-            nodes.append((node, [int(counts[group]) for counts in groups.here]))
-        return of_missing, nodes, [_entry(node, here, members) for node, here in nodes]
+        return {slot: failed[group] for slot, group in pairs if group in failed}
 
     @staticmethod
     def _shared(
@@ -379,7 +335,7 @@ class CountedHooks:
         """
         known = self._verdicts
         head = _head(use)
-        missing = [entry for entry in entries if (*head, entry) not in known]
+        missing = [entry for entry in dict.fromkeys(entries) if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
             call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
@@ -471,13 +427,3 @@ def _entry(node: bytes, here: Sequence[int], members: Sequence[bytes]) -> bytes:
             text = b'"here":' + value + (b"," + text if text else b"")
         counts.append(b"{" + text + b"}")
     return b'{"node":' + node + b',"counts":[' + b",".join(counts) + b"]}"
-
-
-def _likely(groups: Groups, asked: Sequence[tuple[bytes, list[int]]]) -> list[bytes]:
-    """The inputs that may follow those that are *asked*, each a node and its counts."""
-    likely: dict[bytes, None] = {}
-    for node, here in asked:
-        for numbers in groups.steps.repeated(flat(here, groups.shared)):
-            then, values = unflat(numbers, len(here), groups.shared)
-            likely[_entry(node, then, [_members(each) for each in values])] = None
-    return list(likely)

@@ -1,186 +1,296 @@
-"""Nodes that a hook over counters cannot tell apart, and what it said about them.
+"""Nodes that a hook over counters is given the same for, and what it said about them.
 
-Owns the grouping and what is kept by group; arithmetic only. Five thousand nodes in ten zones are
-ten groups; with a hostname among the topologies each node is a group of its own, and groups with
-equal counts are equal inputs.
+Owns the grouping, how it follows the counts, and what is kept by group; arithmetic only. Five
+thousand nodes in ten zones are ten groups; with a hostname among the topologies too, nodes with
+equal counts are one. So there are a few dozen groups, rarely hundreds, and what is done by group is
+done in plain Python. Only the way from a slot to its group is an array.
+
+    a pod is placed --log of sums--> the nodes of its domains move to the groups of their new counts
+    figures over all domains change --> other answers for every group, found again by its numbers
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.caching.counter_answers import OUTSIDE, CounterColumn, Members, Places
+from engine.caching.counter_answers import OUTSIDE, CounterColumn
 from engine.policy.verdicts import FITS
 from engine.scheduling.foresight import Steps, flat
 
 # Equal numbers are found by a table where it is this short, else by sorting.
 _TABLE_SPAN: Final = 1 << 20
-# Up to so many changed domains, or groups, each is looked at by itself.
-_MOST_DOMAINS: Final = 8
-_FEW_GROUPS: Final = 8
+# With more changed domains than this, everything is grouped anew.
+_MOST_DOMAINS: Final = 32
+# How many answers are kept by group, and for how many figures over all domains.
+_MOST_ANSWERS: Final = 4096
+_MOST_CONTEXTS: Final = 64
+
+Key: TypeAlias = tuple[int, ...]
+"""What tells groups apart: the id of the node's projection, and by counter the node's count."""
 
 
 @dataclass(slots=True)
 class Groups:
     """The groups of one hook of one pod class, and its answers.
 
-    Two nodes are in one group while they have the same projection and are in the same domains.
+    A group is a number. Numbers of groups without nodes are given to the next new ones.
 
     Attributes:
-        made_of: What the groups depend on; others are made if it changes.
+        made_of: What the groups depend on beside counts; all are made anew if it changes.
         of_slot: The group of each slot.
-        example: A slot of each group.
-        places: By counter, where the counts of the examples are.
-        here: By counter, the count that each group was judged with.
-        positions: By counter, up to where `here` followed its changes.
-        shared: By counter, what all groups were told beside that.
-        codes: The answer for each group.
-        is_known: By group, `codes` is the answer for `here` and `shared`.
+        keys: By group, its projection and counts; see `Key`.
+        sizes: By group, how many slots it has.
+        codes: By group, the answer; 0 where it is not known.
+        unknown: The groups whose answer is not known.
+        shared: By counter, what all groups are told beside their counts.
         steps: By how much the inputs changed lately.
         feasible: What was said of the feasible nodes, and which they were; see `CountedHooks`.
     """
 
     made_of: tuple[object, ...] = ()
     of_slot: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    example: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    places: list[Places] = field(default_factory=list)
-    here: list[NDArray[np.int64]] = field(default_factory=list)
-    positions: list[tuple[tuple[object, int], ...]] = field(default_factory=list)
-    shared: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[Key] = field(default_factory=list)
+    sizes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    is_known: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    unknown: set[int] = field(default_factory=set)
+    shared: list[dict[str, Any]] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     feasible: tuple[bytes, list[dict[str, int]]] = (b"", [])
-    _sizes: NDArray[np.int64] | None = None
-    _members: Members | None = None
+    _index: dict[Key, int] = field(default_factory=dict)
+    _free: list[int] = field(default_factory=list)
+    # By counter, up to where its changes were followed.
+    _positions: list[tuple[tuple[object, int], ...]] = field(default_factory=list)
+    # Answers by key: for the figures over all domains as of now, and for those seen lately.
+    _answers: dict[Key, int] = field(default_factory=dict)
+    _contexts: dict[tuple[Any, ...], dict[Key, int]] = field(default_factory=dict)
+    # A slot of each domain that changed, and the key that it had before.
+    _moved: dict[int, Key] = field(default_factory=dict)
+    # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
+    _behind: list[NDArray[np.int64]] = field(default_factory=list)
+    _fresh: set[int] = field(default_factory=set)
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
-        return len(self.is_known)
+        """How many numbers of groups there are; some may have no nodes."""
+        return len(self.keys)
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is kept."""
-        by_group = self.example.nbytes + self.codes.nbytes + self.is_known.nbytes
-        return 2 * self.of_slot.nbytes + by_group + sum(counts.nbytes for counts in self.here)
+        """Memory of what is kept, about."""
+        by_slot = 0 if self._by_slot is None else 5 * len(self._by_slot)
+        answers = sum(map(len, self._contexts.values()))
+        return self.of_slot.nbytes + by_slot + 200 * (len(self.keys) + answers)
 
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """How many slots each group has."""
-        if self._sizes is None:
-            self._sizes = np.bincount(self.of_slot, minlength=self.count)
-        return self._sizes
+    def living(self) -> Iterator[int]:
+        """The groups that have nodes."""
+        return (group for group, size in enumerate(self.sizes.tolist()) if size)
 
-    def make(
+    # --- following ---------------------------------------------------------------------------
+
+    def follow(
         self,
         made_of: tuple[object, ...],
+        nodes: Callable[[], NDArray[np.int64]],
         columns: Sequence[CounterColumn],
-        varying: Sequence[NDArray[np.int64]],
     ) -> None:
-        """Begin anew: slots with equal *varying* numbers are a group; nothing is known."""
-        self.of_slot, self.example = distinct_inputs(varying)
-        count = len(self.example)
-        self.made_of = made_of
-        self.places = [column.layout.places(self.example) for column in columns]
-        self.here, self.positions, self.shared = [], [], []
-        self.codes = np.zeros(count, np.int64)
-        self.is_known = np.zeros(count, np.bool_)
-        self.feasible = b"", []
-        self._sizes = self._members = self._by_slot = self._rejects = None
+        """Take the counts as of now.
 
-    def follow(self, columns: Sequence[CounterColumn], shared: list[dict[str, Any]]) -> None:
-        """Take the counts and what is *shared* as of now; answers for others are unknown then.
-
-        *columns* are the counters whose counts by node matter. Where few domains changed, only
-        their groups are looked at.
+        *made_of* begins with what the ids of projections depend on. *nodes* gives each slot's
+        projection, *columns* are the counters whose counts by node matter. Cost: a few operations
+        for each domain whose count changed.
         """
-        is_first = len(self.positions) != len(columns) or len(self.shared) != len(shared)
-        if is_first:
-            self.here = [
-                column.here_at(places) for column, places in zip(columns, self.places, strict=False)
-            ]
-            self.is_known[:] = False
+        self._moved.clear()
+        if made_of != self.made_of or not self._move(columns):
+            self._make(made_of, nodes(), columns)
+        self._positions = [column.positions for column in columns]
+
+    def _make(
+        self,
+        made_of: tuple[object, ...],
+        nodes: NDArray[np.int64],
+        columns: Sequence[CounterColumn],
+    ) -> None:
+        """Group all slots anew."""
+        if made_of[:1] != self.made_of[:1]:
+            self._contexts.clear()  # ids of projections have another meaning
+            self._answers = {}
+        self.made_of = made_of
+        vectors = [nodes, *(column.counts_by_slot for column in columns)]
+        self.of_slot, example = distinct_inputs(vectors)
+        self.keys = list(zip(*(vector[example].tolist() for vector in vectors), strict=True))
+        self._index = {key: group for group, key in enumerate(self.keys)}
+        self.sizes = np.bincount(self.of_slot, minlength=len(self.keys))
+        self.codes = np.zeros(len(self.keys), np.int64)
+        self.feasible = b"", []
+        self._by_slot = self._rejects = None
+        for kept in (self._free, self._behind, self._fresh, self.unknown):
+            kept.clear()
+        self._recall(range(len(self.keys)))
+
+    def _move(self, columns: Sequence[CounterColumn]) -> bool:
+        """Move nodes whose counts changed; False if that is not known, or too many are."""
+        if len(columns) != len(self._positions):
+            return False
+        changes = []
+        for column, positions in zip(columns, self._positions, strict=True):
+            found = column.moved_since(positions)
+            if found is None:
+                return False
+            changes.append(found)
+        if sum(map(len, changes)) > _MOST_DOMAINS:
+            return False
+        for place, (column, found) in enumerate(zip(columns, changes, strict=True)):
+            for topology, domain, amount in found:
+                slots = column.layout.members(topology).of(domain)
+                if len(slots):
+                    self._shift(slots, place + 1, amount)
+        return True
+
+    def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
+        """The counts at *place* of *slots* grew by *amount*."""
+        first = int(slots[0])
+        self._moved.setdefault(first, self.keys[self.of_slot.item(first)])
+        if len(slots) == 1:
+            self.of_slot[first] = self._next(self.of_slot.item(first), 1, place, amount)
         else:
-            self._move(columns, shared)
-        self.positions = [column.positions for column in columns]
-        self.shared = shared
-
-    def _move(self, columns: Sequence[CounterColumn], shared: list[dict[str, Any]]) -> None:
-        found = [self._moved(column, place) for place, column in enumerate(columns)]
-        # By counter, a group whose count is another one: what changed for it may go on.
-        moved = {int(groups[0]) for groups, _ in found if len(groups)}
-        if shared != self.shared:
-            self.is_known[:] = False
-            if self.count:
-                moved = moved or {0}
-        then = {group: self._numbers(group) for group in moved}
-        for here, (groups, counts) in zip(self.here, found, strict=True):
-            here[groups] = counts
-            self.is_known[groups] = False
-        for group in sorted(moved):
-            before = flat(then[group], self.shared)
-            self.steps.note(before, flat(self._numbers(group), shared))
-
-    def _moved(
-        self, column: CounterColumn, place: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The groups that have another count now, and those counts."""
-        places, before = self.places[place], self.here[place]
-        some = column.moved_since(self.positions[place], places, _MOST_DOMAINS)
-        if some is None:
-            now = column.here_at(places)
-            groups = np.flatnonzero(now != before)
-            return groups, now[groups]
-        if not len(some):
-            return some, some
-        now = column.here_at(places.part(some))
-        differs = now != before[some]
-        return some[differs], now[differs]
-
-    def _numbers(self, group: int) -> list[int]:
-        return [int(counts[group]) for counts in self.here]
-
-    def learn(self, groups: NDArray[np.int64], codes: NDArray[np.int64]) -> None:
-        """The answers for *groups* are *codes*."""
+            groups = self.of_slot[slots]
+            counts = np.bincount(groups)
+            to = np.arange(len(counts))
+            for group in counts.nonzero()[0].tolist():
+                to[group] = self._next(group, counts.item(group), place, amount)
+            self.of_slot[slots] = to[groups]
         if self._by_slot is not None:
-            differs = self.codes[groups] != codes
-            if len(groups) > _FEW_GROUPS and differs.any():
-                self._by_slot = self._rejects = None
-            else:
-                for group, code in zip(
-                    groups[differs].tolist(), codes[differs].tolist(), strict=True
-                ):
-                    self._set(group, code)
-        self.codes[groups] = codes
-        self.is_known[groups] = True
+            self._behind.append(slots)
 
-    def _set(self, group: int, code: int) -> None:
-        """Take the answer of one group into what is kept by slot."""
-        assert self._by_slot is not None
-        assert self._rejects is not None
-        if self._members is None:
-            self._members = Members(self.of_slot)
-        slots = self._members.of(group)
-        self._by_slot[slots] = code
-        self._rejects[slots] = code != FITS
+    def _next(self, group: int, size: int, place: int, amount: int) -> int:
+        """Where *size* slots of *group* go whose count at *place* grew by *amount*."""
+        key = self.keys[group]
+        if key[place] == OUTSIDE:
+            return group
+        left = self.sizes.item(group) - size
+        self.sizes[group] = left
+        if not left:
+            del self._index[key]
+            self.unknown.discard(group)
+            self._free.append(group)
+        key = (*key[:place], key[place] + amount, *key[place + 1 :])
+        found = self._index.get(key)
+        if found is None:
+            found = self._index[key] = self._new(key)
+        self.sizes[found] += size
+        return found
+
+    def _new(self, key: Key) -> int:
+        """A number for the group of *key*, with its answer if that is known."""
+        if self._free:
+            group = self._free.pop()
+            self.keys[group] = key
+        else:
+            group = len(self.keys)
+            self.keys.append(key)
+            if group >= len(self.sizes):
+                self.sizes = _longer(self.sizes)
+                self.codes = _longer(self.codes)
+        self.sizes[group] = 0
+        self._fresh.add(group)
+        self._recall((group,))
+        return group
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def tell(self, shared: list[dict[str, Any]]) -> None:
+        """Take what all groups are told beside their counts; answers follow it."""
+        before = self.shared
+        if shared != before or not self._contexts:
+            context = tuple([tuple(values.values()) for values in shared])
+            known = self._contexts.pop(context, None)
+            if known is None:
+                known = {}
+                if len(self._contexts) >= _MOST_CONTEXTS:
+                    del self._contexts[next(iter(self._contexts))]
+            self._contexts[context] = self._answers = known
+            self.shared = shared
+            codes = self.codes.copy()
+            self.unknown.clear()
+            self._recall(self.living())
+            if self._by_slot is not None and not np.array_equal(codes, self.codes):
+                self._by_slot = self._rejects = None
+            if not self._moved and len(self.of_slot):
+                self._moved[0] = self.keys[self.of_slot.item(0)]
+        for slot, key in self._moved.items():
+            now = self.keys[self.of_slot.item(slot)]
+            self.steps.note(flat(key[1:], before), flat(now[1:], shared))
+
+    def _recall(self, groups: Iterable[int]) -> None:
+        """Answer for *groups* what was answered for their keys."""
+        known, keys = self._answers, self.keys
+        for group in groups:
+            answer = known.get(keys[group])
+            if answer is None:
+                answer = FITS
+                if keys[group][0] >= 0:  # else these are slots without a node
+                    self.unknown.add(group)
+            self.codes[group] = answer
+
+    def learn(self, group: int, code: int) -> None:
+        """The answer for *group* is *code*."""
+        self._show(group, code)
+        self.unknown.discard(group)
+        if len(self._answers) >= _MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[self.keys[group]] = code
+
+    def fail(self, group: int, code: int) -> None:
+        """Show *code* for *group* until it is asked again, which is next time."""
+        self._show(group, code)
+        self.unknown.add(group)
+
+    def _show(self, group: int, code: int) -> None:
+        if self._by_slot is not None and group not in self._fresh and self.codes[group] != code:
+            self._by_slot = self._rejects = None
+        self.codes[group] = code
+
+    def counts_of(self, group: int) -> Key:
+        """By counter, the count of the nodes of *group*."""
+        return self.keys[group][1:]
+
+    def nodes_in(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """By group, how many of its slots are wanted."""
+        wanted = int(np.count_nonzero(is_wanted))
+        if 2 * wanted < len(is_wanted):
+            return np.bincount(self.of_slot[is_wanted], minlength=self.count)
+        sizes = self.sizes[: self.count]
+        if wanted == len(is_wanted):
+            return sizes
+        return sizes - np.bincount(self.of_slot[~is_wanted], minlength=self.count)
 
     def reject(self, codes: NDArray[np.int32], is_open: NDArray[np.bool_]) -> None:
         """Write the answers that are no FITS into *codes*, where *is_open*.
 
-        What is needed by slot is kept until an answer changes.
+        What is needed by slot is kept; where nodes moved, those are looked at again.
         """
-        if self._by_slot is None:
+        if self._by_slot is None or self._rejects is None:
             self._by_slot = self.codes.astype(np.int32)[self.of_slot]
             self._rejects = self._by_slot != FITS
-        assert self._rejects is not None
-        if self.codes.any():  # FITS is 0
+        else:
+            for slots in self._behind:
+                found = self.codes[self.of_slot[slots]]
+                self._by_slot[slots] = found
+                self._rejects[slots] = found != FITS
+        self._behind.clear()
+        self._fresh.clear()
+        if self._rejects.any():
             np.copyto(codes, self._by_slot, where=self._rejects & is_open)
+
+
+def _longer(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """*numbers* with as many zeros behind them."""
+    return np.concatenate((numbers, np.zeros(len(numbers) + 8, np.int64)))
 
 
 def distinct_inputs(

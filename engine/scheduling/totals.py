@@ -163,23 +163,13 @@ class Totals:
         self, use: CountedHook, groups: Groups, is_feasible: NDArray[np.bool_]
     ) -> NDArray[np.int64] | PolicyFailure:
         """The weighted score of each group; groups without a feasible node are not in the range."""
-        raw = groups.codes
-        if is_feasible.all():
-            nodes_of = groups.sizes
-        else:
-            nodes_of = np.bincount(groups.of_slot[is_feasible], minlength=groups.count)
-        if nodes_of.all():
-            there: NDArray[np.int64] | None = None
-            scores = raw
-        else:
-            there = np.flatnonzero(nodes_of)
-            scores, nodes_of = raw[there], nodes_of[there]
-        count = int(nodes_of[scores != SCORE_NONE].sum()) if use.reads_count else 0
+        nodes_of = groups.nodes_in(is_feasible)
+        there = np.flatnonzero(nodes_of)
+        scores = groups.codes[there]
+        count = int(nodes_of[there][scores != SCORE_NONE].sum()) if use.reads_count else 0
         normal = self._normal(use, scores, count)
         if isinstance(normal, PolicyFailure):
             return normal
-        if there is None:
-            return normal * use.enabled.weight
         weighted = np.zeros(groups.count, np.int64)
         weighted[there] = normal * use.enabled.weight
         return weighted
