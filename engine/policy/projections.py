@@ -28,6 +28,9 @@ EVERYTHING = "*"
 
 _NUMBERS = itertools.count()
 
+# How many changes of a column are remembered at least.
+_LOG_SIZE = 16_384
+
 
 class Projector:
     """Turns objects of one view into the JSON of a fixed set of their fields.
@@ -135,7 +138,8 @@ class NodeColumn:
     """
 
     __slots__ = (
-        "_fixed", "_index", "_nodes", "epoch", "ids", "number", "projector", "values", "version",
+        "_fixed", "_index", "_log", "_nodes",
+        "epoch", "ids", "number", "projector", "values", "version",
     )  # fmt: skip
 
     def __init__(self, projector: Projector) -> None:
@@ -148,7 +152,8 @@ class NodeColumn:
         self._nodes: list[Node | None] = []
         self._fixed: list[bytes] = []
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
-        self.version = 0  # grows when a node gets another id
+        self.version = 0  # grows by one with each node that gets another id
+        self._log: list[int] = []  # the slots of those nodes, the last ones
 
     def inherit(self, other: "NodeColumn") -> None:
         """Know what *other*, a column of the same fields, knows; only for an empty column."""
@@ -157,6 +162,7 @@ class NodeColumn:
         self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
         self.version += 1
+        self._log.clear()
 
     def update(self, snapshot: Snapshot, slots: Iterable[int]) -> None:
         """Project the nodes of *slots* anew; the others are as they were."""
@@ -184,6 +190,17 @@ class NodeColumn:
             if ids[slot] != known:
                 ids[slot] = known
                 self.version += 1
+                self._log.append(slot)
+        if len(self._log) > 2 * _LOG_SIZE:
+            del self._log[:-_LOG_SIZE]
+
+    def changed_since(self, version: int) -> list[int] | None:
+        """The slots whose node got another id after *version*, some of them twice.
+
+        None if that is not known any more: any node may have.
+        """
+        more = self.version - version
+        return None if more > len(self._log) else self._log[len(self._log) - more :]
 
     def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
         projector = self.projector

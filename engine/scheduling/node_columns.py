@@ -33,6 +33,7 @@ class NodeColumns:
         self._image_generation = -1
         self._infos: list[NodeInfo | None] = []  # by slot, as of the last refresh
         self.present: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.membership = 0  # grows when another node is in some slot, or none
         self.name_hashes: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._hash_of: dict[str, int] = {}
         self._name_order: NDArray[np.int64] | None = None
@@ -118,6 +119,7 @@ class NodeColumns:
         self.name_hashes = np.zeros(size, np.uint64)
         self._infos = [None] * size
         self._name_order = self._hashes_differ = None
+        self.membership += 1
         if len(self._hash_of) > 2 * size + 1024:
             self._hash_of.clear()  # nodes came and went; what is needed is found again
         for slot in range(size):
@@ -131,6 +133,7 @@ class NodeColumns:
             is_present = new is not None and new.node is not None
             if is_present != self.present[slot] or (new and old and new.name != old.name):
                 self._name_order = self._hashes_differ = None
+                self.membership += 1
             self.present[slot] = is_present
             if new is not None:
                 self.name_hashes[slot] = self._hash(new.name)

@@ -2,18 +2,22 @@
 
 Owns the verdict vectors: for one pod class, by node slot, the first rejection, the scores and the
 total. A decision brings them up to the snapshot by looking again at the slots that changed since
-the last pod of the class; everything else still holds, because the hooks were given nothing else.
+the last pod of the class, with the hooks that see them differently than before; everything else
+still holds, because the hooks were given nothing else.
 
     first pod of a class --all slots--> up to date --nodes change--> stale in those slots
-    stale --next pod of the class: changed slots only--> up to date
+    stale --next pod of the class: changed slots and hooks only--> up to date
+
+A slot is looked at in one of two ways. Where all filters let the pod pass before, those that see
+the node as it was still do, and so do their scores count: only the others are asked, filters and
+scores together. Where one rejected, or nothing is known, all filters are asked in their order, and
+the scores only if they let it pass: a node without room does not get any by the next pod.
 
 Hooks over counters are not kept here: a pod placed in one domain changes their inputs everywhere.
 They are `counted`'s.
 """
 
-import itertools
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
-from engine.framework.profile import EnabledPolicy
-from engine.framework.status import Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
@@ -38,6 +40,8 @@ from engine.policy.verdicts import (
     VerdictMemo,
 )
 from engine.scheduling.counted import CountedHook
+from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector
+from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scoring import Normalizer
 
 # A code of a class vector beside those of a filter's table: no node in this slot, or a node
@@ -49,61 +53,10 @@ INFEASIBLE: Final = -1
 
 # Up to this many changed slots plain Python is faster than numpy's call overhead.
 _FEW: Final = 16
-# Up to this many changed slots all hooks are asked at once.
+# Up to this many slots of which nothing is known all hooks are asked at once.
 _ONE_TRIP: Final = 96
-
-
-@dataclass(frozen=True, slots=True)
-class HookUse:
-    """A per-node hook of an enabled policy as the cycle asks it for one pod class.
-
-    `position` is the filter's place in the profile's order, over all filters. A score that
-    `normalizes` depends on the range of all scores, and on their number if it `reads_count`.
-    """
-
-    enabled: EnabledPolicy
-    hook: str
-    column: NodeColumn
-    pod: bytes
-    extra: bytes
-    position: int = 0
-    normalizes: bool = False
-    reads_count: bool = True
-
-    def table(self, memo: VerdictMemo) -> Table:
-        """The hook's verdicts for this pod projection."""
-        return memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
-
-
-@dataclass(frozen=True, slots=True)
-class PreFiltered:
-    """What the pre-filters and pre-scores said about a pod class.
-
-    `rejection` ends the attempt, and so does `failure`. `subset` limits the nodes (None: all), as
-    the policies in `narrowed_by` asked.
-    """
-
-    rejection: Status | None = None
-    failure: PolicyFailure | None = None
-    subset: tuple[str, ...] | None = None
-    narrowed_by: tuple[str, ...] = ()
-
-
-class _ScoreVector:
-    """One policy's scores by slot: raw as answered, and as they count after normalisation.
-
-    Scores without `normalize` count as they are. Those with it depend on the range of all raw
-    scores, so a change of the range counts them all anew.
-    """
-
-    __slots__ = ("failures", "is_constant", "normal", "raw", "use")
-
-    def __init__(self, use: HookUse, size: int) -> None:
-        self.use = use
-        self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
-        self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
-        self.failures: dict[int, PolicyFailure] = {}
-        self.is_constant = False  # one score, and one normalised score, for all feasible nodes
+# The mask of a slot that every hook is to look at.
+_ALL: Final = -1
 
 
 @dataclass(slots=True)
@@ -127,15 +80,21 @@ class PodClass:
     pre_score_failures: Sequence[PolicyFailure] = ()
     codes: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    vectors: list[_ScoreVector] = field(default_factory=list)
+    vectors: list[ScoreVector] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     filter_failures: dict[int, PolicyFailure] = field(default_factory=dict)
     normalize_failure: PolicyFailure | None = None
     history: object = None
     generation: int = -1
     image_generation: int = -1
+    membership: int = -1
     example: Pod | None = None
     promised: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
+    # The columns of the hooks, each once; the version up to which each was followed; and which
+    # hooks see a node differently, by the bits of the columns in which it changed.
+    _columns: list[NodeColumn] = field(default_factory=list)
+    _versions: list[int] = field(default_factory=list)
+    _affected: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -158,34 +117,28 @@ class PodClass:
     def update(
         self,
         snapshot: Snapshot,
-        present: NDArray[np.bool_],
+        nodes: NodeColumns,
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """Bring the vectors up to *snapshot*."""
-        size = len(snapshot.infos)
-        changed: Sequence[int] | None = None
-        if (
-            snapshot.continues(self.history, self.generation)
-            and len(self.codes) == size
-            and (snapshot.image_generation == self.image_generation or not self._is_shared)
-        ):
-            changed = snapshot.changed_since(self.generation)
-        if changed is None:
-            self._restart(size)
-            slots = self._members(snapshot, present)
-            gone = np.empty(0, np.int64)
+        """Bring the vectors up to *snapshot*, to which *nodes* were brought before."""
+        touched = self._touched(snapshot, nodes)
+        if touched is None:
+            touched, gone = self._looked_through(snapshot, nodes)
+            self._columns = list(dict.fromkeys(use.column for use in (*self.filters, *self.scores)))
+            self._affected.clear()
         else:
-            slots, gone = self._changed_members(changed, snapshot, present)
-        if len(gone):
-            self.codes[gone] = ABSENT
-        if len(slots) <= _FEW:
-            self._few(slots.tolist(), gone.tolist(), memo, normalizer)
-        else:
-            self._many(slots, gone, memo, normalizer)
+            gone = []
+        if touched or gone:
+            if len(touched) <= _FEW:
+                self._few(touched, gone, memo, normalizer)
+            else:
+                self._many(touched, gone, memo, normalizer)
+        self._versions = [column.version for column in self._columns]
         self.history = snapshot.history
         self.generation = snapshot.generation
         self.image_generation = snapshot.image_generation
+        self.membership = nodes.membership
 
     @property
     def _is_shared(self) -> bool:
@@ -197,32 +150,75 @@ class PodClass:
         """Look at every node again next time: a failure that was reported may not recur."""
         self.generation = -1
 
-    # --- which slots -----------------------------------------------------------------------
+    # --- which slots, which hooks -------------------------------------------------------------
+
+    def _touched(self, snapshot: Snapshot, nodes: NodeColumns) -> dict[int, int] | None:
+        """By slot that some hook sees differently than before, the bits of the changed columns.
+
+        None if that cannot be told from the columns alone: nodes came or went, failures are to be
+        asked again, or too much happened.
+        """
+        if (
+            self.generation < 0
+            or nodes.membership != self.membership
+            or len(self.codes) != len(snapshot.infos)
+            or self.filter_failures
+            or any(vector.failures for vector in self.vectors)
+        ):
+            return None
+        touched: dict[int, int] = {}
+        bit = 1
+        for column, version in zip(self._columns, self._versions, strict=True):
+            if column.version != version:
+                slots = column.changed_since(version)
+                if slots is None:
+                    return None
+                for slot in slots:
+                    touched[slot] = touched.get(slot, 0) | bit
+            bit <<= 1
+        if self.pre.subset is not None:
+            return {s: bits for s, bits in touched.items() if self.codes.item(s) != ABSENT}
+        return touched
+
+    def _looked_through(
+        self, snapshot: Snapshot, nodes: NodeColumns
+    ) -> tuple[dict[int, int], Sequence[int]]:
+        """The changed slots with a node of the class, each for all hooks, and those without (now).
+
+        Begins anew if it is not known which slots changed.
+        """
+        size = len(snapshot.infos)
+        changed: Sequence[int] | None = None
+        if (
+            snapshot.continues(self.history, self.generation)
+            and len(self.codes) == size
+            and (snapshot.image_generation == self.image_generation or not self._is_shared)
+        ):
+            changed = snapshot.changed_since(self.generation)
+        if changed is None:
+            self._restart(size)
+            return dict.fromkeys(self._members(snapshot, nodes.present), _ALL), ()
+        members, gone = self._changed_members(changed, snapshot, nodes.present)
+        return dict.fromkeys(members, _ALL), gone
 
     def _restart(self, size: int) -> None:
         self.codes = np.full(size, ABSENT, np.int32)
         self.totals = np.full(size, INFEASIBLE, np.int64)
-        self.vectors = [_ScoreVector(use, size) for use in self.scores]
+        self.vectors = [ScoreVector(use, size) for use in self.scores]
         self.filter_failures.clear()
         self.normalize_failure = None
 
-    def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def _members(self, snapshot: Snapshot, present: NDArray[np.bool_]) -> list[int]:
         if self.pre.subset is None:
-            return np.flatnonzero(present[: len(snapshot.infos)])
+            return np.flatnonzero(present[: len(snapshot.infos)]).tolist()
         known = (snapshot.slot_of.get(name) for name in self.pre.subset)
-        slots = [slot for slot in known if slot is not None and present[slot]]
-        return np.array(sorted(set(slots)), np.int64)
+        return sorted({slot for slot in known if slot is not None and present[slot]})
 
     def _changed_members(
         self, changed: Sequence[int], snapshot: Snapshot, present: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[list[int], list[int]]:
         """The changed slots that have a node of the class, and those that have none (now)."""
         subset = self.pre.subset
-        has_failures = self.filter_failures or any(v.failures for v in self.vectors)
-        if subset is None and not has_failures:
-            slots = np.array(changed, np.int64)
-            there = present[slots]
-            return slots[there], slots[~there]
         members, gone = [], []
         for slot in changed:
             self.filter_failures.pop(slot, None)
@@ -233,85 +229,132 @@ class PodClass:
                 members.append(slot)
             else:
                 gone.append(slot)
-        return np.array(members, np.int64), np.array(gone, np.int64)
+        return members, gone
+
+    def _hooks(self, mask: int) -> tuple[list[int], list[int]]:
+        """The places of the filters and of the scores that look at the columns of *mask*.
+
+        The places of scores are counted from the first filter on, as those of `tables` are.
+        """
+        known = self._affected.get(mask)
+        if known is None:
+            bits = {id(column): 1 << place for place, column in enumerate(self._columns)}
+            uses = (*self.filters, *self.scores)
+            places = [k for k, use in enumerate(uses) if mask & bits[id(use.column)]]
+            first = len(self.filters)
+            known = [k for k in places if k < first], [k for k in places if k >= first]
+            self._affected[mask] = known
+        return known
 
     # --- a few slots -----------------------------------------------------------------------
 
     def _few(
         self,
-        slots: Sequence[int],
+        touched: Mapping[int, int],
         gone: Sequence[int],
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """Look at a few slots, everything that is not known in one round trip.
+        """Look at a few slots in plain Python; by slot, *touched* has the changed columns.
 
         After a placement one node has a new projection for several hooks; one trip for all of
-        them beats one for each. Answers that are not looked at cost nothing else.
+        them beats one for each.
         """
-        tables = self._current_tables(memo)
-        filters = list(zip(self.filters, tables, strict=False))
-        scores = list(zip(self.scores, tables[len(filters) :], strict=True))
-        wants = []
-        for use, table in (*filters, *scores):
-            unknown = SCORE_UNKNOWN if table.is_score else UNKNOWN
-            ids, codes = use.column.ids, table.codes
-            missing = [i for i in map(ids.item, slots) if codes.item(i) == unknown]
-            if missing:
-                wants.append((table, use.column, np.array(missing, np.int32)))
-        if wants:
-            memo.fill(wants)
-        touched: list[bool] = [False] * len(self.vectors)
+        moved = [False] * len(self.vectors)
         for slot in gone:
-            self._leave(slot, touched)
-        for slot in slots:
+            self.codes[slot] = ABSENT
+            self._leave(slot, moved)
+        tables = self._current_tables(memo)
+        # 1. Ask what is not known: of nodes that were rejected, what filters say.
+        wants: dict[int, list[int]] = {}
+        todo = []
+        for slot, mask in touched.items():
+            before = self.codes.item(slot)
+            filters, scores = self._hooks(mask if before == FITS else _ALL)
+            todo.append((slot, before, filters, scores))
+            for place in filters:
+                self._want(place, slot, wants)
+            if before <= FITS:
+                for place in scores:
+                    self._want(place, slot, wants)
+        self._ask(wants, memo)
+        # 2. The first filter that rejects. The others fit as before.
+        fitting = []
+        for slot, before, filters, scores in todo:
             code = FITS
-            for use, table in filters:
-                i = int(use.column.ids[slot])
-                code = int(table.codes[i])
+            for place in filters:
+                table = tables[place]
+                projection = self._column(place).ids.item(slot)
+                code = table.codes.item(projection)
                 if code != FITS:
                     if code == FAILED:
-                        self.filter_failures[slot] = table.failures[i]
+                        self.filter_failures[slot] = table.failures[projection]
                     break
-            was_feasible = self.totals[slot] != INFEASIBLE
-            self.codes[slot] = code
-            if code != FITS:
-                if was_feasible:
-                    self._leave(slot, touched)
-                continue
+            if code != before:
+                self.codes[slot] = code
+            if code == FITS:
+                fitting.append((slot, before == FITS, scores))
+                if before > FITS:
+                    for place in scores:
+                        self._want(place, slot, wants)
+            elif before == FITS:
+                self._leave(slot, moved)
+        self._ask(wants, memo)
+        # 3. The scores of nodes that fit.
+        for slot, was_feasible, scores in fitting:
             if not was_feasible:
                 self.totals[slot] = 0
-            for k, (use, table) in enumerate(scores):
-                self._set_score(k, slot, table, int(use.column.ids[slot]), was_feasible, touched)
-        for k, vector in enumerate(self.vectors):
-            if touched[k]:
+            for place in scores:
+                self._set_score(place, slot, was_feasible, moved)
+        for vector, has_moved in zip(self.vectors, moved, strict=True):
+            if has_moved:
                 self._renormalize(vector, normalizer)
-        for _, table in (*filters, *scores):
+        for table in tables:
             if table.failures:
                 memo.forget_transient(table)
 
-    def _set_score(
-        self, k: int, slot: int, table: Table, i: int, was_feasible: bool, touched: list[bool]
-    ) -> None:
-        vector = self.vectors[k]
-        value = int(table.codes[i])
+    def _column(self, place: int) -> NodeColumn:
+        first = len(self.filters)
+        return (self.filters[place] if place < first else self.scores[place - first]).column
+
+    def _want(self, place: int, slot: int, wants: dict[int, list[int]]) -> None:
+        """Note the node's projection for the hook at *place* if its answer is not known."""
+        table = self.tables[place]
+        projection = self._column(place).ids.item(slot)
+        if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
+            wants.setdefault(place, []).append(projection)
+
+    def _ask(self, wants: dict[int, list[int]], memo: VerdictMemo) -> None:
+        """Ask what is wanted in one round trip, and want nothing any more."""
+        if wants:
+            memo.fill(
+                [
+                    (self.tables[place], self._column(place), np.array(ids, np.int32))
+                    for place, ids in wants.items()
+                ]
+            )
+            wants.clear()
+
+    def _set_score(self, place: int, slot: int, was_feasible: bool, moved: list[bool]) -> None:
+        k = place - len(self.filters)
+        vector, table = self.vectors[k], self.tables[place]
+        projection = vector.use.column.ids.item(slot)
+        value = table.codes.item(projection)
         if value == SCORE_FAILED:
-            vector.failures[slot] = table.failures[i]
+            vector.failures[slot] = table.failures[projection]
             value = SCORE_NONE
-        if was_feasible and vector.raw[slot] == value:
+        if was_feasible and vector.raw.item(slot) == value:
             return
         vector.raw[slot] = value
         if vector.use.normalizes:
-            touched[k] = True
+            moved[k] = True
             return
         counts = 0 if value == SCORE_NONE else value
-        if was_feasible:
-            self.totals[slot] += (counts - vector.normal[slot]) * vector.use.enabled.weight
-        else:
-            self.totals[slot] += counts * vector.use.enabled.weight
+        before = vector.normal.item(slot) if was_feasible else 0
+        self.totals[slot] += (counts - before) * vector.use.enabled.weight
         vector.normal[slot] = counts
 
-    def _leave(self, slot: int, touched: list[bool]) -> None:
+    def _leave(self, slot: int, moved: list[bool]) -> None:
         """The node of *slot* is not feasible any more."""
         if self.totals[slot] == INFEASIBLE:
             return
@@ -319,35 +362,77 @@ class PodClass:
         for k, vector in enumerate(self.vectors):
             vector.raw[slot] = SCORE_NONE
             vector.normal[slot] = 0
-            touched[k] |= vector.use.normalizes
+            moved[k] |= vector.use.normalizes
 
     # --- many slots ------------------------------------------------------------------------
 
     def _many(
         self,
-        slots: NDArray[np.int64],
-        gone: NDArray[np.int64],
+        touched: Mapping[int, int],
+        gone: Sequence[int],
         memo: VerdictMemo,
         normalizer: Normalizer,
     ) -> None:
-        """Look at many slots: a node stops at the first filter that rejects it.
-
-        While they are not too many, all hooks are asked about all of them in one round trip: that
-        costs less than a second one for the scores of those that fit.
-        """
+        """As `_few` with arrays; a hook that one of the nodes changed for looks at all of them."""
         tables = self._current_tables(memo)
-        is_asked = len(slots) <= _ONE_TRIP
-        if is_asked:
-            uses = (*self.filters, *self.scores)
-            memo.fill(
-                [(t, u.column, u.column.ids[slots]) for u, t in zip(uses, tables, strict=True)]
-            )
+        uses = (*self.filters, *self.scores)
+        slots = np.fromiter(touched, np.int64, len(touched))
+        before = self.codes[slots]
+        kept, others = slots[before == FITS], slots[before != FITS]
+        mask = 0
+        for bits in touched.values():
+            mask |= bits
+        filters, scores = self._hooks(mask)
+        every_filter, _ = self._hooks(_ALL)
+        # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
+        #    many nodes that were never looked at: most may stop at the first filter.
+        asks_others = len(others) <= _ONE_TRIP
+        unseen = others[before[before != FITS] <= FITS] if asks_others else others[:0]
+        wants = []
+        for place, use in enumerate(uses):
+            is_filter = place < len(self.filters)
+            asked = [kept] if place in filters or place in scores else []
+            asked.append((others if asks_others else others[:0]) if is_filter else unseen)
+            ids = use.column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
+            if len(ids):
+                wants.append((tables[place], use.column, ids))
+        memo.fill(wants)
+        # 2. The first filter that rejects.
+        staying = self._filter(kept, filters)
+        fitting = self._filter(others, every_filter, None if asks_others else memo)
+        self.codes[fitting] = FITS
+        # 3. The scores. What left is not in any range any more.
+        moved: dict[int, ScoreVector] = {}
+        if len(staying):
+            self._rescore(staying, scores, moved)
+        without = others
+        if gone or len(staying) < len(kept):
+            away = np.array(gone, np.int64)
+            self.codes[away] = ABSENT
+            without = np.concatenate((kept[self.codes[kept] != FITS], others, away))
+        if len(without):
+            is_asked = asks_others and len(unseen) == len(others)
+            self._score(without, fitting, None if is_asked else memo, moved)
+        for table in tables:
+            if table.failures:
+                memo.forget_transient(table)
+        for vector in moved.values():
+            self._renormalize(vector, normalizer)
+
+    def _filter(
+        self, slots: NDArray[np.int64], places: Collection[int], memo: VerdictMemo | None = None
+    ) -> NDArray[np.int64]:
+        """Those of *slots* that the filters at *places* let pass; the codes of the others are set.
+
+        Without a *memo* all answers are known.
+        """
         remaining = slots
-        for use, table in zip(self.filters, tables, strict=False):
+        for place in places:
             if not len(remaining):
                 break
+            use, table = self.filters[place], self.tables[place]
             ids = use.column.ids[remaining]
-            if not is_asked:
+            if memo is not None:
                 memo.fill([(table, use.column, ids)])
             verdicts = table.codes[ids]
             fits = verdicts == FITS
@@ -358,43 +443,59 @@ class PodClass:
                 for slot, i in zip(remaining.tolist(), ids.tolist(), strict=True):
                     if table.codes[i] == FAILED:
                         self.filter_failures[slot] = table.failures[i]
-                memo.forget_transient(table)
             remaining = remaining[fits]
-        self.codes[remaining] = FITS
-        changed = np.concatenate((slots, gone)) if len(gone) else slots
-        self._score_many(changed, remaining, memo, normalizer, is_asked=is_asked)
+        return remaining
 
-    def _score_many(
+    def _raw(self, place: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What the score at *place* says of *slots*, and its failures noted."""
+        table, vector = self.tables[place], self.vectors[place - len(self.filters)]
+        ids = vector.use.column.ids[slots]
+        values: NDArray[np.int64] = table.codes[ids]
+        if table.failures:
+            for slot, i in zip(slots.tolist(), ids.tolist(), strict=True):
+                if table.codes[i] == SCORE_FAILED:
+                    vector.failures[slot] = table.failures[i]
+            values = np.where(values == SCORE_FAILED, SCORE_NONE, values)
+        return values
+
+    def _rescore(
+        self, slots: NDArray[np.int64], places: Collection[int], moved: dict[int, ScoreVector]
+    ) -> None:
+        """Take new scores of nodes that were feasible and still are."""
+        for place in places:
+            vector = self.vectors[place - len(self.filters)]
+            values = self._raw(place, slots)
+            if vector.use.normalizes:
+                if not np.array_equal(vector.raw[slots], values):
+                    moved[place] = vector
+            else:
+                counts = np.where(values == SCORE_NONE, 0, values)
+                self.totals[slots] += (counts - vector.normal[slots]) * vector.use.enabled.weight
+                vector.normal[slots] = counts
+            vector.raw[slots] = values
+
+    def _score(
         self,
         slots: NDArray[np.int64],
         feasible: NDArray[np.int64],
-        memo: VerdictMemo,
-        normalizer: Normalizer,
-        *,
-        is_asked: bool,
+        memo: VerdictMemo | None,
+        moved: dict[int, ScoreVector],
     ) -> None:
-        """Scores of *slots*, of which *feasible* fit; all hooks' gaps in one round trip.
+        """Scores of *slots*, of which *feasible* fit now; all hooks' gaps in one round trip.
 
-        The totals of other nodes change only with a normalisation whose range moved. *is_asked*:
-        there are no gaps.
+        Without a *memo* there are no gaps. The totals of other nodes change only with a
+        normalisation whose range moved.
         """
-        tables = self._current_tables(memo)[len(self.filters) :]
-        ids = [use.column.ids[feasible] for use in self.scores]
-        if len(feasible) and not is_asked:
-            columns = [use.column for use in self.scores]
-            memo.fill(list(zip(tables, columns, ids, strict=True)))
+        first = len(self.filters)
+        columns = [use.column for use in self.scores]
+        if len(feasible) and memo is not None:
+            tables = self.tables[first:]
+            memo.fill([(t, c, c.ids[feasible]) for t, c in zip(tables, columns, strict=True)])
         sums = np.zeros(len(feasible), np.int64)
-        moved = []
-        for vector, table, projected in zip(self.vectors, tables, ids, strict=True):
+        for k, vector in enumerate(self.vectors):
             before = vector.raw[slots]
             vector.raw[slots] = SCORE_NONE
-            values = table.codes[projected]
-            if table.failures:
-                for slot, i in zip(feasible.tolist(), projected.tolist(), strict=True):
-                    if table.codes[i] == SCORE_FAILED:
-                        vector.failures[slot] = table.failures[i]
-                values = np.where(values == SCORE_FAILED, SCORE_NONE, values)
-                memo.forget_transient(table)
+            values = self._raw(first + k, feasible)
             vector.raw[feasible] = values
             if not vector.use.normalizes:
                 normal = np.where(values == SCORE_NONE, 0, values)
@@ -402,16 +503,14 @@ class PodClass:
                 # As it was; where that does not hold any more, the whole vector is done anew.
                 normal = vector.normal[feasible]
                 if not np.array_equal(before, vector.raw[slots]):
-                    moved.append(vector)
+                    moved[first + k] = vector
             vector.normal[slots] = 0
             vector.normal[feasible] = normal
             sums += normal * vector.use.enabled.weight
         self.totals[slots] = INFEASIBLE
         self.totals[feasible] = sums
-        for vector in moved:
-            self._renormalize(vector, normalizer)
 
-    def _renormalize(self, vector: _ScoreVector, normalizer: Normalizer) -> None:
+    def _renormalize(self, vector: ScoreVector, normalizer: Normalizer) -> None:
         """Take new raw scores of *vector* into the totals."""
         feasible = np.flatnonzero(self.codes == FITS)
         before = vector.normal[feasible]
@@ -420,7 +519,7 @@ class PodClass:
         self.totals[feasible] += difference * vector.use.enabled.weight
 
     def _normalize(
-        self, vector: _ScoreVector, feasible: NDArray[np.int64], normalizer: Normalizer
+        self, vector: ScoreVector, feasible: NDArray[np.int64], normalizer: Normalizer
     ) -> None:
         raw = vector.raw[feasible]
         use = vector.use
@@ -446,43 +545,3 @@ class PodClass:
             if table.epoch != column.epoch or len(table.codes) < len(column.values):
                 self.tables[place] = use.table(memo)
         return self.tables
-
-
-class PodClasses:
-    """The classes seen lately, bounded by the memory of their vectors."""
-
-    def __init__(self, capacity_bytes: int = 96 << 20) -> None:
-        self._capacity_bytes = capacity_bytes
-        self._classes: OrderedDict[tuple[object, ...], PodClass] = OrderedDict()
-
-    def get(self, key: tuple[object, ...]) -> PodClass | None:
-        """The class of *key*, now the most recently used."""
-        found = self._classes.get(key)
-        if found is not None:
-            self._classes.move_to_end(key)
-        return found
-
-    def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
-        """Remember a class."""
-        self._classes[key] = pod_class
-
-    def drop(self, key: tuple[object, ...]) -> None:
-        """Forget a class, so that the next pod of it is judged from the start."""
-        self._classes.pop(key, None)
-
-    def examples(self, most: int) -> list[Pod]:
-        """A pod of each of the *most* classes used last, the latest first."""
-        classes = itertools.islice(reversed(self._classes.values()), most)
-        return [c.example for c in classes if c.example is not None]
-
-    def trim(self) -> None:
-        """Drop the least recently used classes beyond the bound (the newest always stays)."""
-        total = sum(c.nbytes for c in self._classes.values())
-        while (total > self._capacity_bytes or len(self._classes) > 8192) and len(
-            self._classes
-        ) > 1:
-            _, dropped = self._classes.popitem(last=False)
-            total -= dropped.nbytes
-
-    def __len__(self) -> int:
-        return len(self._classes)

@@ -42,7 +42,8 @@ from engine.scheduling.extenders import (
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass, PodClasses
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
+from engine.scheduling.pod_classes import PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
@@ -50,7 +51,7 @@ from engine.scheduling.promises import Promises
 from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
-from engine.scheduling.select_host import SortKey, sort_key, tie_order
+from engine.scheduling.select_host import SortKey, highest, sort_key, tie_order
 from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
 
@@ -298,7 +299,7 @@ class Scheduler:
             codes[present] = self._memo.reasons.intern(rejection)
             return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
         # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
-        pod_class.update(snapshot, self._columns.present, self._memo, self._normalizer)
+        pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
         # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
         counted_filters, counted_scores, failed_gates = self._counted_hooks(pod_class, snapshot)
         if failed_gates:
@@ -344,18 +345,18 @@ class Scheduler:
             or pod_class.has_score_failures
         )
         if is_plain:
-            highest = int(pod_class.totals.max())
-            if highest == INFEASIBLE:
+            best = highest(pod_class.totals)
+            if pod_class.totals.item(best[0]) == INFEASIBLE:
                 diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
                 return (yield from self._nowhere(filters, codes, uses, diagnosis, None, rejected))
-            best = np.flatnonzero(pod_class.totals == highest)
             chosen = self._break_tie(profile, pod, best, snapshot)
             if isinstance(chosen, PolicyFailure):
                 return self._failed(snapshot, (chosen,))
             count = int(np.count_nonzero(pod_class.totals != INFEASIBLE))
             return Explanation(self._placed(chosen, count, snapshot))
         is_feasible = codes == FITS
-        if not is_feasible.any():
+        feasible_count = int(np.count_nonzero(is_feasible))
+        if not feasible_count:
             diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
             return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
         can_reuse = not (
@@ -369,14 +370,12 @@ class Scheduler:
             )
             if failed:
                 return self._failed(snapshot, failed)
-            best = np.flatnonzero(totals == totals.max())
-            chosen = self._break_tie(profile, pod, best, snapshot)
+            chosen = self._break_tie(profile, pod, highest(totals), snapshot)
             if isinstance(chosen, PolicyFailure):
                 return self._failed(snapshot, (chosen,))
             if promised_slot is not None:
                 chosen = promised_slot
-            count = int(np.count_nonzero(is_feasible))
-            return Explanation(self._placed(chosen, count, snapshot, ignored, reserves))
+            return Explanation(self._placed(chosen, feasible_count, snapshot, ignored, reserves))
         feasible = np.flatnonzero(is_feasible)
         totals, rows, failed, ignored = self._totals.of(
             pod_class,
@@ -402,7 +401,7 @@ class Scheduler:
             for name, scores in extended.by_extender.items():
                 rows.append(PolicyScores(name, 1, scores, scores, scores))
         # 6. The highest total wins; ties go by the pod's uid and the node's name.
-        best = feasible[totals == totals.max()]
+        best = feasible[highest(totals)]
         chosen = self._break_tie(profile, pod, best, snapshot)
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))

@@ -21,6 +21,8 @@ _TABLE_SPAN: Final = 1 << 16
 _UNKNOWN: Final = -1
 # With up to this many distinct scores, those of the ranges that may come next are asked along.
 _FEW: Final = 32
+# Up to so many scores are normalised without arrays.
+_SHORT: Final = 64
 
 
 class Normalizer:
@@ -50,7 +52,10 @@ class Normalizer:
         *reads_count* says that the hook looks at `over.count`, which then is part of the range:
         *count*, or how many entries have a score.
         """
-        low = int(raw.min()) if len(raw) else SCORE_NONE
+        if len(raw) <= _SHORT:
+            few = self._of_few(instance, raw.tolist(), reads_count=reads_count, count=count)
+            return few if isinstance(few, PolicyFailure) else np.array(few, np.int64)
+        low = int(raw.min())
         everything = low > SCORE_NONE  # which is below every score
         scored = None if everything else raw != SCORE_NONE
         values = raw if scored is None else raw[scored]
@@ -89,6 +94,21 @@ class Normalizer:
         result = np.zeros(len(raw), np.int64)
         result[scored] = normal
         return result
+
+    def _of_few(
+        self, instance: int, raw: Sequence[int], *, reads_count: bool, count: int | None
+    ) -> list[int] | PolicyFailure:
+        """As `normalize`; for so few scores plain Python is faster than arrays."""
+        scores = [score for score in raw if score != SCORE_NONE]
+        if not scores:
+            return [0] * len(raw)
+        low, high = min(scores), max(scores)
+        self._note(instance, low, high)
+        key = (instance, low, high, (count or len(scores)) if reads_count else 0)
+        answer = self._ask(key, list(dict.fromkeys(scores)))
+        if isinstance(answer, PolicyFailure):
+            return answer
+        return [0 if score == SCORE_NONE else answer[score] for score in raw]
 
     def _array(self, key: tuple[int, int, int, int], span: int) -> NDArray[np.int16]:
         table = self._arrays.get(key)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.pod_class import HookUse
+from engine.scheduling.hook_use import HookUse
 from engine.scheduling.select_host import SortKey, sort_key
 
 _CAPACITY: Final = 65_536

@@ -17,9 +17,10 @@ from engine.policy.verdicts import SCORE_FAILED, SCORE_NONE, VerdictMemo
 from engine.scheduling.counted import CountedHook, CountedHooks
 from engine.scheduling.decision import PolicyScores
 from engine.scheduling.feasibility import RuntimeUse
+from engine.scheduling.hook_use import HookUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.node_groups import Groups
-from engine.scheduling.pod_class import INFEASIBLE, HookUse, PodClass
+from engine.scheduling.pod_class import INFEASIBLE, PodClass
 from engine.scheduling.rejections import report
 from engine.scheduling.scoring import Normalizer
 
@@ -137,8 +138,9 @@ class Totals:
                 failures.append(weighted)
                 pod_class.forget()
             else:
-                totals = totals + weighted[groups.of_slot]
-        totals = np.where(is_feasible, totals, INFEASIBLE)
+                totals = totals + weighted.take(groups.of_slot)
+        if not is_feasible.all():
+            totals = np.where(is_feasible, totals, INFEASIBLE)
         if failures and not self._ignores_failures:
             return totals, tuple(failures), ()
         return totals, (), tuple(failures)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.policy.projections import NodeColumn, Projector
 from engine.policy.views import NODE_FIELDS
-from engine.scheduling.pod_class import HookUse
+from engine.scheduling.hook_use import HookUse
 
 Shape = tuple[int, ...]
 """The projections of a node for all filters of a class, and what late filters say of it."""

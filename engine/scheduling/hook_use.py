@@ -1,0 +1,68 @@
+"""What a pod class is made of: the hooks as they are asked for it, and what each said.
+
+Owns the records; `pod_classifier` makes them, `pod_class` keeps them up to date.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.framework.profile import EnabledPolicy
+from engine.framework.status import Status
+from engine.policy.evaluator import PolicyFailure
+from engine.policy.projections import NodeColumn
+from engine.policy.verdicts import SCORE_NONE, Table, VerdictMemo
+
+
+@dataclass(frozen=True, slots=True)
+class HookUse:
+    """A per-node hook of an enabled policy as the cycle asks it for one pod class.
+
+    `position` is the filter's place in the profile's order, over all filters. A score that
+    `normalizes` depends on the range of all scores, and on their number if it `reads_count`.
+    """
+
+    enabled: EnabledPolicy
+    hook: str
+    column: NodeColumn
+    pod: bytes
+    extra: bytes
+    position: int = 0
+    normalizes: bool = False
+    reads_count: bool = True
+
+    def table(self, memo: VerdictMemo) -> Table:
+        """The hook's verdicts for this pod projection."""
+        return memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
+
+
+@dataclass(frozen=True, slots=True)
+class PreFiltered:
+    """What the pre-filters and pre-scores said about a pod class.
+
+    `rejection` ends the attempt, and so does `failure`. `subset` limits the nodes (None: all), as
+    the policies in `narrowed_by` asked.
+    """
+
+    rejection: Status | None = None
+    failure: PolicyFailure | None = None
+    subset: tuple[str, ...] | None = None
+    narrowed_by: tuple[str, ...] = ()
+
+
+class ScoreVector:
+    """One policy's scores by slot: raw as answered, and as they count after normalisation.
+
+    Scores without `normalize` count as they are. Those with it depend on the range of all raw
+    scores, so a change of the range counts them all anew.
+    """
+
+    __slots__ = ("failures", "is_constant", "normal", "raw", "use")
+
+    def __init__(self, use: HookUse, size: int) -> None:
+        self.use = use
+        self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
+        self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
+        self.failures: dict[int, PolicyFailure] = {}
+        self.is_constant = False  # one score, and one normalised score, for all feasible nodes

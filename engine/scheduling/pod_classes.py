@@ -1,0 +1,50 @@
+"""The pod classes that were decided lately, with what is known of them.
+
+Owns how many are kept: they are bounded by the memory of their vectors.
+"""
+
+import itertools
+from collections import OrderedDict
+
+from engine.model.pod import Pod
+from engine.scheduling.pod_class import PodClass
+
+
+class PodClasses:
+    """The classes seen lately, bounded by the memory of their vectors."""
+
+    def __init__(self, capacity_bytes: int = 96 << 20) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._classes: OrderedDict[tuple[object, ...], PodClass] = OrderedDict()
+
+    def get(self, key: tuple[object, ...]) -> PodClass | None:
+        """The class of *key*, now the most recently used."""
+        found = self._classes.get(key)
+        if found is not None:
+            self._classes.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[object, ...], pod_class: PodClass) -> None:
+        """Remember a class."""
+        self._classes[key] = pod_class
+
+    def drop(self, key: tuple[object, ...]) -> None:
+        """Forget a class, so that the next pod of it is judged from the start."""
+        self._classes.pop(key, None)
+
+    def examples(self, most: int) -> list[Pod]:
+        """A pod of each of the *most* classes used last, the latest first."""
+        classes = itertools.islice(reversed(self._classes.values()), most)
+        return [c.example for c in classes if c.example is not None]
+
+    def trim(self) -> None:
+        """Drop the least recently used classes beyond the bound (the newest always stays)."""
+        total = sum(c.nbytes for c in self._classes.values())
+        while (total > self._capacity_bytes or len(self._classes) > 8192) and len(
+            self._classes
+        ) > 1:
+            _, dropped = self._classes.popitem(last=False)
+            total -= dropped.nbytes
+
+    def __len__(self) -> int:
+        return len(self._classes)
