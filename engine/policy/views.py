@@ -87,7 +87,8 @@ class ViewField:
     `is_placed` marks what changes while the object stays the same: with placements, or with facts;
     `parts` are the attributes of a NodeInfo that such a field is a function of, beside the node:
     while they are the same objects, it is the same. `is_shared` marks what other nodes' changes
-    can change. In a dict field with `fills`, an entry that is named and missing is there as None
+    can change. `is_spec` marks fields of a pod that are the same for pods with the same
+    `spec_text`. In a dict field with `fills`, an entry that is named and missing is there as None
     (or as `{}`, where entries are dicts).
     """
 
@@ -98,6 +99,7 @@ class ViewField:
     is_shared: bool = False
     fills: bool = False
     parts: tuple[str, ...] = ()
+    is_spec: bool = False
 
 
 # --- records -------------------------------------------------------------------------------
@@ -386,6 +388,40 @@ def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
     return ViewField(type_, doc, lambda pod, _: extract(pod))
 
 
+def _spec(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda pod, _: extract(pod), is_spec=True)
+
+
+def spec_text(pod: Pod) -> bytes:
+    """A text of what the fields with `is_spec` are made of, much cheaper than those.
+
+    Volumes and claims are left out: their names are made up for each pod.
+    """
+    spec = pod.manifest.spec
+    return msgspec.json.encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.priority,
+            spec.priority_class_name,
+            spec.preemption_policy,
+            spec.node_name,
+            spec.scheduler_name,
+            spec.scheduling_gates,
+            spec.scheduling_group,
+            spec.service_account_name,
+            spec.host_network,
+            spec.host_users,
+        )
+    )
+
+
 def _type(pod: Pod, facts: ClusterFacts) -> str:
     return pod_type(pod.labels, pod.name, facts.pod_type_labels)
 
@@ -412,43 +448,43 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda p: None if p.start_time is None else int(p.start_time),
     ),
     "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
-    "priority": _pod("int", "its priority; 0 if not given", lambda p: p.priority),
-    "priority_class_name": _pod(
+    "priority": _spec("int", "its priority; 0 if not given", lambda p: p.priority),
+    "priority_class_name": _spec(
         "str", 'its priority class, or ""', lambda p: p.manifest.spec.priority_class_name
     ),
-    "preemption_policy": _pod(
+    "preemption_policy": _spec(
         "str",
         "PreemptLowerPriority or Never",
         lambda p: p.manifest.spec.preemption_policy or "PreemptLowerPriority",
     ),
-    "qos_class": _pod("str", "Guaranteed, Burstable or BestEffort", lambda p: p.qos_class),
-    "scheduler_name": _pod("str", "the profile that schedules it", lambda p: p.scheduler_name),
-    "service_account_name": _pod(
+    "qos_class": _spec("str", "Guaranteed, Burstable or BestEffort", lambda p: p.qos_class),
+    "scheduler_name": _spec("str", "the profile that schedules it", lambda p: p.scheduler_name),
+    "service_account_name": _spec(
         "str", "its service account", lambda p: p.manifest.spec.service_account_name
     ),
-    "node_name": _pod("str", 'the node it is on or asks for, or ""', lambda p: p.node_name),
+    "node_name": _spec("str", 'the node it is on or asks for, or ""', lambda p: p.node_name),
     "nominated_node_name": _pod(
         "str", 'the node nominated for it, or ""', lambda p: p.nominated_node_name
     ),
-    "node_selector": _pod(
+    "node_selector": _spec(
         "dict[str, str]", "node labels that it needs", lambda p: p.manifest.spec.node_selector
     ),
-    "node_affinity": _pod(
+    "node_affinity": _spec(
         "NodeAffinity?",
         "its node affinity, or None",
         lambda p: node_affinity_view(_affinity(p).node_affinity),
     ),
-    "pod_affinity": _pod(
+    "pod_affinity": _spec(
         "PodAffinity?",
         "pods it wants near, or None",
         lambda p: _pod_affinity(_affinity(p).pod_affinity),
     ),
-    "pod_anti_affinity": _pod(
+    "pod_anti_affinity": _spec(
         "PodAffinity?",
         "pods it wants far, or None",
         lambda p: _pod_affinity(_affinity(p).pod_anti_affinity),
     ),
-    "topology_spread_constraints": _pod(
+    "topology_spread_constraints": _spec(
         "list[SpreadConstraint]",
         "how its peers spread",
         lambda p: [_spread(c) for c in p.manifest.spec.topology_spread_constraints],
@@ -463,36 +499,36 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "what its services and its owner select, merged; None if nothing does",
         lambda pod, facts: _spread_selector(pod, facts),
     ),
-    "tolerations": _pod("list[Toleration]", "the taints that it bears", _tolerations),
-    "scheduling_gates": _pod(
+    "tolerations": _spec("list[Toleration]", "the taints that it bears", _tolerations),
+    "scheduling_gates": _spec(
         "list[str]",
         "names of its scheduling gates",
         lambda p: [g.name for g in p.manifest.spec.scheduling_gates],
     ),
-    "requests": _pod(
+    "requests": _spec(
         "dict[str, int]",
         "what it requests, overhead included; millicores, bytes, whole units",
         lambda p: p.requests,
     ),
-    "limits": _pod(
+    "limits": _spec(
         "dict[str, int]",
         "the sum of its containers' limits; the request of one that names no limit",
         _limits,
     ),
-    "nonzero_requests": _pod(
+    "nonzero_requests": _spec(
         "dict[str, int]",
         "cpu and memory with a default per container that names none",
         lambda p: p.nonzero_requests,
     ),
-    "scoring_requests": _pod(
+    "scoring_requests": _spec(
         "dict[str, int]",
         "the requests that NodeResourcesFit scores with: defaults applied per container",
         lambda p: p.scoring_requests,
     ),
-    "containers": _pod(
+    "containers": _spec(
         "list[Container]", "its containers", lambda p: _containers(p.manifest.spec.containers)
     ),
-    "init_containers": _pod(
+    "init_containers": _spec(
         "list[Container]",
         "its init containers",
         lambda p: _containers(p.manifest.spec.init_containers),
@@ -510,16 +546,16 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "the resources among its requests that devices may stand for: a device class names them",
         lambda pod, facts: device_resources(pod.requests, facts.objects),
     ),
-    "host_ports": _pod("list[HostPort]", "host ports that it needs", _host_ports),
-    "host_network": _pod(
+    "host_ports": _spec("list[HostPort]", "host ports that it needs", _host_ports),
+    "host_network": _spec(
         "bool", "it uses the node's network", lambda p: p.manifest.spec.host_network
     ),
-    "host_users": _pod(
+    "host_users": _spec(
         "bool",
         "it uses the node's users; False: it has a user namespace of its own",
         lambda p: p.manifest.spec.host_users is not False,
     ),
-    "pod_group_name": _pod(
+    "pod_group_name": _spec(
         "str",
         'the pod group of `spec.schedulingGroup`, or ""',
         lambda p: (p.manifest.spec.scheduling_group or api.SchedulingGroup()).pod_group_name or "",

@@ -20,12 +20,17 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.projections import Projector
 from engine.policy.verdicts import VerdictMemo
+from engine.policy.views import POD_FIELDS, spec_text
 from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse, Gate
+from engine.scheduling.hook_use import HookUse, PreFiltered
 from engine.scheduling.node_columns import NodeColumns
-from engine.scheduling.pod_class import HookUse, PodClass, PreFiltered
+from engine.scheduling.pod_class import PodClass
 
 # The hooks whose pod fields make the class.
 _CLASS_HOOKS: Final = ("pre_filter", "pre_score", "counters", "filter", "score", "score_all")
+
+# How many pods' specifications are remembered with what the class takes of them.
+_MOST_SPECIFICATIONS: Final = 4096
 
 _encode = msgspec.json.encode
 
@@ -38,8 +43,9 @@ class PodClassifier:
         self._memo = memo
         self._columns = columns
         self._projectors: dict[tuple[str, str, str], Projector] = {}
-        self._class_projectors: dict[str, Projector] = {}
-        self._cluster_projectors: dict[str, Projector] = {}
+        # By profile: of a pod's specification, of the rest of it, and of the cluster.
+        self._class_projectors: dict[str, tuple[Projector, Projector, Projector]] = {}
+        self._specified: dict[tuple[str, bytes], bytes] = {}  # what the first says, by text
         self._positions: dict[str, dict[str, int]] = {}
         self._count_fields: dict[tuple[str, str], frozenset[str]] = {}
         self._count_readers: dict[str, bool] = {}
@@ -53,13 +59,23 @@ class PodClassifier:
 
     def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
         """What tells classes apart: everything that the hooks of the class are given."""
-        projector = self._class_projectors.get(profile.scheduler_name)
-        if projector is None:
-            projector = self._class_projector(profile)
+        name = profile.scheduler_name
+        projectors = self._class_projectors.get(name)
+        if projectors is None:
+            projectors = self._class_projector(profile)
+        of_spec, others, of_cluster = projectors
+        # Most pods have the specification of one that came before.
+        text = (name, spec_text(pod))
+        specified = self._specified.get(text)
+        if specified is None:
+            if len(self._specified) >= _MOST_SPECIFICATIONS:
+                self._specified.clear()
+            specified = self._specified[text] = of_spec.project(pod, snapshot)
         return (
-            profile.scheduler_name,
-            projector.project(pod, snapshot),
-            self._cluster_projectors[profile.scheduler_name].project(snapshot, snapshot),
+            name,
+            specified,
+            others.project(pod, snapshot),
+            of_cluster.project(snapshot, snapshot),
         )
 
     def positions(self, profile: Profile) -> Mapping[str, int]:
@@ -351,7 +367,7 @@ class PodClassifier:
             projector = self._projectors[key] = Projector(view, paths)
         return projector
 
-    def _class_projector(self, profile: Profile) -> Projector:
+    def _class_projector(self, profile: Profile) -> tuple[Projector, Projector, Projector]:
         paths: set[str] = set()
         of_cluster: set[str] = set()
         for hook in _CLASS_HOOKS:
@@ -364,10 +380,13 @@ class PodClassifier:
             for name, reads in hooks.items():
                 if name == "counters" or name.startswith("among_"):
                     paths |= reads.pod | {"namespace", "labels"}
-        name = profile.scheduler_name
-        self._cluster_projectors[name] = Projector("cluster", of_cluster)
-        projector = self._class_projectors[name] = Projector("pod", paths)
-        return projector
+        specified = {path for path in paths if _is_spec(path)}
+        made = self._class_projectors[profile.scheduler_name] = (
+            Projector("pod", specified),
+            Projector("pod", paths - specified),
+            Projector("cluster", of_cluster),
+        )
+        return made
 
     def _extra(
         self,
@@ -389,3 +408,9 @@ class PodClassifier:
             shown = self.projector(enabled, hook, "group").project(group, facts)
             parts.append(b'"group":' + shown)
         return b"{" + b",".join(parts) + b"}"
+
+
+def _is_spec(path: str) -> bool:
+    """True if the field of *path* is the same for pods with the same `spec_text`."""
+    field = POD_FIELDS.get(path.partition("[")[0])
+    return field is not None and field.is_spec
