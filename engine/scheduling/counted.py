@@ -278,16 +278,16 @@ class CountedHooks:
         if not asked:
             return {}
 
-        def likely() -> list[bytes]:
-            if len(asked) > _FEW:
-                return []
-            found: dict[bytes, None] = {}
-            for group, _ in asked:
+        foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
+
+        def likely() -> Collection[bytes]:
+            for group, _ in asked if len(asked) <= _FEW else ():
                 node, *here = groups.keys[group]
                 for numbers in groups.steps.repeated(flat(here, groups.shared)):
                     then, shared = unflat(numbers, len(here), groups.shared)
-                    found[entry((node, *then), [_members(each) for each in shared])] = None
-            return list(found)
+                    text = entry((node, *then), [_members(each) for each in shared])
+                    foreseen[text] = shared, (node, *then)
+            return foreseen
 
         failed: dict[int, PolicyFailure] = {}
         answers = self._ask(use, [text for _, text in asked], likely)
@@ -297,6 +297,11 @@ class CountedHooks:
                 groups.fail(group, SCORE_FAILED if use.hook == "score" else FAILED)
             else:
                 groups.learn(group, answer)
+        for answer, (shared, key) in zip(
+            self._remembered(use, foreseen), foreseen.values(), strict=True
+        ):
+            if answer is not None:
+                groups.foresee(shared, key, answer)
         if not failed:
             return {}
         slots = np.flatnonzero(is_open)
@@ -326,7 +331,7 @@ class CountedHooks:
         self,
         use: CountedHook,
         entries: Sequence[bytes],
-        likely: Callable[[], Sequence[bytes]] = tuple,
+        likely: Callable[[], Collection[bytes]] = tuple,
     ) -> list[Any]:
         """The codes or scores of *entries*, failures as they are.
 
@@ -362,7 +367,7 @@ class CountedHooks:
             known.popitem(last=False)
         return answers
 
-    def _remembered(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
+    def _remembered(self, use: CountedHook, entries: Collection[bytes]) -> list[Any]:
         """The codes or scores of *entries*, None where they are to be asked."""
         known = self._verdicts
         head = _head(use)

@@ -9,7 +9,7 @@ done in plain Python. Only the way from a slot to its group is an array.
     figures over all domains change --> other answers for every group, found again by its numbers
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -207,13 +207,11 @@ class Groups:
         """Take what all groups are told beside their counts; answers follow it."""
         before = self.shared
         if shared != before or not self._contexts:
-            context = tuple([tuple(values.values()) for values in shared])
+            context = _context(shared)
             known = self._contexts.pop(context, None)
-            if known is None:
-                known = {}
-                if len(self._contexts) >= _MOST_CONTEXTS:
-                    del self._contexts[next(iter(self._contexts))]
-            self._contexts[context] = self._answers = known
+            self._contexts[context] = self._answers = {} if known is None else known
+            if len(self._contexts) > _MOST_CONTEXTS:
+                del self._contexts[next(iter(self._contexts))]
             self.shared = shared
             codes = self.codes.copy()
             self.unknown.clear()
@@ -244,6 +242,12 @@ class Groups:
         if len(self._answers) >= _MOST_ANSWERS:
             self._answers.clear()
         self._answers[self.keys[group]] = code
+
+    def foresee(self, shared: Sequence[Mapping[str, Any]], key: Key, code: int) -> None:
+        """The answer for *key* will be *code*, once all groups are told what is *shared*."""
+        answers = self._contexts.setdefault(_context(shared), {})
+        if len(answers) < _MOST_ANSWERS:
+            answers[key] = code
 
     def fail(self, group: int, code: int) -> None:
         """Show *code* for *group* until it is asked again, which is next time."""
@@ -286,6 +290,10 @@ class Groups:
         self._fresh.clear()
         if self._rejects.any():
             np.copyto(codes, self._by_slot, where=self._rejects & is_open)
+
+
+def _context(shared: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+    return tuple([tuple(values.values()) for values in shared])
 
 
 def _longer(numbers: NDArray[np.int64]) -> NDArray[np.int64]:

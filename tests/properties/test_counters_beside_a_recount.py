@@ -14,6 +14,7 @@ from engine.caching.counters import Counters
 from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
 from engine.model.selectors import matches_label_selector
+from engine.scheduling.node_groups import Groups
 from tests.builders import ZONE, make_node, make_pod
 
 NODES = [f"n{i}" for i in range(5)]
@@ -51,10 +52,20 @@ PARTS = {
             }
         ]
     ),
+    "no more than one": _part(up_to=1),
     "terms of placed pods": {
         "kind": "terms",
         "of": "required_anti_affinity",
         "weight": 1,
+        "keys": [],
+        "among": None,
+        "pod": {"namespace": "red", "labels": {"app": "web"}},
+    },
+    "terms of placed pods, no more than one": {
+        "kind": "terms",
+        "of": "required_anti_affinity",
+        "weight": 1,
+        "up_to": 1,
         "keys": [],
         "among": None,
         "pod": {"namespace": "red", "labels": {"app": "web"}},
@@ -69,11 +80,21 @@ PARTS = {
     },
 }
 
+
+def _answer(here: int, fewest: int | None) -> int:
+    """What a hook might make of a count: fits as long as there are no more than elsewhere."""
+    return 0 if here == OUTSIDE or here <= (fewest or 0) else 2 + here % 5
+
+
 _TERM = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE}
+_RACK_TERM = _TERM | {"topologyKey": "rack"}
 AFFINITIES: dict[str, dict[str, Any] | None] = {
     "none": None,
     "away from web": {
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM]}
+    },
+    "away from web in the rack, too": {
+        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_TERM, _RACK_TERM]}
     },
     "near web": {
         "podAffinity": {
@@ -90,6 +111,7 @@ class CountersBesideARecount(RuleBasedStateMachine):
         super().__init__()
         self.cache = Cache()
         self.counters = Counters()
+        self.groups: dict[bytes, Groups] = {}
         self.pods: dict[str, Pod] = {}
         self.next_uid = 0
         self.eligible_from = 0
@@ -191,7 +213,22 @@ class CountersBesideARecount(RuleBasedStateMachine):
             for which, mask in masks.items():
                 key = f"{name} {which}".encode()
                 got = self.counters.column(key, [part], present, mask)
+                self._answers = self._grouped_answers(key, got, present)
                 self._compare(part, mask, got, snapshot)
+
+    def _grouped_answers(self, key: bytes, got: Any, present: Any) -> list[int]:
+        """What a hook that follows the counter's changes is told of each slot, as its answer."""
+        groups = self.groups.setdefault(key, Groups())
+        groups.follow((0, got.layout), lambda: np.where(present, 0, -1), [got])
+        groups.tell([{"min": got.min}])
+        for group in sorted(groups.unknown):
+            groups.learn(group, _answer(got.shown(groups.keys[group][1]), got.min))
+        sizes = np.bincount(groups.of_slot, minlength=groups.count)
+        assert groups.sizes[: groups.count].tolist() == sizes.tolist()
+        codes = np.zeros(len(present), np.int32)
+        groups.reject(codes, present)
+        found: list[int] = codes.tolist()
+        return found
 
     def _compare(self, part: dict[str, Any], mask: Any, got: Any, snapshot: Any) -> None:
         def domain(slot: int, topology: str | None) -> str | None:
@@ -213,6 +250,8 @@ class CountersBesideARecount(RuleBasedStateMachine):
                 for topology, weight in self._weight(part, pod):
                     if domain(slot, topology) is not None:
                         sums[topology, str(domain(slot, topology))] += weight
+        if part["kind"] == "pods" and "up_to" in part:
+            sums = Counter({place: min(n, part["up_to"]) for place, n in sums.items()})
         for slot, info in enumerate(snapshot.infos):
             if info is None:
                 continue
@@ -223,8 +262,10 @@ class CountersBesideARecount(RuleBasedStateMachine):
                 )
                 want = OUTSIDE if here is None or lacks else sums[part["topology"], here]
             else:
-                want = sums[ZONE, str(domain(slot, ZONE))]
+                want = sum(sums[key, str(domain(slot, key))] for key in (ZONE, "rack"))
+                want = min(want, part.get("up_to", want))
             assert int(got.here[slot]) == want, (part, slot)
+            assert self._answers[slot] == _answer(want, got.min), (part, slot)
         assert got.total == sum(sums.values())
         if part["kind"] == "pods":
             counts = [sums[part["topology"], d] for d in registered]
