@@ -49,6 +49,9 @@ _FEASIBLE_FIELDS: Final = frozenset({"feasible_domains", "feasible_nodes", "feas
 # Up to this many inputs plain Python is faster than looking for equal ones.
 _FEW: Final = 4
 
+# How many answers about which nodes count are kept.
+_MOST_MASKS: Final = 256
+
 _encode = msgspec.json.encode
 
 
@@ -69,13 +72,12 @@ class AmongUse:
     column: NodeColumn
     pod: bytes
     extra: bytes
-    known: _Mask = field(default_factory=_Mask, compare=False)
 
-    def mask(self, slots: int, memo: VerdictMemo) -> NDArray[np.bool_] | PolicyFailure:
-        """By slot: does the node count? The same array as long as the answer is the same."""
+    def mask(self, slots: int, memo: VerdictMemo, known: _Mask) -> PolicyFailure | None:
+        """Bring *known* up to date; the same array as long as the answer is the same."""
         made_of = (slots, self.column.version, self.column.epoch)
-        if self.known.made_of == made_of and self.known.nodes is not None:
-            return self.known.nodes
+        if known.made_of == made_of:
+            return None
         table = memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
         ids = self.column.ids[:slots]
         there = ids >= 0
@@ -86,8 +88,10 @@ class AmongUse:
             return failure
         result = np.zeros(slots, np.bool_)
         result[there] = table.codes[ids[there]] == FITS
-        self.known.made_of, self.known.nodes = made_of, result
-        return result
+        known.made_of = made_of
+        if known.nodes is None or not np.array_equal(known.nodes, result):
+            known.nodes = result
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,9 @@ class CountedHooks:
         self._memo = memo
         self._capacity = capacity
         self._verdicts: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
+        # Which nodes count, by who says so: classes that ask alike share one array, by whose
+        # identity their counters are told apart.
+        self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
 
     def columns(
         self, use: CountedHook, present: NDArray[np.bool_]
@@ -163,7 +170,17 @@ class CountedHooks:
     def _eligible(
         self, counter: CounterUse, slots: int
     ) -> NDArray[np.bool_] | PolicyFailure | None:
-        return None if counter.among is None else counter.among.mask(slots, self._memo)
+        among = counter.among
+        if among is None:
+            return None
+        key = (among.enabled.instance, among.hook, among.pod, among.extra)
+        known = self._masks.get(key)
+        if known is None:
+            if len(self._masks) >= _MOST_MASKS:
+                self._masks.clear()
+            known = self._masks[key] = _Mask()
+        failure = among.mask(slots, self._memo, known)
+        return known.nodes if failure is None else failure
 
     def verdict_at(
         self,
@@ -227,21 +244,17 @@ class CountedHooks:
         groups = use.groups
         sees_nodes = bool(use.column.projector.paths)
         size = len(is_feasible)
-
-        def nodes() -> NDArray[np.int64]:
-            if sees_nodes:
-                return use.column.ids[:size].astype(np.int64)
-            return np.zeros(size, np.int64)
-
         made_of = (
             use.column.number,
             use.column.version if sees_nodes else None,
             size,
             *[column.layout for column in columns],
         )
-        groups.follow(made_of, nodes, columns if "here" in use.fields else ())
+        nodes = use.column.ids if sees_nodes else None
+        groups.follow(made_of, size, nodes, columns if "here" in use.fields else ())
         groups.tell(self._shared(use, groups, columns, is_feasible))
-        return groups, self._fill(use, groups, columns, is_feasible) if groups.unknown else {}
+        unknown = groups.wanted(is_feasible) if groups.unknown else []
+        return groups, self._fill(use, groups, columns, is_feasible, unknown) if unknown else {}
 
     def _fill(
         self,
@@ -249,12 +262,12 @@ class CountedHooks:
         groups: Groups,
         columns: Sequence[CounterColumn],
         is_open: NDArray[np.bool_],
+        unknown: Sequence[int],
     ) -> dict[int, PolicyFailure]:
-        """Answers for the groups that have none: what is remembered, and for open nodes the rest.
+        """Answers for the groups *unknown*: what is remembered, and the rest is asked.
 
         Returns the failures by slot; their groups stay unknown.
         """
-        unknown = sorted(groups.unknown)
         values = use.column.values
         members = [_members(each) for each in groups.shared]
 
@@ -272,12 +285,8 @@ class CountedHooks:
                 asked.append((group, text))
             else:
                 groups.learn(group, answer)
-        if asked:
-            open_nodes = groups.nodes_in(is_open)
-            asked = [(group, text) for group, text in asked if open_nodes[group]]
         if not asked:
             return {}
-
         foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
 
         def likely() -> Collection[bytes]:

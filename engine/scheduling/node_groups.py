@@ -9,7 +9,7 @@ done in plain Python. Only the way from a slot to its group is an array.
     figures over all domains change --> other answers for every group, found again by its numbers
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -59,6 +59,9 @@ class Groups:
     shared: list[dict[str, Any]] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
     feasible: tuple[bytes, list[dict[str, int]]] = (b"", [])
+    # The unknown groups that were closed, and the open slots of that time.
+    _closed: set[int] = field(default_factory=set)
+    _closed_for: bytes = b""
     _index: dict[Key, int] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     # By counter, up to where its changes were followed.
@@ -71,7 +74,7 @@ class Groups:
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
-    _behind: list[NDArray[np.int64]] = field(default_factory=list)
+    _behind: list[int | NDArray[np.int64]] = field(default_factory=list)
     _fresh: set[int] = field(default_factory=set)
 
     @property
@@ -95,18 +98,20 @@ class Groups:
     def follow(
         self,
         made_of: tuple[object, ...],
-        nodes: Callable[[], NDArray[np.int64]],
+        size: int,
+        nodes: NDArray[np.int32] | None,
         columns: Sequence[CounterColumn],
     ) -> None:
-        """Take the counts as of now.
+        """Take the counts of *size* slots as of now.
 
-        *made_of* begins with what the ids of projections depend on. *nodes* gives each slot's
-        projection, *columns* are the counters whose counts by node matter. Cost: a few operations
-        for each domain whose count changed.
+        *made_of* begins with what the ids of projections depend on. *nodes* are those ids by slot
+        (None: all the same), *columns* the counters whose counts by node matter. Cost: a few
+        operations for each domain whose count changed.
         """
         self._moved.clear()
         if made_of != self.made_of or not self._move(columns):
-            self._make(made_of, nodes(), columns)
+            ids = np.zeros(size, np.int64) if nodes is None else nodes[:size].astype(np.int64)
+            self._make(made_of, ids, columns)
         self._positions = [column.positions for column in columns]
 
     def _make(
@@ -128,7 +133,7 @@ class Groups:
         self.codes = np.zeros(len(self.keys), np.int64)
         self.feasible = b"", []
         self._by_slot = self._rejects = None
-        for kept in (self._free, self._behind, self._fresh, self.unknown):
+        for kept in (self._free, self._behind, self._fresh, self._closed, self.unknown):
             kept.clear()
         self._recall(range(len(self.keys)))
 
@@ -157,15 +162,17 @@ class Groups:
         self._moved.setdefault(first, self.keys[self.of_slot.item(first)])
         if len(slots) == 1:
             self.of_slot[first] = self._next(self.of_slot.item(first), 1, place, amount)
-        else:
-            groups = self.of_slot[slots]
-            counts = np.bincount(groups)
-            to = np.arange(len(counts))
-            for group in counts.nonzero()[0].tolist():
-                to[group] = self._next(group, counts.item(group), place, amount)
-            self.of_slot[slots] = to[groups]
+            if self._by_slot is not None:
+                self._behind.append(first)
+            return
         if self._by_slot is not None:
             self._behind.append(slots)
+        groups = self.of_slot[slots]
+        counts = np.bincount(groups)
+        to = np.arange(len(counts))
+        for group in counts.nonzero()[0].tolist():
+            to[group] = self._next(group, counts.item(group), place, amount)
+        self.of_slot[slots] = to[groups]
 
     def _next(self, group: int, size: int, place: int, amount: int) -> int:
         """Where *size* slots of *group* go whose count at *place* grew by *amount*."""
@@ -183,6 +190,7 @@ class Groups:
         if found is None:
             found = self._index[key] = self._new(key)
         self.sizes[found] += size
+        self._closed.discard(found)  # one of those that came may be open
         return found
 
     def _new(self, key: Key) -> int:
@@ -259,9 +267,19 @@ class Groups:
             self._by_slot = self._rejects = None
         self.codes[group] = code
 
-    def counts_of(self, group: int) -> Key:
-        """By counter, the count of the nodes of *group*."""
-        return self.keys[group][1:]
+    def wanted(self, is_open: NDArray[np.bool_]) -> list[int]:
+        """The unknown groups with an open slot; of the others nobody needs an answer."""
+        text = is_open.tobytes()
+        if text != self._closed_for:
+            self._closed_for = text
+            self._closed.clear()
+        candidates = self.unknown - self._closed
+        if not candidates:
+            return []
+        open_slots = self.nodes_in(is_open)
+        wanted = [group for group in sorted(candidates) if open_slots[group]]
+        self._closed.update(candidates.difference(wanted))
+        return wanted
 
     def nodes_in(self, is_wanted: NDArray[np.bool_]) -> NDArray[np.int64]:
         """By group, how many of its slots are wanted."""
@@ -282,14 +300,15 @@ class Groups:
             self._by_slot = self.codes.astype(np.int32)[self.of_slot]
             self._rejects = self._by_slot != FITS
         else:
-            for slots in self._behind:
-                found = self.codes[self.of_slot[slots]]
+            for slots in self._behind:  # one, or several
+                found: Any = self.codes[self.of_slot[slots]]
                 self._by_slot[slots] = found
                 self._rejects[slots] = found != FITS
         self._behind.clear()
         self._fresh.clear()
-        if self._rejects.any():
-            np.copyto(codes, self._by_slot, where=self._rejects & is_open)
+        rejected = self._rejects & is_open
+        if np.count_nonzero(rejected):
+            np.putmask(codes, rejected, self._by_slot)
 
 
 def _context(shared: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

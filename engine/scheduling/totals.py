@@ -166,7 +166,7 @@ class Totals:
     ) -> NDArray[np.int64] | PolicyFailure:
         """The weighted score of each group; groups without a feasible node are not in the range."""
         nodes_of = groups.nodes_in(is_feasible)
-        there = np.flatnonzero(nodes_of)
+        there = nodes_of.nonzero()[0]
         scores = groups.codes[there]
         count = int(nodes_of[there][scores != SCORE_NONE].sum()) if use.reads_count else 0
         normal = self._normal(use, scores, count)
