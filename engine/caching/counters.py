@@ -79,14 +79,15 @@ class _Counter:
         self._topology: str | None = first["topology"] if self._is_single and first else None
         self._matched: dict[int, Sequence[Contribution]] = {}
         self._topologies: dict[str | None, _Topology] = {}
-        self._position = -1
-        self._namespaces = -1
+        # What was counted: the end of the log of kinds, the generation of namespaces, the slots.
+        self._seen: tuple[int, int, int] = (-1, -1, 0)
         self._slots = 0
         self._eligible: NDArray[np.bool_] | None = None
         self._eligible_version = 0
         self._mask: NDArray[np.bool_] | None = None
         self._layout: Layout | None = None
-        self._layout_of: tuple[object, ...] = ()
+        self._layout_of: tuple[int, ...] = ()
+        self._shown: Sequence[_Topology] = ()  # those of the layout
 
     def copy(self, columns: Mapping[str | None, TopologyColumn]) -> "_Counter":
         """A counter of its own that has counted the same; *columns* are the copy's topologies."""
@@ -103,34 +104,33 @@ class _Counter:
             )
             for key, topology in self._topologies.items()
         }
-        made._layout, made._layout_of, made._mask = None, (), None
+        made._layout, made._layout_of, made._mask, made._shown = None, (), None, ()
         return made
 
     # --- following the cluster --------------------------------------------------------------
 
     def refresh(
-        self, kinds: PodKinds, objects: ObjectStore, slots: int, column_of: ColumnOf
+        self,
+        now: tuple[int, int, int],
+        kinds: PodKinds,
+        objects: ObjectStore,
+        column_of: ColumnOf,
     ) -> None:
-        """Count what changed since the last time."""
-        generation = objects.generation("namespaces")
-        if (
-            self._position == kinds.position
-            and slots == self._slots
-            and generation == self._namespaces
-        ):
+        """Count what changed since the last time; *now* is what `_seen` will be."""
+        if now == self._seen:
             return
-        changes = None
-        if slots == self._slots and generation == self._namespaces and self._position >= 0:
-            changes = kinds.changes_since(self._position)
+        position, seen = self._seen[0], self._seen[1:]
+        changes = kinds.changes_since(position) if seen == now[1:] and position >= 0 else None
         if changes is None:
             self._matched.clear()
             self._topologies.clear()
+            self._layout = None
             changes = [
                 (kind, slot, count)
                 for kind, by_slot in kinds.slots_of.items()
                 for slot, count in by_slot.items()
             ]
-        self._slots, self._namespaces, self._position = slots, generation, kinds.position
+        self._seen, self._slots = now, now[2]
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
             if contributions is None:
@@ -182,44 +182,39 @@ class _Counter:
         present: NDArray[np.bool_],
         eligible: NDArray[np.bool_] | None,
         column_of: ColumnOf,
+        version: int,
     ) -> CounterColumn:
-        """The column for nodes of which *eligible* ones count (None: all)."""
-        layout = self._lay_out(present, eligible, column_of)
-        shown = self._shown(column_of)
+        """The column for nodes of which *eligible* ones count (None: all).
+
+        *version* is another number whenever a node is in another domain of any topology.
+        """
+        # The layout is made anew if a node changed its domain or whether it counts.
+        made_of = (version, len(present), len(self._topologies))
+        if self._layout is None or made_of != self._layout_of or eligible is not self._mask:
+            self._layout = self._lay_out(eligible, column_of)
+            self._layout_of = (version, len(present), len(self._topologies))
+            self._mask = eligible
         return CounterColumn(
-            layout,
-            [self._sums(topology) for topology in shown],
+            self._layout,
+            [self._sums(topology) for topology in self._shown],
             present[: self._slots],
             up_to=self._up_to,
             is_empty=self.matched == 0,
-            logs=[topology.log for topology in shown],
+            logs=[topology.log for topology in self._shown],
         )
-
-    def _shown(self, column_of: ColumnOf) -> Sequence[_Topology]:
-        """The topologies that `here` is a sum over, in the order of `Layout.indexes`."""
-        if self._is_single:
-            return (self._topology_of(self._topology, column_of),)
-        return tuple(self._topologies.values())
 
     def _lay_out(
         self,
-        present: NDArray[np.bool_],
         eligible: NDArray[np.bool_] | None,
         column_of: ColumnOf,
     ) -> Layout:
-        """The layout, made anew if a node changed its domain or whether it counts."""
-        shown = self._shown(column_of)
-        columns = [t.column for t in shown]
+        """The layout, and the topologies that `here` is a sum over."""
+        if self._is_single:
+            self._shown = (self._topology_of(self._topology, column_of),)
+        else:
+            self._shown = tuple(self._topologies.values())
+        columns = [t.column for t in self._shown]
         keys = [column_of(key) for key in self.keys]
-        known = (
-            id(eligible),
-            len(present),
-            *((c.key, c.version) for c in columns),
-            *(c.version for c in keys),
-        )
-        layout = self._layout
-        if layout is not None and known == self._layout_of:
-            return layout
         slots = self._slots
         inside: NDArray[np.bool_] | None = None
         for column in keys:
@@ -246,12 +241,7 @@ class _Counter:
             registered[domain_ids[counting]] = True
             if registered.all():
                 registered = None
-        self._mask = eligible  # kept alive, so that its identity stays its own
-        self._layout = layout = Layout(
-            tuple(indexes), inside, domain_ids, registered, self._eligible
-        )
-        self._layout_of = known
-        return layout
+        return Layout(tuple(indexes), inside, domain_ids, registered, self._eligible)
 
     def _sums(self, topology: _Topology) -> NDArray[np.int64]:
         """The counts by domain, and behind them what a node without a domain gets."""
@@ -285,6 +275,7 @@ class _Counter:
         kinds: PodKinds,
         objects: ObjectStore,
         column_of: ColumnOf,
+        version: int,
     ) -> CounterRow:
         """The node's entry of *column*, had the pods of *changes* come and gone."""
         slot = changes.slot
@@ -308,7 +299,7 @@ class _Counter:
             # count it, and answer again.
             for key in more:
                 self._topology_of(key, column_of)
-            column = self.answer(column.present, self._mask, column_of)
+            column = self.answer(column.present, self._mask, column_of, version)
             places = {key: place for place, key in enumerate(self._topologies)}
         amounts = {places[key]: amount for key, (amount, _) in more.items() if amount}
         return column.shifted(slot, amounts, is_empty=is_empty)
@@ -333,12 +324,20 @@ class Counters:
         self._columns: dict[str | None, TopologyColumn] = {}
         self._counters: OrderedDict[bytes, _Counter] = OrderedDict()
         self._snapshot: Snapshot | None = None
+        # Up to where counters are to count, see `_Counter`; and the topologies' versions, summed.
+        self._now = (-1, -1, 0)
+        self._version = 0
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the indexes up to *snapshot*; needed before `column`."""
         self._kinds.refresh(snapshot)
+        version = 0
         for column in self._columns.values():
             column.refresh(snapshot)
+            version += column.version
+        namespaces = snapshot.objects.generation("namespaces")
+        self._now = (self._kinds.position, namespaces, len(snapshot.infos))
+        self._version = version
         self._snapshot = snapshot
 
     def inherit(self, other: "Counters", most: int = 64) -> None:
@@ -368,7 +367,8 @@ class Counters:
         *key* identifies the parts and whatever else they depend on. *present* marks the slots with
         a node, *eligible* the nodes whose pods count (None: every node); it must not be changed.
         """
-        return self._counter(key, parts).answer(present, eligible, self._topology)
+        counter = self._counter(key, parts)
+        return counter.answer(present, eligible, self._topology, self._version)
 
     def row(
         self,
@@ -383,7 +383,8 @@ class Counters:
         """
         counter = self._counter(key, parts)
         assert self._snapshot is not None
-        return counter.row(column, changes, self._kinds, self._snapshot.objects, self._topology)
+        objects = self._snapshot.objects
+        return counter.row(column, changes, self._kinds, objects, self._topology, self._version)
 
     def kind(self, slot: int, pod: Pod) -> int | None:
         """A number that pods share which every counter counts alike; None: no pod counted is so.
@@ -410,7 +411,7 @@ class Counters:
                 self._counters.popitem(last=False)
         else:
             self._counters.move_to_end(key)
-        counter.refresh(self._kinds, snapshot.objects, len(snapshot.infos), self._topology)
+        counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
         return counter
 
     def _topology(self, key: str | None) -> TopologyColumn:
