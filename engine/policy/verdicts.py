@@ -96,8 +96,9 @@ class Table:
         """Renumber after a compaction of the column."""
         self.reserve(int(living[-1]) + 1 if len(living) else 0)
         self.codes = self.codes[living].copy() if len(living) else self._blank(64)
-        new_id = {int(old): new for new, old in enumerate(living)}
-        self.failures = {new_id[i]: f for i, f in self.failures.items() if i in new_id}
+        if self.failures:
+            new_id = {int(old): new for new, old in enumerate(living)}
+            self.failures = {new_id[i]: f for i, f in self.failures.items() if i in new_id}
         self.epoch = epoch
 
 
@@ -179,33 +180,29 @@ class VerdictMemo:
         self._bytes += table.codes.nbytes - before
         return table
 
-    def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
-        """Evaluate what the tables miss for the given node projection ids, in one round trip."""
-        self.codes_of(wants)
-
     def codes_of(
         self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]
     ) -> list[NDArray[Any]]:
         """The codes for the given ids; what the tables miss is evaluated in one round trip."""
-        found: list[NDArray[Any]] = []
+        self.fill(wants)
+        return [table.codes[ids] for table, _, ids in wants]
+
+    def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
+        """Evaluate what the tables miss for the given node projection ids, in one round trip."""
         calls: list[Call] = []
-        targets: list[tuple[int, Table, NDArray[Any]]] = []
+        targets: list[tuple[Table, NDArray[Any]]] = []
         for table, column, ids in wants:
-            codes = table.codes[ids]
-            unknown = codes == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
+            unknown = table.codes[ids] == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
                 missing = ids[unknown]
                 if len(set(listed := missing.tolist())) < len(listed):
                     missing = np.array(list(dict.fromkeys(listed)), np.int32)
                 nodes = Projected(column.number, column.values, missing)
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
-                targets.append((len(found), table, missing))
-            found.append(codes)
+                targets.append((table, missing))
         if calls:
-            for (place, table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
+            for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
                 self._store(table, missing, answer)
-                found[place] = table.codes[wants[place][2]]
-        return found
 
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
         policy = self._policy_names[table.instance]
