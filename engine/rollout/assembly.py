@@ -11,6 +11,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Evaluator
+from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.rollout.trial import Examiner
 
@@ -22,13 +23,17 @@ def make_examiner(config_text: str | None = None) -> Examiner:
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
 
+    nursery = Nursery()
+
     def build(files: Mapping[str, str]) -> Bundle:
         return build_bundle(files, config)
 
     def make_evaluator(bundle: Bundle) -> Evaluator:
-        return SandboxEvaluator(bundle.program)
+        return SandboxEvaluator(bundle.program, nursery)
 
     def run_tests(files: Mapping[str, str]) -> list[Problem]:
         return failed(run_tests_confined(files, config_text))
 
-    return Examiner(build=build, make_evaluator=make_evaluator, run_tests=run_tests)
+    return Examiner(
+        build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=nursery.close
+    )

@@ -185,6 +185,7 @@ class Rollout:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
                 await self._save()
+        self._examiner.close()
         for deployment in (self._active, self._previous):
             if deployment is not None:
                 self._dispose(deployment)

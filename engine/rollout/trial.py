@@ -37,6 +37,10 @@ MakeEvaluator = Callable[[Bundle], Evaluator]
 RunTests = Callable[[Mapping[str, str]], list[Problem]]
 
 
+def _nothing() -> None:
+    """The default of `on_close`."""
+
+
 class Rejected(Exception):
     """A candidate that must not come into force.
 
@@ -105,21 +109,33 @@ class Examiner:
         build: Makes a bundle of files, or raises `PolicyErrors`.
         make_evaluator: Starts a sandbox for a bundle, or raises `PolicyErrors`.
         run_tests: Runs the tests among the files, confined, and returns what failed.
+        on_close: Called when no candidate comes any more.
 
-    All three may block; they are called in worker threads.
+    The first three may block; they are called in worker threads.
     """
 
     def __init__(
-        self, *, build: BuildBundle, make_evaluator: MakeEvaluator, run_tests: RunTests
+        self,
+        *,
+        build: BuildBundle,
+        make_evaluator: MakeEvaluator,
+        run_tests: RunTests,
+        on_close: Callable[[], None] = _nothing,
     ) -> None:
         self._build = build
+        self.close: Final = on_close
         self._make_evaluator = make_evaluator
         self.evaluations = Evaluations()
         self._run_tests = run_tests
 
     def building(self, build: BuildBundle) -> "Examiner":
         """An examiner that makes its bundles by *build* and is like this one otherwise."""
-        return Examiner(build=build, make_evaluator=self._make_evaluator, run_tests=self._run_tests)
+        return Examiner(
+            build=build,
+            make_evaluator=self._make_evaluator,
+            run_tests=self._run_tests,
+            on_close=self.close,
+        )
 
     async def build(self, files: Mapping[str, str]) -> Bundle:
         """The bundle of *files*. Raises `Rejected`."""

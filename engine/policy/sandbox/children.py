@@ -1,24 +1,20 @@
-"""One child process of the sandbox: starting it, talking to it, and what it died of.
+"""One child process of the sandbox: its program, talking to it, and what it died of.
 
-Owns the process and its descriptors. Which child is asked what is `process`'s.
+Starting the process is `blank`'s. Which child is asked what is `process`'s.
 """
 
 import contextlib
-import os
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import msgspec
 
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
+from engine.policy.sandbox.blank import Blank, Nursery
 from engine.policy.sandbox.projected import Outbox, Request, plain
 from engine.policy.sandbox.protocol import (
     MIB,
@@ -27,7 +23,6 @@ from engine.policy.sandbox.protocol import (
     Greeting,
     InstanceImage,
     ProgramImage,
-    Progress,
     RawAnswer,
 )
 
@@ -37,12 +32,6 @@ _STOP_SECONDS: Final = 1.0
 # What a child keeps of nodes, as a part of what it may have altogether.
 _OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
-
-# One thread: numpy would start others for algebra that nobody does here.
-_PROGRAM: Final = (
-    "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; sys.path[:] = {path!r}; "
-    "from engine.policy.sandbox.child import main; main()"
-)
 
 
 class DiedError(Exception):
@@ -58,8 +47,9 @@ class DiedError(Exception):
 class ChildBeside:
     """A child that starts and loads its program in a thread of its own, while others work."""
 
-    def __init__(self, image: ProgramImage) -> None:
+    def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
         self._image = image
+        self._nursery = nursery
         self._child: Child | None = None
         self._error: BaseException | None = None
         self._is_unwanted = False
@@ -94,7 +84,7 @@ class ChildBeside:
 
     def _run(self) -> None:
         try:
-            child = Child(self._image)
+            child = Child(self._image, self._nursery)
             self._child = child
             if self._is_unwanted:
                 child.end()
@@ -104,22 +94,21 @@ class ChildBeside:
 
 
 class Child:
-    """One child process. `load` it before it is asked."""
+    """One child process. `load` it before it is asked. *nursery* may have one that has started."""
 
-    def __init__(self, image: ProgramImage) -> None:
+    def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
         self._image = image
-        ours, theirs = socket.socketpair()
-        with theirs, _shared_memory() as memory:
-            self._progress = Progress(memory.fileno())
-            self._process = _start(theirs, memory)
-        self._channel = Channel(ours)
+        blank = Blank() if nursery is None else nursery.take()
+        self._progress = blank.progress
+        self._process = blank.process
+        self._channel = Channel(blank.socket)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
 
     @classmethod
-    def loaded(cls, image: ProgramImage) -> "Child":
+    def loaded(cls, image: ProgramImage, nursery: Nursery | None = None) -> "Child":
         """A child that is ready. Raises `PolicyErrors` if the program does not load."""
-        child = cls(image)
+        child = cls(image, nursery)
         child.load()
         return child
 
@@ -219,55 +208,6 @@ class Child:
             return b""
         with pipe:
             return pipe.read(_STDERR_BYTES) or b""
-
-
-def _shared_memory() -> IO[bytes]:
-    """A file that is only memory, of the size of `Progress`."""
-    if hasattr(os, "memfd_create"):
-        memory: IO[bytes] = os.fdopen(os.memfd_create("progress"), "w+b")
-    else:
-        memory = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
-    memory.truncate(Progress.SIZE)
-    return memory
-
-
-def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]":
-    root = str(Path(__file__).parents[3])
-    path = [
-        root,
-        *[entry for entry in sys.path if entry and entry != root and Path(entry).exists()],
-    ]
-    # Its death follows that of the *thread* that started it, so only the main thread may ask.
-    follows = threading.current_thread() is threading.main_thread()
-    reading, writing = os.pipe()
-    try:
-        # Words that nobody reads must not block it; it may well lose some.
-        os.set_blocking(writing, False)
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                _PROGRAM.format(path=path),
-                str(theirs.fileno()),
-                str(memory.fileno()),
-                "1" if follows else "0",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=writing,
-            pass_fds=(theirs.fileno(), memory.fileno()),
-            cwd="/",
-            env={},
-        )
-    except BaseException:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    process.stderr = os.fdopen(reading, "rb", buffering=0)
-    return process
 
 
 def _cause(kind: str, code: int | None, stderr: bytes, image: ProgramImage) -> tuple[str, str]:

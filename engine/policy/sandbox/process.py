@@ -23,6 +23,7 @@ import msgspec
 
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Call, PolicyFailure, Program, Verdict, program_image
+from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.children import Child, ChildBeside, DiedError
 from engine.policy.sandbox.parts import can_split
 from engine.policy.sandbox.protocol import (
@@ -61,17 +62,19 @@ class SandboxEvaluator:
 
     Args:
         program: What to run; its limits say how many children work at a time.
+        nursery: Has a process ready, so that the first one need not be waited for.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, nursery: Nursery | None = None) -> None:
         self._image = program_image(program)
+        self._nursery = nursery
         self._lock = threading.Lock()
         self._closed = False
         self.restarts = 0
         self.processes = processes_for(self._image.limits.processes)
         # One more than works, if only one does: to take over at once.
         self._wanted = max(2, self.processes)
-        self._children = [Child.loaded(self._image)]
+        self._children = [Child.loaded(self._image, nursery)]
         self._beside: list[ChildBeside] = []
 
     @property
@@ -137,13 +140,14 @@ class SandboxEvaluator:
                 self._children.append(beside.take())
         if not self._closed:
             while len(self._children) + len(self._beside) < self._wanted:
-                self._beside.append(ChildBeside(self._image))
+                self._beside.append(ChildBeside(self._image, self._nursery))
 
     def _ready_child(self) -> Child:
         """A child that can be asked. Raises `DiedError` if there is none and none starts."""
         if not self._children:
             try:
-                child = self._beside.pop(0).take() if self._beside else Child.loaded(self._image)
+                beside = self._beside.pop(0) if self._beside else None
+                child = beside.take() if beside else Child.loaded(self._image, self._nursery)
             except (PolicyErrors, OSError) as errors:
                 # It did load once, so this is the machine's doing: too little memory, most often.
                 raise DiedError("killed", f"the sandbox does not start: {errors}") from errors

@@ -1,0 +1,72 @@
+"""A sandbox process that is ready before anybody wants it."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from engine.policy.sandbox.blank import Nursery
+from engine.policy.sandbox.process import SandboxEvaluator
+from tests.policy.programs import per_node, program_of
+
+ANSWERS = "def score(pod, node):\n    return node.pod_count\n"
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def _stocked(nursery: Nursery) -> int:
+    """The process that *nursery* has ready."""
+    nursery.restock()
+    assert nursery.pid is not None
+    return nursery.pid
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_the_process_that_is_ready_gets_the_program(nursery: Nursery) -> None:
+    ready = _stocked(nursery)
+    with SandboxEvaluator(program_of(ANSWERS), nursery) as evaluator:
+        assert evaluator.pid == ready
+        assert nursery.pid is None
+        assert evaluator.evaluate([per_node("score", {"pod_count": 7})]) == [[7]]
+
+
+def test_another_one_is_made_ready_after_it_was_taken(nursery: Nursery) -> None:
+    ready = _stocked(nursery)
+    with SandboxEvaluator(program_of(ANSWERS), nursery):
+        deadline = time.monotonic() + 30
+        while nursery.pid is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert nursery.pid != ready
+
+
+def test_one_that_was_killed_while_it_waited_is_not_used(nursery: Nursery) -> None:
+    ready = _stocked(nursery)
+    os.kill(ready, signal.SIGKILL)
+    os.waitid(os.P_PID, ready, os.WEXITED | os.WNOWAIT)
+    with SandboxEvaluator(program_of(ANSWERS), nursery) as evaluator:
+        assert evaluator.pid != ready
+        assert evaluator.evaluate([per_node("score", {"pod_count": 7})]) == [[7]]
+
+
+def test_a_closed_one_leaves_no_process(nursery: Nursery) -> None:
+    ready = _stocked(nursery)
+    nursery.close()
+    assert _is_gone(ready)
+    nursery.restock()
+    assert nursery.pid is None
+    nursery.close()  # twice does no harm
