@@ -59,12 +59,24 @@ class SumsLog:
 class Members:
     """The places that hold each number of a vector of small numbers."""
 
-    __slots__ = ("_order", "_starts")
+    __slots__ = ("_firsts", "_order", "_starts")
 
     def __init__(self, numbers: NDArray[np.int32] | NDArray[np.int64]) -> None:
         self._order = np.argsort(numbers, kind="stable")
         most = int(numbers.max()) + 2 if len(numbers) else 1
-        self._starts = np.searchsorted(numbers[self._order], np.arange(most)).tolist()
+        self._starts: list[int] = np.searchsorted(numbers[self._order], np.arange(most)).tolist()
+        self._firsts: list[int] = []
+
+    def only(self, number: int) -> int:
+        """The place that holds *number* if it is just one, else -1."""
+        if not self._firsts:
+            # By number, if it is held at all; a hostname is held by one node.
+            ends = self._starts[1:]
+            pairs = zip(self._starts, ends, strict=False)
+            self._firsts = [
+                self._order.item(start) if end - start == 1 else -1 for start, end in pairs
+            ]
+        return self._firsts[number] if number < len(self._firsts) else -1
 
     def of(self, number: int) -> NDArray[np.int64]:
         """The places that hold *number*, ascending."""

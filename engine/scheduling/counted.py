@@ -27,7 +27,7 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
-from engine.scheduling.foresight import flat, unflat
+from engine.scheduling.foresight import Numbers, flat, unflat
 from engine.scheduling.node_groups import Groups, Key
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
@@ -290,12 +290,18 @@ class CountedHooks:
         foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
 
         def likely() -> Collection[bytes]:
+            # Several groups, and several steps from one, often come to the same numbers.
+            coming: dict[tuple[int, int, Numbers], None] = {}
             for group, _ in asked if len(asked) <= _FEW else ():
                 node, *here = groups.keys[group]
                 for numbers in groups.steps.repeated(flat(here, groups.shared)):
-                    then, shared = unflat(numbers, len(here), groups.shared)
-                    text = entry((node, *then), [_members(each) for each in shared])
-                    foreseen[text] = shared, (node, *then)
+                    coming[node, len(here), numbers] = None
+            for node, places, numbers in coming:
+                then, shared = unflat(numbers, places, groups.shared)
+                key = (node, *then)
+                if not groups.knows(shared, key):
+                    text = entry(key, [_members(each) for each in shared])
+                    foreseen[text] = shared, key
             return foreseen
 
         failed: dict[int, PolicyFailure] = {}

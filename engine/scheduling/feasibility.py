@@ -148,7 +148,7 @@ class Feasibility:
         """By slot: no filter before *position* rejected it."""
         is_open: NDArray[np.bool_] = codes == FITS
         # Of what rejected so far, only the filters of the class are not taken in their order.
-        if any(use.position > position for use in filters.pod_class.filters):
+        if filters.pod_class.last_filter > position:
             later = self._is_later(position, filters.profile)
             is_open |= later[np.maximum(codes, 0)]
         if filters.pod_class.filter_failures:

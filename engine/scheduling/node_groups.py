@@ -24,6 +24,8 @@ from engine.scheduling.foresight import Steps, flat
 _TABLE_SPAN: Final = 1 << 20
 # With more changed domains than this, everything is grouped anew.
 _MOST_DOMAINS: Final = 32
+# So many domains are looked at for how counts move.
+_MOST_STEPS: Final = 4
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
 _MOST_CONTEXTS: Final = 64
@@ -74,7 +76,8 @@ class Groups:
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
-    _behind: list[int | NDArray[np.int64]] = field(default_factory=list)
+    _behind: list[int] = field(default_factory=list)
+    _behind_together: list[NDArray[np.int64]] = field(default_factory=list)
     _fresh: set[int] = field(default_factory=set)
 
     @property
@@ -133,7 +136,9 @@ class Groups:
         self.codes = np.zeros(len(self.keys), np.int64)
         self.feasible = b"", []
         self._by_slot = self._rejects = None
-        for kept in (self._free, self._behind, self._fresh, self._closed, self.unknown):
+        self._free.clear()
+        self._catch_up()
+        for kept in (self._closed, self.unknown):
             kept.clear()
         self._recall(range(len(self.keys)))
 
@@ -151,28 +156,38 @@ class Groups:
             return False
         for place, (column, found) in enumerate(zip(columns, changes, strict=True)):
             for topology, domain, amount in found:
-                slots = column.layout.members(topology).of(domain)
-                if len(slots):
-                    self._shift(slots, place + 1, amount)
+                members = column.layout.members(topology)
+                slot = members.only(domain)
+                if slot >= 0:
+                    self._shift_one(slot, place + 1, amount)
+                else:
+                    self._shift(members.of(domain), place + 1, amount)
         return True
 
-    def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
-        """The counts at *place* of *slots* grew by *amount*."""
-        first = int(slots[0])
-        self._moved.setdefault(first, self.keys[self.of_slot.item(first)])
-        if len(slots) == 1:
-            self.of_slot[first] = self._next(self.of_slot.item(first), 1, place, amount)
-            if self._by_slot is not None:
-                self._behind.append(first)
-            return
+    def _shift_one(self, slot: int, place: int, amount: int) -> None:
+        """The count at *place* of *slot* grew by *amount*."""
+        group = self.of_slot.item(slot)
+        if len(self._moved) < _MOST_STEPS:
+            self._moved.setdefault(slot, self.keys[group])
+        self.of_slot[slot] = self._next(group, 1, place, amount)
         if self._by_slot is not None:
-            self._behind.append(slots)
+            self._behind.append(slot)
+
+    def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
+        """As `_shift_one`, for all *slots* of a domain; there may be none."""
+        if not len(slots):
+            return
+        first = slots.item(0)
+        if len(self._moved) < _MOST_STEPS:
+            self._moved.setdefault(first, self.keys[self.of_slot.item(first)])
         groups = self.of_slot[slots]
         counts = np.bincount(groups)
         to = np.arange(len(counts))
         for group in counts.nonzero()[0].tolist():
             to[group] = self._next(group, counts.item(group), place, amount)
         self.of_slot[slots] = to[groups]
+        if self._by_slot is not None:
+            self._behind_together.append(slots)
 
     def _next(self, group: int, size: int, place: int, amount: int) -> int:
         """Where *size* slots of *group* go whose count at *place* grew by *amount*."""
@@ -251,6 +266,10 @@ class Groups:
             self._answers.clear()
         self._answers[self.keys[group]] = code
 
+    def knows(self, shared: Sequence[Mapping[str, Any]], key: Key) -> bool:
+        """True if the answer for *key* is known, once all groups are told what is *shared*."""
+        return key in self._contexts.get(_context(shared), ())
+
     def foresee(self, shared: Sequence[Mapping[str, Any]], key: Key, code: int) -> None:
         """The answer for *key* will be *code*, once all groups are told what is *shared*."""
         answers = self._contexts.setdefault(_context(shared), {})
@@ -300,15 +319,23 @@ class Groups:
             self._by_slot = self.codes.astype(np.int32)[self.of_slot]
             self._rejects = self._by_slot != FITS
         else:
-            for slots in self._behind:  # one, or several
-                found: Any = self.codes[self.of_slot[slots]]
+            together = self._behind_together
+            if self._behind:
+                together.append(np.array(self._behind, np.int64))
+            for slots in together:
+                found = self.codes[self.of_slot[slots]]
                 self._by_slot[slots] = found
                 self._rejects[slots] = found != FITS
-        self._behind.clear()
-        self._fresh.clear()
+        self._catch_up()
         rejected = self._rejects & is_open
         if np.count_nonzero(rejected):
             np.putmask(codes, rejected, self._by_slot)
+
+    def _catch_up(self) -> None:
+        """Nothing by slot is behind any more."""
+        self._behind.clear()
+        self._behind_together.clear()
+        self._fresh.clear()
 
 
 def _context(shared: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:

@@ -67,8 +67,8 @@ class PodClass:
     ABSENT. `totals[slot]`: the weighted sum of the scores, INFEASIBLE where the code is not FITS;
     valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
     whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
-    is the pod that it was made for. `promised[slot]`: what the filters said of a node with the pods
-    that were promised it.
+    is the pod that it was made for, `last_filter` the position of the last of the filters.
+    `promised[slot]`: what the filters said of a node with the pods that were promised it.
     """
 
     pre: PreFiltered
@@ -88,10 +88,12 @@ class PodClass:
     generation: int = -1
     image_generation: int = -1
     membership: int = -1
+    last_filter: int = -1
     example: Pod | None = None
     promised: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
-    # The columns of the hooks, each once; the version up to which each was followed; and which
-    # hooks see a node differently, by the bits of the columns in which it changed.
+    # The column of each filter and score; the same, each once; the version up to which each was
+    # followed; and which hooks see a node differently, by the bits of the columns that changed.
+    _column_of: list[NodeColumn] = field(default_factory=list)
     _columns: list[NodeColumn] = field(default_factory=list)
     _versions: list[int] = field(default_factory=list)
     _affected: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
@@ -125,7 +127,8 @@ class PodClass:
         touched = self._touched(snapshot, nodes)
         if touched is None:
             touched, gone = self._looked_through(snapshot, nodes)
-            self._columns = list(dict.fromkeys(use.column for use in (*self.filters, *self.scores)))
+            self._column_of = [use.column for use in (*self.filters, *self.scores)]
+            self._columns = list(dict.fromkeys(self._column_of))
             self._affected.clear()
         else:
             gone = []
@@ -272,11 +275,7 @@ class PodClass:
             before = self.codes.item(slot)
             filters, scores = self._hooks(mask if before == FITS else _ALL)
             todo.append((slot, before, filters, scores))
-            for place in filters:
-                self._want(place, slot, wants)
-            if before <= FITS:
-                for place in scores:
-                    self._want(place, slot, wants)
+            self._want(filters if before > FITS else (*filters, *scores), slot, wants)
         self._ask(wants, memo)
         # 2. The first filter that rejects. The others fit as before.
         fitting = []
@@ -284,7 +283,7 @@ class PodClass:
             code = FITS
             for place in filters:
                 table = tables[place]
-                projection = self._column(place).ids.item(slot)
+                projection = self._column_of[place].ids.item(slot)
                 code = table.codes.item(projection)
                 if code != FITS:
                     if code == FAILED:
@@ -295,8 +294,7 @@ class PodClass:
             if code == FITS:
                 fitting.append((slot, before == FITS, scores))
                 if before > FITS:
-                    for place in scores:
-                        self._want(place, slot, wants)
+                    self._want(scores, slot, wants)
             elif before == FITS:
                 self._leave(slot, moved)
         self._ask(wants, memo)
@@ -313,23 +311,20 @@ class PodClass:
             if table.failures:
                 memo.forget_transient(table)
 
-    def _column(self, place: int) -> NodeColumn:
-        first = len(self.filters)
-        return (self.filters[place] if place < first else self.scores[place - first]).column
-
-    def _want(self, place: int, slot: int, wants: dict[int, list[int]]) -> None:
-        """Note the node's projection for the hook at *place* if its answer is not known."""
-        table = self.tables[place]
-        projection = self._column(place).ids.item(slot)
-        if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
-            wants.setdefault(place, []).append(projection)
+    def _want(self, places: Collection[int], slot: int, wants: dict[int, list[int]]) -> None:
+        """Note the node's projection for the hooks at *places* whose answer is not known."""
+        for place in places:
+            table = self.tables[place]
+            projection = self._column_of[place].ids.item(slot)
+            if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
+                wants.setdefault(place, []).append(projection)
 
     def _ask(self, wants: dict[int, list[int]], memo: VerdictMemo) -> None:
         """Ask what is wanted in one round trip, and want nothing any more."""
         if wants:
             memo.fill(
                 [
-                    (self.tables[place], self._column(place), np.array(ids, np.int32))
+                    (self.tables[place], self._column_of[place], np.array(ids, np.int32))
                     for place, ids in wants.items()
                 ]
             )
@@ -375,7 +370,6 @@ class PodClass:
     ) -> None:
         """As `_few` with arrays; a hook that one of the nodes changed for looks at all of them."""
         tables = self._current_tables(memo)
-        uses = (*self.filters, *self.scores)
         slots = np.fromiter(touched, np.int64, len(touched))
         before = self.codes[slots]
         kept, others = slots[before == FITS], slots[before != FITS]
@@ -389,13 +383,13 @@ class PodClass:
         asks_others = len(others) <= _ONE_TRIP
         unseen = others[before[before != FITS] <= FITS] if asks_others else others[:0]
         wants = []
-        for place, use in enumerate(uses):
+        for place, column in enumerate(self._column_of):
             is_filter = place < len(self.filters)
             asked = [kept] if place in filters or place in scores else []
             asked.append((others if asks_others else others[:0]) if is_filter else unseen)
-            ids = use.column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
+            ids = column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
             if len(ids):
-                wants.append((tables[place], use.column, ids))
+                wants.append((tables[place], column, ids))
         memo.fill(wants)
         # 2. The first filter that rejects.
         staying = self._filter(kept, filters)

@@ -169,6 +169,7 @@ class PodClassifier:
             else:
                 scores.append(self.use(e, "score", pod, snapshot, score_states.get(e.policy)))
         made.filters, made.counted_filters = filters, counted_filters
+        made.last_filter = max((use.position for use in filters), default=-1)
         made.scores, made.counted_scores = scores, counted_scores
         made.whole_scores = [
             self.use(e, "score_all", pod, snapshot, score_states.get(e.policy))
