@@ -154,27 +154,37 @@ class Groups:
             changes.append(found)
         if sum(map(len, changes)) > _MOST_DOMAINS:
             return False
-        for place, (column, found) in enumerate(zip(columns, changes, strict=True)):
+        alone: dict[int, list[tuple[int, int]]] = {}  # by slot that is a domain: place and amount
+        for place, (column, found) in enumerate(zip(columns, changes, strict=True), 1):
             for topology, domain, amount in found:
                 members = column.layout.members(topology)
                 slot = members.only(domain)
                 if slot >= 0:
-                    self._shift_one(slot, place + 1, amount)
+                    alone.setdefault(slot, []).append((place, amount))
                 else:
-                    self._shift(members.of(domain), place + 1, amount)
+                    self._shift(members.of(domain), place, amount)
+        for slot, moves in alone.items():
+            self._shift_one(slot, moves)
         return True
 
-    def _shift_one(self, slot: int, place: int, amount: int) -> None:
-        """The count at *place* of *slot* grew by *amount*."""
+    def _shift_one(self, slot: int, moves: Sequence[tuple[int, int]]) -> None:
+        """The counts of *slot* grew: at which places, and by how much."""
         group = self.of_slot.item(slot)
+        before = self.keys[group]
         if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(slot, self.keys[group])
-        self.of_slot[slot] = self._next(group, 1, place, amount)
-        if self._by_slot is not None:
-            self._behind.append(slot)
+            self._moved.setdefault(slot, before)
+        key = list(before)
+        for place, amount in moves:
+            if key[place] != OUTSIDE:
+                key[place] += amount
+        after = tuple(key)
+        if after != before:
+            self.of_slot[slot] = self._next(group, 1, after)
+            if self._by_slot is not None:
+                self._behind.append(slot)
 
     def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
-        """As `_shift_one`, for all *slots* of a domain; there may be none."""
+        """The counts at *place* of all *slots* of a domain grew by *amount*; there may be none."""
         if not len(slots):
             return
         first = slots.item(0)
@@ -184,23 +194,22 @@ class Groups:
         counts = np.bincount(groups)
         to = np.arange(len(counts))
         for group in counts.nonzero()[0].tolist():
-            to[group] = self._next(group, counts.item(group), place, amount)
+            key = self.keys[group]
+            if key[place] != OUTSIDE:
+                key = (*key[:place], key[place] + amount, *key[place + 1 :])
+                to[group] = self._next(group, counts.item(group), key)
         self.of_slot[slots] = to[groups]
         if self._by_slot is not None:
             self._behind_together.append(slots)
 
-    def _next(self, group: int, size: int, place: int, amount: int) -> int:
-        """Where *size* slots of *group* go whose count at *place* grew by *amount*."""
-        key = self.keys[group]
-        if key[place] == OUTSIDE:
-            return group
+    def _next(self, group: int, size: int, key: Key) -> int:
+        """The group of *key*, to which *size* slots of *group* go."""
         left = self.sizes.item(group) - size
         self.sizes[group] = left
         if not left:
-            del self._index[key]
+            del self._index[self.keys[group]]
             self.unknown.discard(group)
             self._free.append(group)
-        key = (*key[:place], key[place] + amount, *key[place + 1 :])
         found = self._index.get(key)
         if found is None:
             found = self._index[key] = self._new(key)
