@@ -28,7 +28,6 @@ from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import (
     FAILED,
     FITS,
@@ -40,6 +39,7 @@ from engine.policy.verdicts import (
     VerdictMemo,
 )
 from engine.scheduling.counted import CountedHook
+from engine.scheduling.hook_changes import EVERY_HOOK, HookChanges
 from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scoring import Normalizer
@@ -55,8 +55,6 @@ INFEASIBLE: Final = -1
 _FEW: Final = 16
 # Up to this many slots of which nothing is known all hooks are asked at once.
 _ONE_TRIP: Final = 96
-# The mask of a slot that every hook is to look at.
-_ALL: Final = -1
 
 
 @dataclass(slots=True)
@@ -91,12 +89,7 @@ class PodClass:
     last_filter: int = -1
     example: Pod | None = None
     promised: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
-    # The column of each filter and score; the same, each once; the version up to which each was
-    # followed; and which hooks see a node differently, by the bits of the columns that changed.
-    _column_of: list[NodeColumn] = field(default_factory=list)
-    _columns: list[NodeColumn] = field(default_factory=list)
-    _versions: list[int] = field(default_factory=list)
-    _affected: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    changes: HookChanges = field(default_factory=HookChanges)
 
     @property
     def nbytes(self) -> int:
@@ -127,9 +120,7 @@ class PodClass:
         touched = self._touched(snapshot, nodes)
         if touched is None:
             touched, gone = self._looked_through(snapshot, nodes)
-            self._column_of = [use.column for use in (*self.filters, *self.scores)]
-            self._columns = list(dict.fromkeys(self._column_of))
-            self._affected.clear()
+            self.changes.begin(self.filters, self.scores)
         else:
             gone = []
         if touched or gone:
@@ -137,7 +128,7 @@ class PodClass:
                 self._few(touched, gone, memo, normalizer)
             else:
                 self._many(touched, gone, memo, normalizer)
-        self._versions = [column.version for column in self._columns]
+        self.changes.catch_up()
         self.history = snapshot.history
         self.generation = snapshot.generation
         self.image_generation = snapshot.image_generation
@@ -156,7 +147,7 @@ class PodClass:
     # --- which slots, which hooks -------------------------------------------------------------
 
     def _touched(self, snapshot: Snapshot, nodes: NodeColumns) -> dict[int, int] | None:
-        """By slot that some hook sees differently than before, the bits of the changed columns.
+        """By slot that some hook sees differently than before, the mask of the changed columns.
 
         None if that cannot be told from the columns alone: nodes came or went, failures are to be
         asked again, or too much happened.
@@ -169,17 +160,8 @@ class PodClass:
             or any(vector.failures for vector in self.vectors)
         ):
             return None
-        touched: dict[int, int] = {}
-        bit = 1
-        for column, version in zip(self._columns, self._versions, strict=True):
-            if column.version != version:
-                slots = column.changed_since(version)
-                if slots is None:
-                    return None
-                for slot in slots:
-                    touched[slot] = touched.get(slot, 0) | bit
-            bit <<= 1
-        if self.pre.subset is not None:
+        touched = self.changes.touched()
+        if touched and self.pre.subset is not None:
             return {s: bits for s, bits in touched.items() if self.codes.item(s) != ABSENT}
         return touched
 
@@ -200,9 +182,9 @@ class PodClass:
             changed = snapshot.changed_since(self.generation)
         if changed is None:
             self._restart(size)
-            return dict.fromkeys(self._members(snapshot, nodes.present), _ALL), ()
+            return dict.fromkeys(self._members(snapshot, nodes.present), EVERY_HOOK), ()
         members, gone = self._changed_members(changed, snapshot, nodes.present)
-        return dict.fromkeys(members, _ALL), gone
+        return dict.fromkeys(members, EVERY_HOOK), gone
 
     def _restart(self, size: int) -> None:
         self.codes = np.full(size, ABSENT, np.int32)
@@ -234,21 +216,6 @@ class PodClass:
                 gone.append(slot)
         return members, gone
 
-    def _hooks(self, mask: int) -> tuple[list[int], list[int]]:
-        """The places of the filters and of the scores that look at the columns of *mask*.
-
-        The places of scores are counted from the first filter on, as those of `tables` are.
-        """
-        known = self._affected.get(mask)
-        if known is None:
-            bits = {id(column): 1 << place for place, column in enumerate(self._columns)}
-            uses = (*self.filters, *self.scores)
-            places = [k for k, use in enumerate(uses) if mask & bits[id(use.column)]]
-            first = len(self.filters)
-            known = [k for k in places if k < first], [k for k in places if k >= first]
-            self._affected[mask] = known
-        return known
-
     # --- a few slots -----------------------------------------------------------------------
 
     def _few(
@@ -273,7 +240,7 @@ class PodClass:
         todo = []
         for slot, mask in touched.items():
             before = self.codes.item(slot)
-            filters, scores = self._hooks(mask if before == FITS else _ALL)
+            filters, scores = self.changes.hooks(mask if before == FITS else EVERY_HOOK)
             todo.append((slot, before, filters, scores))
             self._want(filters if before > FITS else (*filters, *scores), slot, wants)
         self._ask(wants, memo)
@@ -283,7 +250,7 @@ class PodClass:
             code = FITS
             for place in filters:
                 table = tables[place]
-                projection = self._column_of[place].ids.item(slot)
+                projection = self.changes.column_of[place].ids.item(slot)
                 code = table.codes.item(projection)
                 if code != FITS:
                     if code == FAILED:
@@ -315,7 +282,7 @@ class PodClass:
         """Note the node's projection for the hooks at *places* whose answer is not known."""
         for place in places:
             table = self.tables[place]
-            projection = self._column_of[place].ids.item(slot)
+            projection = self.changes.column_of[place].ids.item(slot)
             if table.codes.item(projection) == (SCORE_UNKNOWN if table.is_score else UNKNOWN):
                 wants.setdefault(place, []).append(projection)
 
@@ -324,7 +291,7 @@ class PodClass:
         if wants:
             memo.fill(
                 [
-                    (self.tables[place], self._column_of[place], np.array(ids, np.int32))
+                    (self.tables[place], self.changes.column_of[place], np.array(ids, np.int32))
                     for place, ids in wants.items()
                 ]
             )
@@ -376,14 +343,14 @@ class PodClass:
         mask = 0
         for bits in touched.values():
             mask |= bits
-        filters, scores = self._hooks(mask)
-        every_filter, _ = self._hooks(_ALL)
+        filters, scores = self.changes.hooks(mask)
+        every_filter, _ = self.changes.hooks(EVERY_HOOK)
         # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
         #    many nodes that were never looked at: most may stop at the first filter.
         asks_others = len(others) <= _ONE_TRIP
         unseen = others[before[before != FITS] <= FITS] if asks_others else others[:0]
         wants = []
-        for place, column in enumerate(self._column_of):
+        for place, column in enumerate(self.changes.column_of):
             is_filter = place < len(self.filters)
             asked = [kept] if place in filters or place in scores else []
             asked.append((others if asks_others else others[:0]) if is_filter else unseen)
