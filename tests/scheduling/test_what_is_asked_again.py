@@ -1,0 +1,123 @@
+"""What a scheduler asks of policies for the next pod of a class: what changed, and no more."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from engine.caching.cache import Cache
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import Call, InProcessEvaluator
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
+
+_OVER_REQUESTED = {
+    ("NodeResourcesFit", "filter"),
+    ("NodeResourcesFit", "score"),
+    ("NodeResourcesBalancedAllocation", "score"),
+}
+
+
+class _Asked:
+    """An evaluator that counts the nodes it is asked about, by policy and hook."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._inner = InProcessEvaluator(bundle.program)
+        self._policies = [instance.policy for instance in bundle.program.instances]
+        self.nodes: Counter[tuple[str, str]] = Counter()
+        self.round_trips = 0
+
+    def evaluate(self, calls: Sequence[Call]) -> list[Any]:
+        self.round_trips += 1
+        for call in calls:
+            if call.nodes is not None and call.hook in ("filter", "score"):
+                self.nodes[self._policies[call.instance], call.hook] += len(call.nodes)
+        return list(self._inner.evaluate(calls))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def forget(self) -> None:
+        self.nodes.clear()
+        self.round_trips = 0
+
+
+class _World:
+    """Nodes of *cpu* cores each, and a scheduler with the shipped policies."""
+
+    def __init__(self, *cpu: str) -> None:
+        bundle = build_bundle({})
+        self.cache = Cache()
+        for number, cores in enumerate(cpu):
+            self.cache.add_node(make_node(f"n{number}", cpu=cores))
+        self.asked = _Asked(bundle)
+        self.scheduler = Scheduler(bundle, self.asked)
+        self._count = 0
+
+    def place(self, cpu: str = "1", *, labels: dict[str, str] | None = None) -> str | None:
+        """Decide a new pod, and count what was asked for it alone."""
+        pod = self._pod(cpu, labels)
+        self.asked.forget()
+        node = self.scheduler.schedule(pod, self.cache.snapshot()).node
+        if node is not None:
+            self.cache.assume(pod, node)
+        return node
+
+    def _pod(self, cpu: str, labels: dict[str, str] | None) -> Pod:
+        self._count += 1
+        return make_pod(f"p{self._count}", requests={"cpu": cpu}, labels=labels or {})
+
+
+@pytest.fixture
+def world() -> _World:
+    return _World("8", "8", "8")
+
+
+def test_hooks_that_see_nothing_new_are_not_asked(world: _World) -> None:
+    world.place()
+    world.place()
+    assert set(world.asked.nodes) <= _OVER_REQUESTED
+    assert max(world.asked.nodes.values()) == 1
+    assert world.asked.round_trips == 1
+
+
+def test_what_other_classes_changed_is_asked_in_one_round_trip(world: _World) -> None:
+    world.place()
+    for _ in range(3):
+        world.place("500m", labels={"app": "other"})
+    world.place()
+    assert set(world.asked.nodes) <= _OVER_REQUESTED
+    assert max(world.asked.nodes.values()) <= 3
+    assert world.asked.round_trips == 1
+
+
+def test_a_node_that_is_still_full_is_not_scored() -> None:
+    world = _World("8", "2")
+    world.place("3")
+    world.cache.assume(make_pod("other", requests={"cpu": "1"}), "n1")
+    world.place("3")  # which never fitted there
+    assert world.asked.nodes == {
+        ("NodeResourcesFit", "filter"): 2,
+        ("NodeResourcesFit", "score"): 1,
+        ("NodeResourcesBalancedAllocation", "score"): 1,
+    }
+
+
+def test_a_node_that_has_room_again_is_scored(world: _World) -> None:
+    placed = [world.place("8") for _ in range(3)]
+    assert sorted(str(node) for node in placed) == ["n0", "n1", "n2"]
+    assert world.place("8") is None
+    gone = next(iter(world.cache.snapshot().infos[1].pods.values()))  # type: ignore[union-attr]
+    world.cache.remove_pod(gone)
+    assert world.place("8") == "n1"
+    assert world.asked.nodes == {}  # as it was before the first pod: all of it is remembered
+
+
+def test_a_node_that_comes_is_looked_at_by_every_hook(world: _World) -> None:
+    world.place()
+    world.cache.add_node(make_node("n9", cpu="64", labels={"new": "yes"}))
+    world.place()
+    assert {hook for _, hook in world.asked.nodes} == {"filter", "score"}
+    assert world.place("60") == "n9"
