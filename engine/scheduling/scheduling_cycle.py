@@ -561,11 +561,10 @@ class Scheduler:
                 break
             use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
             self._columns.refresh(snapshot)  # its column may be new
-            keys = self._tie_keys.of(use, use.column.ids[best])
-            if isinstance(keys, PolicyFailure):
-                return keys
-            smallest = min(keys)
-            best = best[np.array([key == smallest for key in keys])]
+            is_first = self._tie_keys.first(use, use.column.ids[best])
+            if isinstance(is_first, PolicyFailure):
+                return is_first
+            best = best[is_first]
         if len(best) == 1:
             return int(best[0])
         hashes = self._columns.name_hashes

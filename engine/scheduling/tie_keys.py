@@ -1,7 +1,8 @@
 """The answers of `tie_key`: which of the nodes with the highest total goes first for a policy.
 
 Owns remembering them by what the hook was given, like all verdicts; keys are no numbers, so they
-are not in the verdict tables.
+are not in the verdict tables. They are sorted once, and a tie of many nodes is then one look at
+where theirs came in; of keys that came since then, a few are compared one by one.
 """
 
 from collections import OrderedDict
@@ -11,11 +12,67 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.sandbox.projected import Projected
 from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.hook_use import HookUse
 from engine.scheduling.select_host import SortKey, sort_key
 
 _CAPACITY: Final = 65_536
+_UNKNOWN: Final = -1
+# All keys are sorted anew when as many came since the last time, and as this part of those sorted.
+_LEAST_UNSORTED: Final = 64
+_UNSORTED_PART: Final = 8
+
+
+class _Keys:
+    """The keys of one hook for one pod, by the number of the node projection.
+
+    `numbers[id]` is the place of the key in `distinct`. The first keys of that are sorted:
+    `ranks[number]` says where each comes in.
+    """
+
+    __slots__ = ("distinct", "known", "numbers", "ranks")
+
+    def __init__(self) -> None:
+        self.numbers: NDArray[np.int32] = np.empty(0, np.int32)
+        self.distinct: list[SortKey] = []
+        self.known: dict[SortKey, int] = {}
+        self.ranks: NDArray[np.int32] = np.empty(0, np.int32)
+
+    def reserve(self, size: int) -> None:
+        """Make room for ids below *size*."""
+        have = len(self.numbers)
+        if size > have:
+            grown = np.full(max(size, 2 * have), _UNKNOWN, np.int32)
+            grown[:have] = self.numbers
+            self.numbers = grown
+
+    def put(self, place: int, key: SortKey) -> None:
+        """The key of the projection *place*."""
+        number = self.known.setdefault(key, len(self.distinct))
+        if number == len(self.distinct):
+            self.distinct.append(key)
+        self.numbers[place] = number
+
+    def smallest(self, numbers: NDArray[np.int32]) -> int:
+        """The number of the smallest key among *numbers*."""
+        unsorted = len(self.distinct) - len(self.ranks)
+        if unsorted > max(_LEAST_UNSORTED, len(self.ranks) // _UNSORTED_PART):
+            self._sort()
+        is_sorted = numbers < len(self.ranks)
+        if is_sorted.all():
+            return int(numbers[self.ranks[numbers].argmin()])
+        found = set(numbers[~is_sorted].tolist())
+        if is_sorted.any():
+            ranked = numbers[is_sorted]
+            found.add(int(ranked[self.ranks[ranked].argmin()]))
+        smallest: int = min(found, key=self.distinct.__getitem__)
+        return smallest
+
+    def _sort(self) -> None:
+        order = sorted(range(len(self.distinct)), key=self.distinct.__getitem__)
+        self.ranks = np.empty(len(order), np.int32)
+        self.ranks[order] = np.arange(len(order), dtype=np.int32)
 
 
 class TieKeys:
@@ -24,22 +81,36 @@ class TieKeys:
     def __init__(self, memo: VerdictMemo, capacity: int = _CAPACITY) -> None:
         self._memo = memo
         self._capacity = capacity
-        self._keys: OrderedDict[tuple[int, bytes, bytes, bytes], SortKey] = OrderedDict()
+        self._keys: OrderedDict[tuple[int, bytes, bytes, int], _Keys] = OrderedDict()
 
-    def of(self, use: HookUse, ids: NDArray[np.int32]) -> list[SortKey] | PolicyFailure:
-        """The key of each of the node projections *ids* of the hook's column."""
-        values = [use.column.values[i] for i in ids.tolist()]
-        head = (use.enabled.instance, use.pod, use.extra)
-        missing = [v for v in dict.fromkeys(values) if (*head, v) not in self._keys]
-        if missing:
-            call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-            verdicts = self._memo.evaluate([call])[0]
+    def first(self, use: HookUse, ids: NDArray[np.int32]) -> NDArray[np.bool_] | PolicyFailure:
+        """For each of the node projections *ids* of the hook's column, if its key is smallest."""
+        column, instance = use.column, use.enabled.instance
+        place = (instance, use.pod, use.extra, column.number)
+        keys = self._keys.get(place)
+        if keys is None:
+            keys = self._keys[place] = _Keys()
+            self._forget_oldest()
+        else:
+            self._keys.move_to_end(place)
+        keys.reserve(len(column.values))
+        numbers = keys.numbers[ids]
+        is_missing = numbers == _UNKNOWN
+        if is_missing.any():
+            missing = np.unique(ids[is_missing])
+            nodes = Projected(column.number, column.values, missing)
+            verdicts = self._memo.evaluate([Call(instance, use.hook, use.pod, nodes, use.extra)])[0]
             for verdict in verdicts:
                 if isinstance(verdict, PolicyFailure):
                     return verdict
-            for value, verdict in zip(missing, verdicts, strict=True):
-                self._keys[(*head, value)] = sort_key(verdict)
-        keys = [self._keys[(*head, value)] for value in values]
-        while len(self._keys) > self._capacity:
-            self._keys.popitem(last=False)
-        return keys
+            for number, verdict in zip(missing.tolist(), verdicts, strict=True):
+                keys.put(number, sort_key(verdict))
+            numbers = keys.numbers[ids]
+        is_first: NDArray[np.bool_] = numbers == keys.smallest(numbers)
+        return is_first
+
+    def _forget_oldest(self) -> None:
+        held = sum(len(keys.distinct) for keys in self._keys.values())
+        while held > self._capacity and len(self._keys) > 1:
+            _, dropped = self._keys.popitem(last=False)
+            held -= len(dropped.distinct)
