@@ -405,6 +405,12 @@ def _str(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
     return Code(call("h_spelt", codes[0].node), STR)
 
 
+def _hash(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
+    if not only(codes[0].type, "str", "none"):
+        raise Untranslatable("a hash of something else than a text")
+    return Code(call("h_hashed", codes[0].node), INT)
+
+
 def _list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
     if not codes:
         return Code(ast.List([], ast.Load()), here.block.new_list(node, NEVER))
@@ -468,6 +474,7 @@ _BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
     "float": (1, 1, _float),
     "abs": (1, 1, _abs),
     "str": (1, 1, _str),
+    "hash": (1, 1, _hash),
     "list": (0, 1, _list),
     "zip": (1, _MANY, _loop_list),
     "enumerate": (1, 1, _loop_list),

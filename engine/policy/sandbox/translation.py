@@ -162,8 +162,8 @@ HELPERS: Final = {
         "refuse", "spend", "bounded", "concatenated", "repeated", "less", "less_or_equal", "equal",
         "lesser", "larger", "float_less", "float_less_or_equal",
         "least", "greatest", "ordered", "whole", "rounded", "clamped", "parse_int", "parse_float",
-        "texts", "joined", "spelt", "unresolvable", "reject", "kind_of", "product", "number",
-        "small", "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
+        "hashed", "texts", "joined", "spelt", "unresolvable", "reject", "kind_of", "product",
+        "number", "small", "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
     )
 }  # fmt: skip
 _PYTHON: Final = (

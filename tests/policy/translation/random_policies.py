@@ -258,7 +258,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "math.clamp({int}, {int}, {int})", "{num} + {num}", "{num} * {num}", "{num} // {num}",
         "{num} % {num}", "({num} - {num})", "max([len(x) for x in {strs}])", "math.abs({num})",
         "len([x for x in {ints} if x {cmp} {int}])", "{list}[{int}]", "{dict}.get({str}, {int})",
-        "len([k for k, v in {table}.items() if v {cmp} {int}])",
+        "hash({str})", "len([k for k, v in {table}.items() if v {cmp} {int}])",
     ),
     "float": (
         "{int} / {int}", "{num} / {num}", "{float} + {num}", "{float} * {float}", "float({int})",
