@@ -23,6 +23,13 @@ _UNKNOWN: Final = -1
 _FEW: Final = 32
 # Up to so many scores are normalised without arrays.
 _SHORT: Final = 64
+# A range as small as this one is asked for as a whole when it comes a second time.
+_WHOLE: Final = 128
+# Guessed ranges after which it is clear whether guessing pays, and how many of them have to come.
+_TRIED: Final = 64
+_WORTH: Final = 0.125
+# Each time that guessing is left out, so much less is held against it: the pods may be others.
+_FORGIVEN: Final = 0.25
 
 
 class Normalizer:
@@ -38,6 +45,9 @@ class Normalizer:
         self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
         self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int16]] = OrderedDict()
         self._steps: dict[int, tuple[Steps, tuple[int, int]]] = {}
+        # Ranges that were guessed and did not come yet; by policy, all guesses and those that came.
+        self._guesses: set[tuple[int, int, int, int]] = set()
+        self._guessed: dict[int, list[float]] = {}
 
     def normalize(
         self,
@@ -124,18 +134,30 @@ class Normalizer:
         self, key: tuple[int, int, int, int], scores: Sequence[int]
     ) -> dict[int, int] | PolicyFailure:
         known = self._table(key)
+        if key in self._guesses:
+            self._guesses.remove(key)
+            self._guessed[key[0]][1] += 1
         missing = [score for score in scores if score not in known]
         if missing:
+            _, low, high, _ = key
+            if known and high - low < _WHOLE:
+                missing = [score for score in range(low, high + 1) if score not in known]
             calls = [_call(key, missing)]
-            likely = self._likely(key, scores) if len(scores) <= _FEW else {}
+            guesses = len(scores) <= _FEW and self._is_worth_guessing(key[0])
+            likely = self._likely(key, scores) if guesses else {}
             calls += [_call(later, more) for later, more in likely.items()]
             answered, *foreseen = self._memo.evaluate(calls)
+            asked = set(scores)
             for score, verdict in zip(missing, answered, strict=True):
-                if isinstance(verdict, PolicyFailure):
+                if not isinstance(verdict, PolicyFailure):
+                    known[score] = verdict
+                elif score in asked:
                     return verdict
-                known[score] = verdict
             for (later, more), verdicts in zip(likely.items(), foreseen, strict=True):
                 table = self._table(later)
+                if not table:
+                    self._guesses.add(later)
+                    self._guessed[later[0]][0] += 1
                 for score, verdict in zip(more, verdicts, strict=True):
                     if not isinstance(verdict, PolicyFailure):
                         table[score] = verdict
@@ -155,6 +177,17 @@ class Normalizer:
         else:
             self._tables.move_to_end(key)
         return known
+
+    def _is_worth_guessing(self, instance: int) -> bool:
+        """True while enough of the guessed ranges come, or it is not clear yet."""
+        guessed = self._guessed.setdefault(instance, [0, 0])
+        if guessed[0] >= 2 * _TRIED:
+            guessed[:] = [guessed[0] / 2, guessed[1] / 2]
+            self._guesses.clear()
+        if guessed[0] < _TRIED or guessed[1] >= guessed[0] * _WORTH:
+            return True
+        guessed[0] -= _FORGIVEN
+        return False
 
     def _note(self, instance: int, low: int, high: int) -> None:
         """Remember how the range moves."""
