@@ -38,7 +38,6 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     Schema,
     Verdict,
-    decode_answer,
 )
 from engine.policy.sandbox.worker import PolicyWorker
 from engine.policy.syntax import hook_signatures
@@ -117,7 +116,7 @@ class InProcessEvaluator:
 
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
-        return [decode_answer(self._worker.evaluate(call)) for call in calls]
+        return [self._worker.verdicts(call) for call in calls]
 
     def close(self) -> None:
         """Nothing to release."""

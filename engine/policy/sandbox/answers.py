@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from engine.policy.sandbox import operations
 from engine.policy.sandbox.lane_runs import Places, Way
 from engine.policy.sandbox.operations import Refused, Verdict
-from engine.policy.sandbox.protocol import MAX_REASONS, NO_SCORE, RawAnswer
+from engine.policy.sandbox.protocol import MAX_REASONS, NO_SCORE, Packed, RawAnswer
+from engine.policy.sandbox.protocol import Verdict as Said
 
 _SCORE_BOUND: Final = 1 << 62
 _INT64: Final = 1 << 63
@@ -46,8 +47,12 @@ class Answers:
         self.put_each(positions, values, places, entries)
 
     def encoded(self) -> RawAnswer:
-        """The answer."""
+        """The answer, to be sent."""
         return RawAnswer(_encode(self._found), [])
+
+    def verdicts(self) -> Sequence[Said]:
+        """The answer as it comes out of `decode_answer`."""
+        return self._found
 
 
 class Scores(Answers):
@@ -96,8 +101,12 @@ class Scores(Answers):
         raise Refused
 
     def encoded(self) -> RawAnswer:
-        """The answer."""
+        """The answer, to be sent."""
         return RawAnswer(b"[]", [], (), self._numbers.tobytes())
+
+    def verdicts(self) -> Sequence[Said]:
+        """The answer as it comes out of `decode_answer`."""
+        return Packed(self._numbers, [])
 
 
 class Rejections(Answers):
@@ -152,23 +161,42 @@ class Rejections(Answers):
                     raise Refused
 
     def encoded(self) -> RawAnswer:
-        """The answer."""
+        """The answer, to be sent."""
+        reasons = self._reasons()
+        return RawAnswer(_encode(self._kinds), [], reasons, self._places.tobytes())
+
+    def verdicts(self) -> Sequence[Said]:
+        """The answer as it comes out of `decode_answer`."""
+        self._reasons()
+        return Packed(self._places, self._kinds)
+
+    def _reasons(self) -> list[str]:
+        """All reasons, if they are not too many."""
+        if len(self._kinds) == 1:
+            return []
         reasons = list(dict.fromkeys(r for kind in self._kinds[1:] for r in kind[1]))
         if len(reasons) > MAX_REASONS:
             raise Refused
-        return RawAnswer(_encode(self._kinds), [], reasons, self._places.tobytes())
+        return reasons
 
 
-def answers_for(hook: str, count: int, *, bounded: bool, node_of: Callable[[Any], Any]) -> Answers:
-    """Where the verdicts of a call of *hook* go. *bounded*: scores are 0..100."""
+def answers_of(
+    hook: str, *, bounded: bool, node_of: Callable[[Any], Any]
+) -> Callable[[int], Answers]:
+    """What makes the place where the verdicts of a call of *hook* go, for so many entries.
+
+    *bounded*: scores are 0..100.
+    """
     if hook == "filter":
-        return Rejections(count, node_of)
+        return lambda count: Rejections(count, node_of)
     if hook == "score":
         low, high = (0, 100) if bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-        return Scores(count, low, high, may_be_none=True)
+        return lambda count: Scores(count, low, high, may_be_none=True)
     if hook == "normalize":
-        return Scores(count, 0, 100, may_be_none=False)
-    return Answers(count, {"tie_key": key_of, "annotate": annotations}.get(hook, _among))
+        return lambda count: Scores(count, 0, 100, may_be_none=False)
+    keys = dict.fromkeys(("tie_key", "queue_key", "victim_key"), key_of)
+    check = {**keys, "annotate": annotations}.get(hook, _among)
+    return lambda count: Answers(count, check)
 
 
 def key_of(answer: Any) -> list[Any]:

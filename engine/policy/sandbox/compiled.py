@@ -11,12 +11,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from engine.policy.sandbox import operations
-from engine.policy.sandbox.answers import Answers, answers_for, key_of
+from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.hoisting import hoisted
 from engine.policy.sandbox.kinds import (
@@ -32,7 +30,7 @@ from engine.policy.sandbox.kinds import (
 from engine.policy.sandbox.lane_functions import LANE_NAMESPACE, for_lanes
 from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns, Places
 from engine.policy.sandbox.operations import Refused
-from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer
+from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict
 from engine.policy.sandbox.texts import Function, Texts
 from engine.policy.sandbox.translate import define, translate_function
 from engine.policy.sandbox.translation import NAMESPACE, UNKNOWN, Code, Translation, load
@@ -48,7 +46,7 @@ _MAX_REFUSALS: Final = 64
 _STEPS_PER_NODE: Final = 8
 _STEPS_PER_BYTE: Final = 10
 
-_encode: Final = msgspec.json.Encoder().encode
+Form = TypeVar("Form")
 
 _COUNT: Final = Struct(
     "count",
@@ -103,7 +101,6 @@ class CompiledHook:
             raise Untranslatable(f"hook `{hook}`")
         self._hook = hook
         self._steps = steps
-        self._bounded = bounded
         self._params = signature.params
         self._by_entry = hook in ("filter", "score") and "counts" in signature.params
         meaning = texts.meaning(module, hook)
@@ -127,6 +124,7 @@ class CompiledHook:
         # What the hook takes of an entry; None: the entry itself.
         self._fields = self._entry if self._by_entry or not self._entry else None
         self._lanes = LaneRuns(self._entries, self._fields)
+        self._answers = answers_of(hook, bounded=bounded, node_of=self._node_of)
         self._answered = self._refused = 0
 
     def _entry_type(self, types: Mapping[str, Type], schema: SchemaTypes) -> Type:
@@ -179,44 +177,56 @@ class CompiledHook:
     # --- answering ----------------------------------------------------------------------------
 
     def answer(self, call: Call) -> RawAnswer | None:
-        """The answer to *call*; None leaves it to the interpreter."""
+        """The answer to *call*, to be sent; None leaves it to the interpreter."""
+        return self._tried(call, lambda found: found.encoded())
+
+    def verdicts(self, call: Call) -> Sequence[Verdict] | None:
+        """The answer to *call*, decoded; None leaves it to the interpreter."""
+        return self._tried(call, lambda found: found.verdicts())
+
+    def _tried(self, call: Call, form: Callable[[Answers], Form]) -> Form | None:
         if self._refused > _MAX_REFUSALS and self._refused > self._answered:
             return None
         try:
-            answer = self._answer(call)
+            answer = form(self._found(call))
         except Exception:  # whatever it is, the interpreter finds words for it
             self._refused += 1
             return None
         self._answered += 1
         return answer
 
-    def _answer(self, call: Call) -> RawAnswer:
+    def _found(self, call: Call) -> Answers:
         hook, left = self._prepared(call, self._makers)
         budget = operations.budget
         if self._hook in POD_HOOKS:
             if call.nodes:
                 raise Refused
             budget[0] = left
-            return RawAnswer(_encode([key_of(hook())]), [])
+            found = self._answers(1)
+            found.put_each((0,), [hook()], [], [])
+            return found
         if call.nodes is None:
             raise Refused
         places = self._entries.places(call.nodes)
         entries = self._entries.objects
-        found = answers_for(self._hook, len(places), bounded=self._bounded, node_of=self._node_of)
-        rest: Sequence[int] = range(len(places))
-        if len(places) >= LEAST and self._lanes.is_worth_it and self._entry:
+        count = len(places)
+        found = self._answers(count)
+        rest: Sequence[int] = range(count)
+        if count >= LEAST and self._lanes.is_worth_it and self._entry:
             rest = self._over_lanes(call, places, found)
+        if not isinstance(places, list):
+            places = places.tolist()
         fields = self._fields
         values = []
-        for position in rest:
+        for place in places if len(rest) == count else [places[position] for position in rest]:
             budget[0] = left
-            entry = entries[places[position]]
+            entry = entries[place]
             if fields is None:
                 values.append(hook(entry))
             else:
                 values.append(hook(*[getattr(entry, name) for name in fields]))
         found.put_each(rest, values, places, entries)
-        return found.encoded()
+        return found
 
     def _over_lanes(self, call: Call, places: Places, found: Answers) -> Sequence[int]:
         """Answer those entries that go the same ways; the positions of the others."""

@@ -4,13 +4,13 @@ Owns which hooks those are, and why the others are not. It never fails: a hook t
 translated, for whatever reason, runs in the interpreter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.policy.sandbox import exports
 from engine.policy.sandbox.compiled import CompiledHook
 from engine.policy.sandbox.kinds import SchemaTypes, Untranslatable
-from engine.policy.sandbox.protocol import Call, ProgramImage, RawAnswer
+from engine.policy.sandbox.protocol import Call, ProgramImage, RawAnswer, Verdict
 from engine.policy.sandbox.texts import Texts
 
 
@@ -33,12 +33,21 @@ class Translations:
         self._hooks: dict[tuple[int, str], CompiledHook | str] = {}
 
     def answer(self, call: Call) -> RawAnswer | None:
-        """The answer to *call*; None leaves it to the interpreter."""
+        """The answer to *call*, to be sent; None leaves it to the interpreter."""
+        hook = self._hook(call)
+        return None if isinstance(hook, str) else hook.answer(call)
+
+    def verdicts(self, call: Call) -> Sequence[Verdict] | None:
+        """The answer to *call*, decoded; None leaves it to the interpreter."""
+        hook = self._hook(call)
+        return None if isinstance(hook, str) else hook.verdicts(call)
+
+    def _hook(self, call: Call) -> CompiledHook | str:
         key = (call.instance, call.hook)
         hook = self._hooks.get(key)
         if hook is None:
             hook = self._hooks[key] = self._made(*key)
-        return None if isinstance(hook, str) else hook.answer(call)
+        return hook
 
     def obstacle(self, instance: int, hook: str) -> str:
         """Why a hook is not translated, or ""."""

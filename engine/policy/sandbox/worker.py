@@ -27,6 +27,8 @@ from engine.policy.sandbox.protocol import (
     PolicyFailure,
     ProgramImage,
     RawAnswer,
+    Verdict,
+    decode_answer,
 )
 from engine.policy.sandbox.translations import Translations
 
@@ -148,13 +150,29 @@ class PolicyWorker:
 
     def evaluate(self, call: Call) -> RawAnswer:
         """Answer *call*: a JSON list of verdicts, and the failures by entry."""
-        hook = self._hooks.get((call.instance, call.hook))
-        if hook is None:
-            raise ValueError(f"instance {call.instance} has no hook `{call.hook}`")
+        hook = self._hook(call)
         if self.translations is not None:
             answer = self.translations.answer(call)
             if answer is not None:
                 return answer
+        return self._interpreted(hook, call)
+
+    def verdicts(self, call: Call) -> Sequence[Verdict | PolicyFailure]:
+        """The same, decoded: what runs as Python does not become text first."""
+        hook = self._hook(call)
+        if self.translations is not None:
+            verdicts = self.translations.verdicts(call)
+            if verdicts is not None:
+                return verdicts
+        return decode_answer(self._interpreted(hook, call))
+
+    def _hook(self, call: Call) -> _Hook:
+        hook = self._hooks.get((call.instance, call.hook))
+        if hook is None:
+            raise ValueError(f"instance {call.instance} has no hook `{call.hook}`")
+        return hook
+
+    def _interpreted(self, hook: _Hook, call: Call) -> RawAnswer:
         entries = call.nodes if call.nodes is not None and call.hook != "score_all" else None
         if entries is None:
             return self._single(hook, call, call.nodes or [])
