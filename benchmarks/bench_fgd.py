@@ -22,6 +22,7 @@ from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.openb import DATA
 from benchmarks.running import json_path, named, output_options
+from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder
@@ -74,26 +75,36 @@ def configuration(policy: str) -> str:
     return yaml.safe_dump({**document, "profiles": [profile]})
 
 
-def workload(seed: int, pods: int | None = None) -> Workload:
-    """The pods of the protocol in their order, one a second; the first *pods* of them."""
+@functools.cache
+def _trace() -> tuple[list[dict[str, Any]], list[dict[str, str]], dict[str, Pod]]:
+    """The nodes, the lines of the table of pods by name, and their pods; read once."""
     with (DATA / "openb_node_list_gpu_node.csv").open(newline="") as file:
         nodes = [table_node(row) for row in csv.DictReader(file)]
     with (DATA / "openb_pod_list_default.csv").open(newline="") as file:
         rows = sorted(csv.DictReader(file), key=lambda row: row["name"])
+    once = [Arrival(0.0, pod_of(table_pod(row))) for row in rows]
+    pods = Workload(arrivals=once).decided_as("gpu").arrivals
+    return nodes, rows, {one.pod.name: one.pod for one in pods}
+
+
+def workload(seed: int, pods: int | None = None) -> Workload:
+    """The pods of the protocol in their order, one a second; the first *pods* of them."""
+    nodes, rows, pod_named = _trace()
     there_is = sum(int(n["status"]["allocatable"].get(GPU_MILLI, 0)) for n in nodes)
     chance = random.Random(seed)
-    chance.shuffle(rows)
-    order = list(rows)
-    wanted = sum(_gpu_of(row) for row in order)
+    shuffled = list(rows)
+    chance.shuffle(shuffled)
+    order = [(row, row["name"]) for row in shuffled]
+    wanted = sum(map(_gpu_of, shuffled))
     while wanted < LOAD * there_is:
-        row = chance.choice(rows)
-        order.append({**row, "name": f"{row['name']}-again-{len(order)}"})
+        row = chance.choice(shuffled)
+        order.append((row, f"{row['name']}-again-{len(order)}"))
         wanted += _gpu_of(row)
     arrivals = [
-        Arrival(float(at), with_uid(pod_of(table_pod(row)), f"{seed}/{row['name']}"))
-        for at, row in enumerate(order[:pods])
+        Arrival(float(at), with_uid(pod_named[row["name"]], f"{seed}/{name}", name))
+        for at, (row, name) in enumerate(order[:pods])
     ]
-    return Workload(Cluster(nodes=nodes), arrivals).decided_as("gpu")
+    return Workload(Cluster(nodes=nodes), arrivals)
 
 
 def _gpu_of(row: dict[str, str]) -> int:
