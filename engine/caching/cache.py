@@ -250,6 +250,8 @@ class Cache:
             self._assumed.discard(namesake)
             self._drop(namesake)
         known = self._pods.get(pod.uid)
+        if known is pod:
+            return
         if known is not None and known.node_name != pod.node_name:
             self._drop(pod.uid)
         info = self._infos.get(pod.node_name) or self._new_info(pod.node_name)

@@ -18,6 +18,9 @@ class Code(enum.Enum):
     SKIP = "Skip"
     PENDING = "Pending"
 
+    # Members are single objects; Enum's own hash is a call of Python.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class Status:

@@ -119,7 +119,10 @@ class Pod:
         """A copy that is on *node_name*; what was derived is kept, the JSON text is not."""
         manifest = self.manifest
         spec = msgspec.structs.replace(manifest.spec, node_name=node_name)
-        copy = Pod(msgspec.structs.replace(manifest, spec=spec))
+        return self._derived_alike(Pod(msgspec.structs.replace(manifest, spec=spec)))
+
+    def _derived_alike(self, copy: "Pod") -> "Pod":
+        """*copy*, of which all is derived as of this pod, with what is derived already."""
         copy._spec = self._spec
         copy._running = self._running
         copy._host_ports = self._host_ports
@@ -134,7 +137,7 @@ class Pod:
         """A copy with more annotations, which its binding is to bring."""
         meta = self.manifest.metadata
         grown = msgspec.structs.replace(meta, annotations={**meta.annotations, **added})
-        copy = Pod(msgspec.structs.replace(self.manifest, metadata=grown))
+        copy = self._derived_alike(Pod(msgspec.structs.replace(self.manifest, metadata=grown)))
         copy.added_annotations = {**self.added_annotations, **added}
         return copy
 

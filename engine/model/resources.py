@@ -285,8 +285,19 @@ def running_sums(manifest: PodManifest) -> RequestSums:
     return _shared(_sums(manifest, use_status=True))
 
 
+@lru_cache(maxsize=_MEMO_SIZE)
+def _is_good(quantity: str | int | float) -> bool:
+    """True if *quantity* counts as it is written."""
+    try:
+        return 0 <= nano_value(quantity) <= INT64_MAX * NANO
+    except QuantityError:
+        return False
+
+
 def quantity_problems(path: str, quantities: Quantities) -> Iterator[str]:
     """One line for each of *quantities* that does not count as it is written."""
+    if all(map(_is_good, quantities.values())):
+        return
     for name, quantity in quantities.items():
         try:
             nanos = nano_value(quantity)

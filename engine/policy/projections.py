@@ -210,6 +210,10 @@ class NodeColumn:
             self._nodes[slot], self._fixed[slot] = info.node, projector.fixed(info, snapshot)
         return projector.join(self._fixed[slot], info, snapshot)
 
+    def value_at(self, slot: int) -> bytes:
+        """The projection of the node in *slot*, which must hold one."""
+        return self.values[self.ids.item(slot)]
+
     def id_if(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> int:
         """The id that the node of *slot* would have with *info*. Valid until the next `compact`.
 

@@ -7,8 +7,8 @@ are dropped first, and dead node projections are compacted away.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ SCORE_NONE: Final = NO_SCORE
 
 # Failures that the same input need not repeat: they are answered again when asked again.
 _TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
+
+
+Question = TypeVar("Question")
 
 
 class Reasons:
@@ -127,6 +130,8 @@ class VerdictMemo:
         self._tables: OrderedDict[tuple[int, str, bytes, bytes, int], Table] = OrderedDict()
         self._bytes = 0
         self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
+        self._node_singles: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
+        self._codes: dict[tuple[str, ...], int] = {}
         self.asked = 0  # entries evaluated
         self.round_trips = 0
         self.answered = 0  # verdicts given out, evaluated or not
@@ -139,22 +144,37 @@ class VerdictMemo:
 
     def singles(self, questions: Sequence[tuple[int, str, bytes, bytes]]) -> list[Any]:
         """The verdicts of per-pod hooks, those not known in one round trip."""
-        known = self._singles
+        return self._asked_singles(
+            self._singles, questions, lambda q: Call(q[0], q[1], q[2], None, q[3])
+        )
+
+    def node_singles(self, questions: Sequence[tuple[int, str, bytes, bytes, bytes]]) -> list[Any]:
+        """The same of hooks that are asked about one node: the last part of each question."""
+        return self._asked_singles(
+            self._node_singles, questions, lambda q: Call(q[0], q[1], q[2], [q[4]], q[3])
+        )
+
+    def _asked_singles(
+        self,
+        known: OrderedDict[Question, Any],
+        questions: Sequence[Question],
+        call_of: Callable[[Question], Call],
+    ) -> list[Any]:
         missing = [q for q in dict.fromkeys(questions) if q not in known]
-        fresh: dict[tuple[int, str, bytes, bytes], Any] = {}
+        fresh: dict[Question, Any] = {}
         if missing:
-            answers = self.evaluate([Call(i, h, p, None, x) for i, h, p, x in missing])
+            answers = self.evaluate([call_of(question) for question in missing])
             for question, answer in zip(missing, answers, strict=True):
-                fresh[question] = answer[0]
-                if not (isinstance(answer[0], PolicyFailure) and answer[0].kind in _TRANSIENT):
-                    known[question] = answer[0]
+                verdict = fresh[question] = answer[0]
+                if not (isinstance(verdict, PolicyFailure) and verdict.kind in _TRANSIENT):
+                    known[question] = verdict
         result = []
         for question in questions:
-            if question in known:
+            if question in fresh:
+                result.append(fresh[question])
+            else:
                 known.move_to_end(question)
                 result.append(known[question])
-            else:
-                result.append(fresh[question])
         while len(known) > self._single_capacity:
             known.popitem(last=False)
         self.answered += len(questions)
@@ -204,6 +224,15 @@ class VerdictMemo:
             for (table, missing), answer in zip(targets, self.evaluate(calls), strict=True):
                 self._store(table, missing, answer)
 
+    def fill_missing(self, wants: Sequence[tuple[Table, NodeColumn, list[int]]]) -> None:
+        """Evaluate for the given ids, each once, what is known to be missing; in one round trip."""
+        calls = []
+        for table, column, ids in wants:
+            nodes = Projected(column.number, column.values, np.array(ids, np.int32))
+            calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
+        for (table, _, _), call, answer in zip(wants, calls, self.evaluate(calls), strict=True):
+            self._store(table, call.nodes.ids, answer)  # type: ignore[union-attr]  # as made above
+
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
         policy = self._policy_names[table.instance]
         if type(answer) is Packed:
@@ -237,8 +266,13 @@ class VerdictMemo:
         if verdict is False:
             return NOT_AMONG
         kind, reasons = verdict
-        code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
-        return self.reasons.intern(Status(code, tuple(reasons), policy))
+        key = (policy, kind, *reasons)
+        known = self._codes.get(key)
+        if known is None:
+            code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
+            known = self.reasons.intern(Status(code, tuple(reasons), policy))
+            self._codes[key] = known
+        return known
 
     def forget_transient(self, table: Table) -> None:
         """Make the failures that may not happen again unknown, once they have been reported."""

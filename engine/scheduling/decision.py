@@ -4,8 +4,9 @@ Owns records only.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+import msgspec
 
 from engine.binding.placement import Preemption as Eviction
 from engine.framework.status import Status
@@ -15,8 +16,7 @@ from engine.scheduling.extenders import Answer, Question
 from engine.scheduling.runtime_plugin import RuntimePlugin
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What the cycle decided for one pod.
 
     Exactly one of these holds: `node` is set (placed); `failures` is not empty (a policy failed
@@ -42,7 +42,7 @@ class Decision:
     actions: tuple[Callable[[], Awaitable[None]], ...] = ()
     nominated_node: str | None = None
     sought_victims: bool = False
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def is_error(self) -> bool:
@@ -56,8 +56,7 @@ class Decision:
         return self.diagnosis.message()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyScores:
+class PolicyScores(msgspec.Struct, frozen=True):
     """One policy's scores over the feasible nodes, in the order of `Explanation.feasible`.
 
     `raw` is what the hook answered (None: no opinion on that node), `normalized` is in 0..100,
@@ -71,13 +70,12 @@ class PolicyScores:
     weighted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """A decision with everything that led to it, node by node."""
 
     decision: Decision
     pre_filter_nodes: tuple[str, ...] | None = None
-    rejected: Mapping[str, Status] = field(default_factory=dict)
+    rejected: Mapping[str, Status] = msgspec.field(default_factory=dict)
     feasible: tuple[str, ...] = ()
     scores: tuple[PolicyScores, ...] = ()
     totals: tuple[int, ...] = ()

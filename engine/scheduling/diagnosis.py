@@ -6,15 +6,15 @@ policies; nothing here decides.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.framework.status import Code, Status
 
 NO_NODES = "no nodes available to schedule pods"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """What kept a pod from every node.
 
     `pre_filter` is set when a pre-filter rejected the pod before any node was looked at.
@@ -25,7 +25,7 @@ class Diagnosis:
 
     node_count: int
     pre_filter: Status | None = None
-    rejections: Mapping[Status, int] = field(default_factory=dict)
+    rejections: Mapping[Status, int] = msgspec.field(default_factory=dict)
     post_filter: str = ""
     narrowed_by: tuple[str, ...] = ()
 

@@ -5,6 +5,7 @@ Owns the records; `pod_classifier` makes them, `pod_class` keeps them up to date
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,8 +16,7 @@ from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import SCORE_NONE, Table, VerdictMemo
 
 
-@dataclass(frozen=True, slots=True)
-class HookUse:
+class HookUse(msgspec.Struct, frozen=True):
     """A per-node hook of an enabled policy as the cycle asks it for one pod class.
 
     `position` is the filter's place in the profile's order, over all filters. A score that

@@ -289,9 +289,9 @@ class PodClass:
     def _ask(self, wants: dict[int, list[int]], memo: VerdictMemo) -> None:
         """Ask what is wanted in one round trip, and want nothing any more."""
         if wants:
-            memo.fill(
+            memo.fill_missing(
                 [
-                    (self.tables[place], self.changes.column_of[place], np.array(ids, np.int32))
+                    (self.tables[place], self.changes.column_of[place], list(dict.fromkeys(ids)))
                     for place, ids in wants.items()
                 ]
             )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +24,7 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure
+from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
 from engine.scheduling.counted import CountedHook, CountedHooks
@@ -424,20 +425,23 @@ class Scheduler:
         enabled = self._profiles[pod.scheduler_name].at("annotate")
         if decision.node is None or not enabled:
             return explanation
+        uses = [self._classifier.use(e, "annotate", pod, snapshot, None) for e in enabled]
+        self._columns.refresh(snapshot)  # a column may be new
         slot = snapshot.slot_of[decision.node]
+        verdicts = self._memo.node_singles(
+            [
+                (use.enabled.instance, "annotate", use.pod, use.extra, use.column.value_at(slot))
+                for use in uses
+            ]
+        )
         added: dict[str, str] = {}
-        for policy in enabled:
-            use = self._classifier.use(policy, "annotate", pod, snapshot, None)
-            self._columns.refresh(snapshot)  # its column may be new
-            node = use.column.values[int(use.column.ids[slot])]
-            verdict = self._memo.evaluate(
-                [Call(policy.instance, "annotate", use.pod, [node], use.extra)]
-            )[0][0]
+        for verdict in verdicts:
             if isinstance(verdict, PolicyFailure):
                 return self._failed(snapshot, (verdict.about(f"node `{decision.node}`"),))
             for key, text in verdict or ():
                 added.setdefault(key, text)
-        return replace(explanation, decision=replace(decision, annotations=added))
+        annotated = msgspec.structs.replace(decision, annotations=added)
+        return msgspec.structs.replace(explanation, decision=annotated)
 
     # --- step 2 -----------------------------------------------------------------------------
 
@@ -611,7 +615,7 @@ class Scheduler:
         )
         decision = Decision(
             None,
-            replace(diagnosis, post_filter=done.message),
+            msgspec.structs.replace(diagnosis, post_filter=done.message),
             self.bundle.revision,
             ignored=done.failures,
             eviction=done.eviction,
