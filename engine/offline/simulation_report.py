@@ -145,12 +145,19 @@ class Recorder:
                 requested = {**info.requested, "pods": len(info.pods)}
                 allocatable = info.node.allocatable
             before = self._counted.get(slot, ({}, {}))
-            self._requested.subtract(before[0])
-            self._requested.update(requested)
-            self._allocatable.subtract(before[1])
-            self._allocatable.update(allocatable)
+            _replace(self._requested, before[0], requested)
+            if before[1] is not allocatable:
+                _replace(self._allocatable, before[1], allocatable)
             self._counted[slot] = (requested, allocatable)
         self._generation = snapshot.generation
+
+
+def _replace(sums: Counter[str], before: Mapping[str, int], now: Mapping[str, int]) -> None:
+    """Take *before* out of *sums* and *now* in."""
+    for name, amount in before.items():
+        sums[name] -= amount
+    for name, amount in now.items():
+        sums[name] += amount
 
 
 def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> Report:

@@ -28,7 +28,17 @@ class DeviceShares(dict[str, list[int]]):
         return True
 
     def __getitem__(self, prefix: str) -> list[int]:
-        return shares_left(self._info, prefix)
+        # Several hooks ask for the same about the node that changed last.
+        known = _last.get(prefix)
+        if known is None or known[0] is not self._info:
+            if len(_last) >= _MOST_PREFIXES:
+                _last.clear()
+            known = _last[prefix] = self._info, shares_left(self._info, prefix)
+        return known[1]
+
+
+_MOST_PREFIXES: Final = 16
+_last: Final[dict[str, tuple[NodeInfo, list[int]]]] = {}
 
 
 def shares_left(info: NodeInfo, prefix: str) -> list[int]:

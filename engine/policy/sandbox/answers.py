@@ -116,15 +116,26 @@ class Rejections(Answers):
         self._places: NDArray[np.int64] = np.zeros(count, np.int64)
         self._kinds: list[Any] = [None]
         self._known: dict[tuple[str, ...], int] = {}
+        # Kept as long as their ids are looked up.
+        self._by_object: dict[int, int] = {}
+        self._kept: list[Any] = []
         self._node_of = node_of
 
     def put_each(
         self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
     ) -> None:
         """The hook returned these *values*."""
+        if values.count(None) == len(values):
+            return
+        found = self._places
         for position, value in zip(positions, values, strict=True):
             if value is not None:
-                place = self._places[position] = self._place(value)
+                # Texts and verdicts that a file spells out are the same objects each time.
+                place = self._by_object.get(id(value))
+                if place is None:
+                    place = self._by_object[id(value)] = self._place(value)
+                    self._kept.append(value)
+                found[position] = place
                 self._check_name(self._kinds[place][1], entries[places[position]])
 
     def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:

@@ -92,7 +92,9 @@ class Entries:
                 return self.places(raws)  # all was forgotten for them
             for i, place in zip(missing, places, strict=True):
                 known[i] = place
-            return self.places(raws)
+            if isinstance(found, list):
+                return [known[i] for i in ids]
+            found = np.frombuffer(known, np.int64)[raws.ids]
         return found
 
     def _places_of(self, raws: Sequence[bytes]) -> list[int]:
