@@ -6,6 +6,7 @@ in `verdicts` rests on. A hook gets nothing beyond its projection; a field that 
 is therefore a loud error in the hook, never a stale answer.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,39 @@ _NUMBERS = itertools.count()
 
 # How many changes of a column are remembered at least.
 _LOG_SIZE = 16_384
+
+
+class _Member:
+    """One member of a node's projections, `"requested":{"cpu":1}`.
+
+    Several columns have the same one, and a node that changed is projected for all of them in
+    turn: so the last text is kept. `_last` is replaced as a whole, for whoever looks meanwhile.
+    """
+
+    __slots__ = ("_extract", "_last", "_name", "_wanted")
+
+    def __init__(self, name: str, field: ViewField, wanted: tuple[str, ...] | None) -> None:
+        self._name = _encode(name) + b":"
+        self._extract = field.extract
+        self._wanted = wanted
+        self._last: tuple[Any, bytes] = (None, b"")
+
+    def of(self, item: Any, facts: ClusterFacts) -> bytes:
+        """The member for *item*, which never changes."""
+        last = self._last
+        if last[0] is item:
+            return last[1]
+        value = self._extract(item, facts)
+        if self._wanted is not None:
+            value = {key: value[key] for key in self._wanted if key in value}
+        text = self._name + _encode(value)
+        self._last = item, text
+        return text
+
+
+@functools.lru_cache(maxsize=1024)
+def _member(name: str, field: ViewField, wanted: tuple[str, ...] | None) -> _Member:
+    return _Member(name, field, wanted)
 
 
 class Projector:
@@ -77,6 +111,9 @@ class Projector:
             if view == "node" and not (field.is_placed or field.is_shared or field.fills)
         ]
         self._moving = [part for part in self._parts if part not in self._fixed]
+        self._members: tuple[_Member, ...] | None = None
+        if view == "node" and all(field.is_own for _, field, _ in self._moving):
+            self._members = tuple(_member(*part) for part in self._moving)
         self._has_ages = AGES in self.paths
         self._facts: list[tuple[str, bool, dict[str, Any]]] = []
         for name in sorted(keys):
@@ -100,6 +137,8 @@ class Projector:
         """The projection of *item*, whose `fixed` members are known."""
         if not self._moving:
             return b"{" + fixed[:-1] + b"}"
+        if self._members is not None:
+            return b"{" + fixed + b",".join([one.of(item, facts) for one in self._members]) + b"}"
         values = self._values(self._moving, item, facts)
         for name, is_nested, missing in self._facts:
             found = values[name]

@@ -140,7 +140,12 @@ class VerdictMemo:
 
     def single(self, instance: int, hook: str, pod: bytes, extra: bytes = b"{}") -> Any:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
-        return self.singles([(instance, hook, pod, extra)])[0]
+        question = (instance, hook, pod, extra)
+        if question not in self._singles:
+            return self.singles([question])[0]
+        self._singles.move_to_end(question)
+        self.answered += 1
+        return self._singles[question]
 
     def singles(self, questions: Sequence[tuple[int, str, bytes, bytes]]) -> list[Any]:
         """The verdicts of per-pod hooks, those not known in one round trip."""

@@ -86,10 +86,10 @@ class ViewField:
     a record name. `extract` gives the plain value; its arguments are the object and the facts.
     `is_placed` marks what changes while the object stays the same: with placements, or with facts;
     `parts` are the attributes of a NodeInfo that such a field is a function of, beside the node:
-    while they are the same objects, it is the same. `is_shared` marks what other nodes' changes
-    can change. `is_spec` marks fields of a pod that are the same for pods with the same
-    `spec_text`. In a dict field with `fills`, an entry that is named and missing is there as None
-    (or as `{}`, where entries are dicts).
+    while they are the same objects, it is the same. `is_own` marks what depends on the object
+    alone, and `is_shared` what other nodes' changes can change. `is_spec` marks fields of a pod
+    that are the same for pods with the same `spec_text`. In a dict field with `fills`, an entry
+    that is named and missing is there as None (or as `{}`, where entries are dicts).
     """
 
     type: str
@@ -99,6 +99,7 @@ class ViewField:
     is_shared: bool = False
     fills: bool = False
     parts: tuple[str, ...] = ()
+    is_own: bool = False
     is_spec: bool = False
 
 
@@ -588,7 +589,12 @@ def _node(
     parts: tuple[str, ...] = (),
 ) -> ViewField:
     return ViewField(
-        type_, doc, lambda info, _: extract(info), is_placed=is_placed or bool(parts), parts=parts
+        type_,
+        doc,
+        lambda info, _: extract(info),
+        is_placed=is_placed or bool(parts),
+        parts=parts,
+        is_own=True,
     )
 
 

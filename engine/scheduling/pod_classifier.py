@@ -18,7 +18,7 @@ from engine.policy.analysis import Reads
 from engine.policy.attributes import attributes_read, range_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
-from engine.policy.projections import Projector
+from engine.policy.projections import NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
 from engine.policy.views import POD_FIELDS, spec_text
 from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse, Gate
@@ -49,6 +49,8 @@ class PodClassifier:
         self._positions: dict[str, dict[str, int]] = {}
         self._count_fields: dict[tuple[str, str], frozenset[str]] = {}
         self._count_readers: dict[str, bool] = {}
+        # What a hook is asked with for every pod.
+        self._always: dict[tuple[str, str], tuple[NodeColumn, Projector, bool, bool]] = {}
         self.score_order: dict[str, int] = {}
         for profile in bundle.profiles:
             for hook in ("filter", "score", "score_all"):
@@ -253,15 +255,24 @@ class PodClassifier:
         position: int = 0,
     ) -> HookUse:
         """A per-node hook as it is asked for *pod*."""
+        known = self._always.get((enabled.policy, hook))
+        if known is None:
+            known = self._always[enabled.policy, hook] = (
+                self._columns.column(self._reads(enabled, hook).node),
+                self.projector(enabled, hook, "pod"),
+                self._normalizes(enabled),
+                self._reads_count(enabled),
+            )
+        column, projector, normalizes, reads_count = known
         return HookUse(
             enabled,
             hook,
-            self._columns.column(self._reads(enabled, hook).node),
-            self.projector(enabled, hook, "pod").project(pod, snapshot),
+            column,
+            projector.project(pod, snapshot),
             self._extra(enabled, hook, snapshot, state),
             position,
-            self._normalizes(enabled),
-            self._reads_count(enabled),
+            normalizes,
+            reads_count,
         )
 
     # --- counters ---------------------------------------------------------------------------
@@ -399,6 +410,8 @@ class PodClassifier:
     ) -> bytes:
         """The JSON of the parameters beside pod and node that the hook names."""
         params = self._reads(enabled, hook).params
+        if not ("state" in params or "cluster" in params or "group" in params):
+            return b"{}"
         parts = []
         if "state" in params:
             parts.append(b'"state":' + (state or b"null"))
