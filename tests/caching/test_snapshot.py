@@ -85,10 +85,10 @@ def test_a_slot_given_to_another_node_counts_as_changed() -> None:
 
 def test_a_reader_too_far_behind_has_to_look_at_everything() -> None:
     cache = cache_with("a")
-    pod = make_pod(node="a")
+    versions = [make_pod(node="a"), make_pod(node="a")]
     generation = cache.snapshot().generation
-    for _ in range(2 * snapshot_module._LOG_SIZE + 1):
-        cache.add_pod(pod)
+    for number in range(2 * snapshot_module._LOG_SIZE + 1):
+        cache.add_pod(versions[number % 2])
         cache.snapshot()
     snapshot = cache.snapshot()
     assert snapshot.changed_since(generation) is None
