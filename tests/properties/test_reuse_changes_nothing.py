@@ -33,6 +33,7 @@ from engine.scheduling import (
     preemption_trials,
     scheduling_cycle,
     scoring,
+    tie_keys,
     trial_patterns,
 )
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -155,6 +156,9 @@ class Bounds:
         (node_groups, "_TABLE_SPAN", 4),
         (scoring, "_TABLE_SPAN", 4),
         (scoring, "_FEW", 1),
+        (scoring, "_WHOLE", 3),
+        (scoring, "_TRIED", 2),
+        (tie_keys, "_LEAST_UNSORTED", 1),
         (preemption, "_CHUNK", 2),
         (preemption, "_MOST_KEYS", 1),
         (preemption_trials, "_FEW", 0),
