@@ -7,7 +7,7 @@ Source: component-helpers `resource/helpers.go` and `NodeInfo` of kube-scheduler
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -294,10 +294,12 @@ def _is_good(quantity: str | int | float) -> bool:
         return False
 
 
-def quantity_problems(path: str, quantities: Quantities) -> Iterator[str]:
+def quantity_problems(path: str, quantities: Quantities) -> Iterable[str]:
     """One line for each of *quantities* that does not count as it is written."""
-    if all(map(_is_good, quantities.values())):
-        return
+    return () if all(map(_is_good, quantities.values())) else _problems(path, quantities)
+
+
+def _problems(path: str, quantities: Quantities) -> Iterator[str]:
     for name, quantity in quantities.items():
         try:
             nanos = nano_value(quantity)
