@@ -46,7 +46,9 @@ def entries_of(call: Call) -> int:
 
 
 class _Listener:
-    """Passes calls on and keeps a fair sample of them."""
+    """Passes calls on and keeps a fair sample of them: those that a sandbox would get."""
+
+    is_near: bool = False
 
     def __init__(self, bundle: Bundle, evaluator: Evaluator, most: int, seed: int) -> None:
         self._names = [instance.policy for instance in bundle.program.instances]

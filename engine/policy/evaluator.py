@@ -85,7 +85,13 @@ class Program:
 
 
 class Evaluator(Protocol):
-    """Answers calls. Not safe for two callers at once."""
+    """Answers calls. Not safe for two callers at once.
+
+    `is_near`: a call costs nothing beside its evaluation, so that it is better to ask twice than
+    to ask for what may not be needed.
+    """
+
+    is_near: bool
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
@@ -104,6 +110,8 @@ class InProcessEvaluator:
     single files, by module path; the coverage of tests is counted with them.
     Without *translates* every hook runs in the interpreter, see `sandbox.translate`.
     """
+
+    is_near: bool = True
 
     def __init__(
         self,

@@ -124,6 +124,8 @@ class VerdictMemo:
     ) -> None:
         self.reasons = Reasons()
         self._evaluator = evaluator
+        #: Asking in several steps costs no more than asking at once.
+        self.is_near: Final = evaluator.is_near
         self._policy_names = policy_names
         self._capacity_bytes = capacity_bytes
         self._single_capacity = single_capacity

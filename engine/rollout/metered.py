@@ -62,6 +62,7 @@ class MeteredEvaluator:
         monotonic: Callable[[], float],
     ) -> None:
         self._evaluator = evaluator
+        self.is_near = evaluator.is_near
         self._evaluations = evaluations
         self._monotonic = monotonic
         profile_of = _profile_by_instance(bundle.profiles)

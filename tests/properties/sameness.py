@@ -20,8 +20,13 @@ from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
 def without_reuse(
     bundle: Bundle, evaluator: Evaluator, groups: GroupSource | None = None
 ) -> Scheduler:
-    """A scheduler that knows nothing yet; for one decision."""
+    """A scheduler that knows nothing yet; for one decision.
+
+    It asks in one step where others ask in several, and the other way round.
+    """
+    is_near, evaluator.is_near = evaluator.is_near, not evaluator.is_near
     scheduler = Scheduler(bundle, evaluator)
+    evaluator.is_near = is_near
     scheduler.groups = groups
     return scheduler
 

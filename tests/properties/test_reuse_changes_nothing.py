@@ -200,6 +200,7 @@ class _Sameness(RuleBasedStateMachine):
         super().__init__()
         self.cluster = SmallCluster()
         self.revision = 0
+        self.seed = 0
         self.steps = 0
         self.kinds: list[str] = []
         self.revisions = list(REVISIONS)
@@ -211,7 +212,9 @@ class _Sameness(RuleBasedStateMachine):
     def scheduler(self) -> Scheduler:
         found = self.schedulers.get(self.revision)
         if found is None:
-            found = self.schedulers[self.revision] = Scheduler(*self.revisions[self.revision])
+            bundle, evaluator = self.revisions[self.revision]
+            evaluator.is_near = (self.seed + self.revision) % 2 == 0
+            found = self.schedulers[self.revision] = Scheduler(bundle, evaluator)
             found.groups = self.cluster.groups
             self.bounds.hold(found)
         return found
@@ -224,7 +227,7 @@ class _Sameness(RuleBasedStateMachine):
     )
     def start(self, seed: int, count: int, kinds: list[str], tight: bool) -> None:
         choose = random.Random(seed)
-        self.kinds = kinds
+        self.seed, self.kinds = seed, kinds
         if tight:
             self.bounds.tighten()
         for name in NODES[:count]:

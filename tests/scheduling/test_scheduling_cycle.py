@@ -37,9 +37,12 @@ def only(*names: str) -> str:
     return PROFILE.format(enabled=enabled)
 
 
-def make_scheduler(files: Mapping[str, str]) -> Scheduler:
+def make_scheduler(files: Mapping[str, str], *, is_near: bool = True) -> Scheduler:
+    """With an evaluator in this process; not *is_near*: asked as one behind a border is."""
     bundle = build_bundle(files)
-    return Scheduler(bundle, InProcessEvaluator(bundle.program))
+    evaluator = InProcessEvaluator(bundle.program)
+    evaluator.is_near = is_near
+    return Scheduler(bundle, evaluator)
 
 
 @pytest.fixture
@@ -230,7 +233,7 @@ def test_a_placement_asks_about_the_one_node_that_changed() -> None:
     cache = Cache()
     for i in range(100):
         cache.add_node(make_node(f"n{i}", cpu="64", memory=f"{64 + i}Gi"))
-    scheduler = make_scheduler({})
+    scheduler = make_scheduler({}, is_near=False)
     for i in range(5):
         pod = make_pod(f"p{i}", cpu="1", memory="1Gi")
         decision = scheduler.schedule(pod, cache.snapshot())

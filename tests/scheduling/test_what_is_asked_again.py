@@ -21,7 +21,9 @@ _OVER_REQUESTED = {
 
 
 class _Asked:
-    """An evaluator that counts the nodes it is asked about, by policy and hook."""
+    """Counts the nodes it is asked about, by policy and hook; asked as one behind a border is."""
+
+    is_near = False
 
     def __init__(self, bundle: Bundle) -> None:
         self._inner = InProcessEvaluator(bundle.program)

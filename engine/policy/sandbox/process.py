@@ -65,6 +65,8 @@ class SandboxEvaluator:
         nursery: Has a process ready, so that the first one need not be waited for.
     """
 
+    is_near: bool = False
+
     def __init__(self, program: Program, nursery: Nursery | None = None) -> None:
         self._image = program_image(program)
         self._nursery = nursery
