@@ -4,6 +4,7 @@ Owns the grid, what one point of it is computed from and by which key its result
 Which processes compute the points is the caller's choice of an executor.
 """
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import yaml
 
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, report
-from engine.offline.workload import read_workload
+from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from engine.policy.evaluator import InProcessEvaluator
@@ -164,21 +165,31 @@ def _bundle(files: Mapping[str, str], config: str) -> Bundle:
     return build_bundle(files, decode_configuration(config, "--set"))
 
 
+@functools.lru_cache(maxsize=4)
+def _policies(files: tuple[tuple[str, str], ...], config: str) -> tuple[Bundle, InProcessEvaluator]:
+    """The policies of points that differ in their seeds only: read and translated once."""
+    bundle = _bundle(dict(files), config)
+    return bundle, InProcessEvaluator(bundle.program)
+
+
+@functools.lru_cache(maxsize=2)
+def _workload(paths: tuple[str, ...], versions: tuple[tuple[int, int], ...]) -> Workload:
+    """What *paths* hold; *versions* tell whether that is what they held before."""
+    return read_workload(*map(Path, paths))
+
+
 def measure(point: Point) -> Measured:
     """Compute *point*: what runs in another process, and knows nothing but its argument."""
-    bundle = _bundle(point.files, point.config)
-    workload = read_workload(*map(Path, point.workload))
+    bundle, evaluator = _policies(tuple(sorted(point.files.items())), point.config)
+    stats = [file.stat() for file in _files([Path(path) for path in point.workload])]
+    workload = _workload(point.workload, tuple((one.st_mtime_ns, one.st_size) for one in stats))
     if point.profile:
         workload = workload.decided_as(point.profile)
     if point.seed:
         workload = workload.shuffled(point.seed)
     recorder = Recorder()
-    evaluator = InProcessEvaluator(bundle.program)
-    try:
-        simulation = Simulation(bundle, evaluator, workload, on_moment=recorder)
-        simulation.run()
-    finally:
-        evaluator.close()
+    simulation = Simulation(bundle, evaluator, workload, on_moment=recorder)
+    simulation.run()
     metrics = metrics_of(report(simulation, recorder.steps))
     return Measured(point.key, point.arguments, point.seed, bundle.revision, metrics)
 
