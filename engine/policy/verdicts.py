@@ -140,6 +140,11 @@ class VerdictMemo:
 
     # --- per pod ---------------------------------------------------------------------------
 
+    def continue_counts(self, other: "VerdictMemo") -> None:
+        """Count on from where *other*, in whose place this one is, has come to."""
+        self.asked, self.round_trips = other.asked, other.round_trips
+        self.answered = other.answered
+
     def single(self, instance: int, hook: str, pod: bytes, extra: bytes = b"{}") -> Any:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
         question = (instance, hook, pod, extra)

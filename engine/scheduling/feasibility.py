@@ -163,15 +163,15 @@ class Feasibility:
         reasons = self._memo.reasons
         key = (profile.scheduler_name, position)
         known = self._later.get(key)
-        if known is None or len(known) < len(reasons):
+        if known is None:
+            known = np.zeros(1, np.bool_)  # 0 is FITS
+        if len(known) < len(reasons):
             positions = self._classifier.positions(profile)
-            known = np.array(
-                [
-                    code > 0 and positions.get(reasons.status(code).plugin, -1) > position
-                    for code in range(len(reasons))
-                ]
-            )
-            self._later[key] = known
+            more = [
+                positions.get(reasons.status(code).plugin, -1) > position
+                for code in range(len(known), len(reasons))
+            ]
+            known = self._later[key] = np.concatenate((known, np.array(more, np.bool_)))
         return known
 
     def _ask_counted(

@@ -61,6 +61,8 @@ NOBODY: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
+# Distinct rejections that are kept: reasons with numbers in them are ever new ones.
+_MOST_REASONS: Final = 65_536
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
@@ -99,7 +101,15 @@ class Scheduler:
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = make_plugins() if plugins is None else dict(plugins)
-        self._memo = VerdictMemo(evaluator, [i.policy for i in bundle.program.instances])
+        self._evaluator = evaluator
+        self._promises = Promises()
+        self._decisions = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know nothing yet."""
+        bundle = self.bundle
+        self._memo = VerdictMemo(self._evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
         self._columns = NodeColumns()
         self._counted = CountedHooks(self._memo)
@@ -117,8 +127,6 @@ class Scheduler:
             ignores_failures=bundle.runtime.score_failure_policy == "Ignore",
         )
         self._tie_keys = TieKeys(self._memo)
-        self._promises = Promises()
-        self._decisions = 0
 
     @property
     def memo(self) -> VerdictMemo:
@@ -131,13 +139,16 @@ class Scheduler:
         What they answer is asked anew. Only for a scheduler that has decided nothing; costs a few
         copies, where finding it out again takes half a second for 5,000 nodes and 30,000 pods.
         """
+        self._inherit(other._columns, other._counted)
+
+    def _inherit(self, columns: NodeColumns, counted: CountedHooks) -> None:
         read = {
             frozenset(reads.node)
             for policy in self.bundle.policies.values()
             for reads in policy.hooks.values()
         }
-        self._columns.inherit(other._columns, read)
-        self._counted.counters.inherit(other._counted.counters)
+        self._columns.inherit(columns, read)
+        self._counted.counters.inherit(counted.counters)
 
     def recent_pods(self, most: int) -> list[Pod]:
         """A pod of each of the *most* pod classes that were decided last, the latest first."""
@@ -634,12 +645,21 @@ class Scheduler:
 
     def _housekeep(self) -> None:
         """Keep memory bounded; done between decisions, rarely."""
+        if len(self._memo.reasons) > _MOST_REASONS:
+            self._start_over()
         self._decisions += 1
         if self._decisions % _HOUSEKEEPING_EVERY:
             return
         for column in self._columns.all():
             self._memo.compact(column)
         self._classes.trim()
+
+    def _start_over(self) -> None:
+        """Forget all verdicts: rejections are numbered, and whoever has such a number goes too."""
+        memo, columns, counted = self._memo, self._columns, self._counted
+        self._begin()
+        self._inherit(columns, counted)
+        self._memo.continue_counts(memo)
 
 
 def _without_extenders(steps: Steps) -> Explanation:

@@ -17,7 +17,9 @@ from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.hook_use import HookUse
 from engine.scheduling.select_host import SortKey, sort_key
 
-_CAPACITY: Final = 65_536
+_CAPACITY_BYTES: Final = 24 << 20
+# A key with its place in the list and in the dict, about.
+_KEY_BYTES: Final = 256
 _UNKNOWN: Final = -1
 # All keys are sorted anew when as many came since the last time, and as this part of those sorted.
 _LEAST_UNSORTED: Final = 64
@@ -38,6 +40,11 @@ class _Keys:
         self.distinct: list[SortKey] = []
         self.known: dict[SortKey, int] = {}
         self.ranks: NDArray[np.int32] = np.empty(0, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, about."""
+        return self.numbers.nbytes + self.ranks.nbytes + _KEY_BYTES * (1 + len(self.distinct))
 
     def reserve(self, size: int) -> None:
         """Make room for ids below *size*."""
@@ -78,21 +85,33 @@ class _Keys:
 class TieKeys:
     """Keys by policy, pod projection and node projection; bounded, the oldest go first."""
 
-    def __init__(self, memo: VerdictMemo, capacity: int = _CAPACITY) -> None:
+    def __init__(self, memo: VerdictMemo, capacity_bytes: int = _CAPACITY_BYTES) -> None:
         self._memo = memo
-        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self.memory_bytes = 0
         self._keys: OrderedDict[tuple[int, bytes, bytes, int], _Keys] = OrderedDict()
 
     def first(self, use: HookUse, ids: NDArray[np.int32]) -> NDArray[np.bool_] | PolicyFailure:
         """For each of the node projections *ids* of the hook's column, if its key is smallest."""
-        column, instance = use.column, use.enabled.instance
-        place = (instance, use.pod, use.extra, column.number)
+        place = (use.enabled.instance, use.pod, use.extra, use.column.number)
         keys = self._keys.get(place)
         if keys is None:
             keys = self._keys[place] = _Keys()
-            self._forget_oldest()
+            before = 0
         else:
             self._keys.move_to_end(place)
+            before = keys.nbytes
+        is_first = self._among(keys, use, ids)
+        self.memory_bytes += keys.nbytes - before
+        while self.memory_bytes > self._capacity_bytes and len(self._keys) > 1:
+            _, dropped = self._keys.popitem(last=False)
+            self.memory_bytes -= dropped.nbytes
+        return is_first
+
+    def _among(
+        self, keys: _Keys, use: HookUse, ids: NDArray[np.int32]
+    ) -> NDArray[np.bool_] | PolicyFailure:
+        column, instance = use.column, use.enabled.instance
         keys.reserve(len(column.values))
         numbers = keys.numbers[ids]
         is_missing = numbers == _UNKNOWN
@@ -108,9 +127,3 @@ class TieKeys:
             numbers = keys.numbers[ids]
         is_first: NDArray[np.bool_] = numbers == keys.smallest(numbers)
         return is_first
-
-    def _forget_oldest(self) -> None:
-        held = sum(len(keys.distinct) for keys in self._keys.values())
-        while held > self._capacity and len(self._keys) > 1:
-            _, dropped = self._keys.popitem(last=False)
-            held -= len(dropped.distinct)

@@ -286,6 +286,26 @@ def test_memory_is_bounded_whatever_comes() -> None:
     assert sizes[-1][1] <= 3 * max(sizes[2][1], 1 << 20)
 
 
+def test_reasons_that_never_repeat_are_not_kept_for_ever(cache: Cache) -> None:
+    """A policy may well put numbers into its reasons."""
+    many = (
+        "def filter(pod, node):\n"
+        '    if node.labels["i"] != "5":\n'
+        '        return "%s is not %s" % (pod.labels["n"], node.labels["i"])\n'
+    )
+    scheduler = make_scheduler({"many.star": many, "p.yaml": only("many")})
+    asked = 0
+    most = 0
+    for number in range(16_000):
+        pod = make_pod(f"p{number}", uid=f"p{number}", labels={"n": str(number)})
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.node == "n5"
+        assert scheduler.memo.asked >= asked
+        asked, most = scheduler.memo.asked, max(most, len(scheduler.memo.reasons))
+    assert 60_000 < most < 66_000
+    assert len(scheduler.memo.reasons) < 40_000
+
+
 def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:
     """The most tainted node is crowded out; the range of the others must not remember it."""
     cache = Cache()

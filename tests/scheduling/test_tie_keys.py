@@ -70,3 +70,20 @@ def test_many_different_keys_that_grow_are_compared_as_few_are() -> None:
             decision = scheduler.schedule(make_pod(), cache.snapshot())
             want = min(n % 280 for n in range(number, 301))
             assert decision.node in {f"n{want}", f"n{want + 280}"}
+
+
+def test_keys_of_pods_that_never_come_again_are_forgotten() -> None:
+    policy = POLICY.replace("return [parse", 'return [pod.labels["n"], parse')
+    bundle = build_bundle({"first.star": policy, "profile.yaml": PROFILE})
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    keys = scheduler._tie_keys
+    keys._capacity_bytes = 100_000
+    cache = Cache()
+    for number in range(20):
+        cache.add_node(make_node(f"n{number}", labels={"key": str(number)}))
+    for number in range(400):
+        pod = make_pod(f"p{number}", labels={"n": str(number)})
+        assert scheduler.schedule(pod, cache.snapshot()).node == "n0"
+        assert keys.memory_bytes <= 100_000
+        assert keys.memory_bytes == sum(each.nbytes for each in keys._keys.values())
+    assert len(keys._keys) < 50
