@@ -10,6 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.lib.change_log import ChangeLog
+
 # The count of a node outside every domain.
 OUTSIDE: Final = -(2**63)
 
@@ -20,38 +22,32 @@ _LOG_SIZE: Final = 512
 class SumsLog:
     """The domains whose sums changed, in order, and by how much; begun anew when all may have."""
 
-    __slots__ = ("_changes", "_epoch", "_start")
+    __slots__ = ("_changes",)
 
     def __init__(self) -> None:
-        self._epoch = object()
-        self._start = 0
-        self._changes: list[tuple[int, int]] = []
+        self._changes: ChangeLog[tuple[int, int]] = ChangeLog(_LOG_SIZE)
 
     @property
     def position(self) -> tuple[object, int]:
         """The end of the log; see `since`."""
-        return self._epoch, self._start + len(self._changes)
+        return self._changes, self._changes.end
 
     def note(self, domain: int, amount: int) -> None:
         """The sum of *domain* grew by *amount*."""
-        self._changes.append((domain, amount))
-        if len(self._changes) > 2 * _LOG_SIZE:
-            del self._changes[:_LOG_SIZE]
-            self._start += _LOG_SIZE
+        self._changes.note((domain, amount))
 
     def restart(self) -> None:
         """Every sum may have changed."""
-        self._epoch = object()
-        self._start = 0
-        self._changes.clear()
+        self._changes.restart()
 
     def since(self, position: tuple[object, int]) -> Mapping[int, int] | None:
         """By how much each domain grew after *position*; None: any may have, by any amount."""
-        epoch, place = position
-        if epoch is not self._epoch or place < self._start:
+        log, end = position
+        changes = self._changes.since(end) if log is self._changes else None
+        if changes is None:
             return None
         grown: dict[int, int] = {}
-        for domain, amount in self._changes[place - self._start :]:
+        for domain, amount in changes:
             grown[domain] = grown.get(domain, 0) + amount
         return grown
 

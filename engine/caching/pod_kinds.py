@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.caching.snapshot import Snapshot
+from engine.lib.change_log import ChangeLog
 from engine.model.objects import Affinity
 from engine.model.pod import Pod
 
@@ -53,8 +54,8 @@ class PodKinds:
     def __init__(self) -> None:
         self.kinds: dict[int, PodKind] = {}
         self.slots_of: dict[int, dict[int, int]] = {}  # kind -> slot -> pods
-        self.log: list[tuple[int, int, int]] = []  # (kind, slot, pods more or less)
-        self.log_start = 0
+        # (kind, slot, pods more or less)
+        self._changes: ChangeLog[tuple[int, int, int]] = ChangeLog(self._LOG_SIZE)
         self._ids: dict[tuple[Any, ...], int] = {}
         self._keys: dict[int, tuple[Any, ...]] = {}
         self._next_id = 0
@@ -67,7 +68,7 @@ class PodKinds:
         made = PodKinds()
         made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
         made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
-        made.log, made.log_start = self.log.copy(), self.log_start
+        made._changes = self._changes.copy()
         made._next_id = self._next_id
         made._pods = self._pods.copy()  # what is in it is replaced, never changed
         made._history, made._generation = self._history, self._generation
@@ -76,13 +77,11 @@ class PodKinds:
     @property
     def position(self) -> int:
         """The end of the log; see `changes_since`."""
-        return self.log_start + len(self.log)
+        return self._changes.end
 
     def changes_since(self, position: int) -> list[tuple[int, int, int]] | None:
         """The (kind, slot, difference) after *position*; None if the log is too short."""
-        if position < self.log_start:
-            return None
-        return self.log[position - self.log_start :]
+        return self._changes.since(position)
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the kinds up to *snapshot*."""
@@ -148,21 +147,16 @@ class PodKinds:
             slots[slot] = count
         else:
             del slots[slot]
-        self.log.append((kind, slot, difference))
+        self._changes.note((kind, slot, difference))
 
     def _restart(self) -> None:
         """Another snapshot: nothing that was counted holds, and every reader must start over."""
         self._pods.clear()
         for slots in self.slots_of.values():
             slots.clear()
-        self.log_start = self.position + 1
-        self.log.clear()
+        self._changes.restart()
 
     def _trim(self) -> None:
-        if len(self.log) > 2 * self._LOG_SIZE:
-            dropped = len(self.log) - self._LOG_SIZE
-            del self.log[:dropped]
-            self.log_start += dropped
         empty = len(self.kinds)
         if empty > 4096 and self._next_id % 1024 == 0:
             gone = [kind for kind, slots in self.slots_of.items() if not slots]
@@ -171,5 +165,4 @@ class PodKinds:
                 for kind in gone:
                     del self.slots_of[kind], self.kinds[kind]
                     del self._ids[self._keys.pop(kind)]
-                self.log_start = self.position + 1
-                self.log.clear()
+                self._changes.restart()

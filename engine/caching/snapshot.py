@@ -9,12 +9,12 @@ from typing import Final
 
 from engine.caching.attachments import VolumeUsers
 from engine.caching.objects import ObjectStore
+from engine.lib.change_log import ChangeLog
 from engine.model.fact import DEFAULT_TYPE_LABELS, Fact, Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 
-# How many changes the log keeps at least. A reader further behind looks at every slot, which for
-# so many changes costs about the same.
+# Of how many changes the slots are known at least.
 _LOG_SIZE: Final = 16_384
 
 
@@ -28,7 +28,6 @@ class Snapshot:
     Attributes:
         infos: The NodeInfo of each slot; None where there is no node.
         slot_of: Node name -> slot.
-        generation: How many slot changes there have been; see `changed_since`.
         image_nodes: Image name -> number of nodes that have it.
         image_generation: Grows when `image_nodes` or `node_count` changes.
         objects: The other objects (live, not frozen: they change between cycles only).
@@ -43,7 +42,6 @@ class Snapshot:
         self.history: Final = object()
         self.infos: list[NodeInfo | None] = []
         self.slot_of: dict[str, int] = {}
-        self.generation = 0
         self.image_nodes: dict[str, int] = {}
         self.image_generation = 0
         self.objects = objects if objects is not None else ObjectStore()
@@ -53,8 +51,12 @@ class Snapshot:
         self.pod_facts: dict[str, Facts] = {}
         self.pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
         self._free_slots: list[int] = []  # a heap: the lowest slot first, so that runs repeat
-        self._log: list[int] = []  # the slot of each change, the last one being `generation`
-        self._log_start = 0  # the generation before the first entry of the log
+        self._changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)  # the slot of each
+
+    @property
+    def generation(self) -> int:
+        """How many slot changes there have been; see `changed_since`."""
+        return self._changes.end
 
     @property
     def node_count(self) -> int:
@@ -79,9 +81,8 @@ class Snapshot:
 
         None when the log does not reach back that far: look at every slot.
         """
-        if generation < self._log_start:
-            return None
-        return list(dict.fromkeys(self._log[generation - self._log_start :]))
+        slots = self._changes.since(generation)
+        return None if slots is None else list(dict.fromkeys(slots))
 
     def put(self, name: str, info: NodeInfo | None) -> None:
         """Show *info* for node *name*; None, or an info without its node, shows no node."""
@@ -103,7 +104,7 @@ class Snapshot:
             self.image_generation += 1  # another number of nodes
         self.volume_users.move(old, info)
         self._count_images(old.node if old else None, info.node if info else None)
-        self._record(slot)
+        self._changes.note(slot)
 
     def _take_slot(self, name: str) -> int:
         if self._free_slots:
@@ -113,14 +114,6 @@ class Snapshot:
             self.infos.append(None)
         self.slot_of[name] = slot
         return slot
-
-    def _record(self, slot: int) -> None:
-        self.generation += 1
-        self._log.append(slot)
-        if len(self._log) > 2 * _LOG_SIZE:
-            dropped = len(self._log) - _LOG_SIZE
-            del self._log[:dropped]
-            self._log_start += dropped
 
     def _count_images(self, old: Node | None, new: Node | None) -> None:
         if old is new:
@@ -166,4 +159,4 @@ class Snapshot:
                 for name in info.node.images:
                     counts[name] = counts.get(name, 0) + 1
         assert counts == self.image_nodes, "image counts differ from the nodes' images"
-        assert self._log_start + len(self._log) == self.generation, "the log has a gap"
+        self._changes.check_invariants()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.lib.change_log import ChangeLog
 from engine.model.fact import Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
@@ -177,8 +178,8 @@ class NodeColumn:
     """
 
     __slots__ = (
-        "_fixed", "_index", "_log", "_nodes",
-        "epoch", "ids", "number", "projector", "values", "version",
+        "_changes", "_fixed", "_index", "_nodes",
+        "epoch", "ids", "number", "projector", "values",
     )  # fmt: skip
 
     def __init__(self, projector: Projector) -> None:
@@ -191,8 +192,7 @@ class NodeColumn:
         self._nodes: list[Node | None] = []
         self._fixed: list[bytes] = []
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
-        self.version = 0  # grows by one with each node that gets another id
-        self._log: list[int] = []  # the slots of those nodes, the last ones
+        self._changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)  # slots whose node got another id
 
     def inherit(self, other: "NodeColumn") -> None:
         """Know what *other*, a column of the same fields, knows; only for an empty column."""
@@ -200,8 +200,7 @@ class NodeColumn:
         self.values, self._index = other.values.copy(), other._index.copy()
         self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
-        self.version += 1
-        self._log.clear()
+        self._changes.restart()
 
     def update(self, snapshot: Snapshot, slots: Iterable[int]) -> None:
         """Project the nodes of *slots* anew; the others are as they were."""
@@ -228,18 +227,19 @@ class NodeColumn:
                 known = found
             if ids[slot] != known:
                 ids[slot] = known
-                self.version += 1
-                self._log.append(slot)
-        if len(self._log) > 2 * _LOG_SIZE:
-            del self._log[:-_LOG_SIZE]
+                self._changes.note(slot)
+
+    @property
+    def version(self) -> int:
+        """Grows by one with each node that gets another id."""
+        return self._changes.end
 
     def changed_since(self, version: int) -> list[int] | None:
         """The slots whose node got another id after *version*, some of them twice.
 
         None if that is not known any more: any node may have.
         """
-        more = self.version - version
-        return None if more > len(self._log) else self._log[len(self._log) - more :]
+        return self._changes.since(version)
 
     def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
         projector = self.projector

@@ -6,9 +6,10 @@ Owns the promises. Filtering against them is the scheduling cycle's.
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
 
-# How many changes the log keeps at least; a reader further behind looks at every promise.
+# Of how many changes the nodes are known at least.
 _LOG_SIZE: Final = 4_096
 
 
@@ -31,10 +32,12 @@ class Nominator:
         self._on_lost = on_lost
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
-        self.generation = 0
+        self._changes: ChangeLog[str] = ChangeLog(_LOG_SIZE)  # the node of each
+
+    @property
+    def generation(self) -> int:
         """Grows by one with each change of a promise."""
-        self._log: list[str] = []  # the node of each change, the last one being `generation`
-        self._log_start = 0  # the generation before the first entry of the log
+        return self._changes.end
 
     def __len__(self) -> int:
         return len(self._node_of)
@@ -54,7 +57,7 @@ class Nominator:
             return
         self._node_of[pod.uid] = node
         self._on_node.setdefault(node, {})[pod.uid] = pod
-        self._record(node)
+        self._changes.note(node)
 
     def update(self, old: Pod, new: Pod) -> None:
         """Follow the pod to its new version, and its status where that speaks of a node."""
@@ -68,7 +71,7 @@ class Nominator:
         node = self._node_of.get(pod.uid)
         if node is not None:
             self._on_node[node][pod.uid] = pod
-            self._record(node)
+            self._changes.note(node)
 
     def remove(self, uid: str, *, placed_on: str = "") -> None:
         """Take the promise of a pod back; nothing happens if there is none.
@@ -82,7 +85,7 @@ class Nominator:
         pod = peers.pop(uid)
         if not peers:
             del self._on_node[node]
-        self._record(node)
+        self._changes.note(node)
         if node != placed_on:
             self._on_lost(pod, node)
 
@@ -100,21 +103,12 @@ class Nominator:
 
     def changed_since(self, generation: int) -> list[str] | None:
         """The nodes whose promises changed after *generation*, each once; None: too long ago."""
-        if generation < self._log_start:
-            return None
-        return list(dict.fromkeys(self._log[generation - self._log_start :]))
-
-    def _record(self, node: str) -> None:
-        self.generation += 1
-        self._log.append(node)
-        if len(self._log) > 2 * _LOG_SIZE:
-            dropped = len(self._log) - _LOG_SIZE
-            del self._log[:dropped]
-            self._log_start += dropped
+        nodes = self._changes.since(generation)
+        return None if nodes is None else list(dict.fromkeys(nodes))
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the two directions contradict each other."""
         seen = {uid: node for node, pods in self._on_node.items() for uid in pods}
         assert seen == self._node_of, "promises by node and by pod differ"
         assert all(self._on_node.values()), "a node without promises is kept"
-        assert self._log_start + len(self._log) == self.generation, "the log has a gap"
+        self._changes.check_invariants()

@@ -18,6 +18,7 @@ import structlog
 
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
+from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
@@ -237,7 +238,7 @@ def frozen_copy(snapshot: Snapshot) -> Snapshot:
     """
     frozen = copy.copy(snapshot)
     for name, value in vars(snapshot).items():
-        if isinstance(value, list | dict):
+        if isinstance(value, list | dict | ChangeLog):
             setattr(frozen, name, value.copy())
     objects = ObjectStore()
     for name, value in vars(snapshot.objects).items():

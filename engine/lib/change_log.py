@@ -1,0 +1,56 @@
+"""The last changes of something, for readers that follow it at their own pace.
+
+Owns how many are kept. Who reads keeps `end` as it was; `since` then says what came after it.
+"""
+
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ChangeLog(Generic[T]):
+    """Changes in the order in which they were noted.
+
+    Attributes:
+        end: How many changes there have been; grows with each.
+
+    Args:
+        least: How many changes are kept at least. A reader further behind starts over, which for
+            so many changes should cost about the same.
+    """
+
+    __slots__ = ("_changes", "_least", "_start", "end")
+
+    def __init__(self, least: int) -> None:
+        self.end = 0
+        self._least = least
+        self._changes: list[T] = []  # the last one is number `end`
+        self._start = 0  # the number before the first of them
+
+    def copy(self) -> "ChangeLog[T]":
+        """A log of its own that goes on from the same changes."""
+        made = ChangeLog[T](self._least)
+        made.end, made._changes, made._start = self.end, self._changes.copy(), self._start
+        return made
+
+    def note(self, change: T) -> None:
+        """There was one more change."""
+        self.end += 1
+        self._changes.append(change)
+        if len(self._changes) > 2 * self._least:
+            del self._changes[: -self._least]
+            self._start = self.end - self._least
+
+    def since(self, end: int) -> list[T] | None:
+        """The changes after *end*; None if they are not all known any more."""
+        return None if end < self._start else self._changes[end - self._start :]
+
+    def restart(self) -> None:
+        """Anything may have changed: every reader starts over."""
+        self.end += 1
+        self._start = self.end
+        self._changes.clear()
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if changes were lost."""
+        assert self._start + len(self._changes) == self.end, "the log has a gap"
