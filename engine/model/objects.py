@@ -40,6 +40,14 @@ class ObjectMeta(Record, frozen=True):
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object, or None."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
+
 
 # --- selectors -----------------------------------------------------------------------------
 

@@ -180,10 +180,7 @@ class Pod:
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages it, or None."""
-        for owner in self.manifest.metadata.owner_references:
-            if owner.controller:
-                return owner
-        return None
+        return self.manifest.metadata.controller
 
     @property
     def is_terminating(self) -> bool:

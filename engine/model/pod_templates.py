@@ -48,11 +48,8 @@ class PodTemplates:
 
 def _owner(manifest: PodManifest) -> str:
     """Who made the pod; pods that nobody owns are taken together by namespace."""
-    meta = manifest.metadata
-    for owner in meta.owner_references:
-        if owner.controller:
-            return owner.uid
-    return f"namespace {meta.namespace}"
+    controller = manifest.metadata.controller
+    return controller.uid if controller else f"namespace {manifest.metadata.namespace}"
 
 
 def _share(known: msgspec.Struct, new: msgspec.Struct, fields: tuple[str, ...]) -> None:

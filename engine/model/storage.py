@@ -128,10 +128,8 @@ class PersistentVolumeClaim(Record, frozen=True):
     @property
     def controller_uid(self) -> str:
         """The uid of the object that manages it, or empty."""
-        for owner in self.metadata.owner_references:
-            if owner.controller:
-                return owner.uid
-        return ""
+        controller = self.metadata.controller
+        return "" if controller is None else controller.uid
 
 
 class CSIAllocatable(Record, frozen=True):

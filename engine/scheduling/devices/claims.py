@@ -161,7 +161,5 @@ def _extended_owner(claim: ResourceClaim) -> str:
     """The uid of the pod whose extended resources a claim stands for; empty if it is another."""
     if claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) != "true":
         return ""
-    for owner in claim.metadata.owner_references:
-        if owner.controller:
-            return owner.uid
-    return ""
+    controller = claim.metadata.controller
+    return "" if controller is None else controller.uid
