@@ -39,10 +39,7 @@ Question = TypeVar("Question")
 
 
 class Reasons:
-    """Rejections interned as small positive integers: (policy, code, reasons) to int and back.
-
-    `mapping` returned by `codes_of` lets one array of codes stand for all nodes.
-    """
+    """Rejections interned as small positive integers: (policy, code, reasons) to int and back."""
 
     def __init__(self) -> None:
         self._ids: dict[Status, int] = {}
@@ -211,13 +208,6 @@ class VerdictMemo:
         table.reserve(len(column.values))
         self._bytes += table.codes.nbytes - before
         return table
-
-    def codes_of(
-        self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]
-    ) -> list[NDArray[Any]]:
-        """The codes for the given ids; what the tables miss is evaluated in one round trip."""
-        self.fill(wants)
-        return [table.codes[ids] for table, _, ids in wants]
 
     def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
         """Evaluate what the tables miss for the given node projection ids, in one round trip."""

@@ -27,6 +27,7 @@ from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import FAILED, FITS, UNKNOWN, VerdictMemo
 from engine.scheduling.counted import CountedHook, CountedHooks
+from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
@@ -115,8 +116,7 @@ class Feasibility:
         same, unless a filter looks beyond the node.
         """
         known = filters.pod_class.promised
-        uses = filters.pod_class.filters
-        if filters.late or any(use.column.projector.is_shared for use in uses):
+        if filters.late or look_beyond(filters.pod_class.filters):
             known.clear()
         elif len(known) > 2 * len(filters.nominations) + _MOST_BROKEN_PROMISES:
             for slot in known.keys() - filters.nominations.keys():

@@ -3,6 +3,7 @@
 Owns the records; `pod_classifier` makes them, `pod_class` keeps them up to date.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -35,6 +36,11 @@ class HookUse(msgspec.Struct, frozen=True):
     def table(self, memo: VerdictMemo) -> Table:
         """The hook's verdicts for this pod projection."""
         return memo.table(self.column, self.enabled.instance, self.hook, self.pod, self.extra)
+
+
+def look_beyond(uses: Iterable[HookUse]) -> bool:
+    """True if a change of one node can change what one of *uses* is given of another one."""
+    return any(use.column.projector.is_shared for use in uses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from engine.policy.verdicts import (
 )
 from engine.scheduling.counted import CountedHook
 from engine.scheduling.hook_changes import EVERY_HOOK, HookChanges
-from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector
+from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scoring import Normalizer
 
@@ -134,12 +134,6 @@ class PodClass:
         self.image_generation = snapshot.image_generation
         self.membership = nodes.membership
 
-    @property
-    def _is_shared(self) -> bool:
-        """True if a change of one node can change what a hook is given of another one."""
-        uses = (*self.filters, *self.scores)
-        return any(use.column.projector.is_shared for use in uses)
-
     def forget(self) -> None:
         """Look at every node again next time: a failure that was reported may not recur."""
         self.generation = -1
@@ -177,7 +171,10 @@ class PodClass:
         if (
             snapshot.continues(self.history, self.generation)
             and len(self.codes) == size
-            and (snapshot.image_generation == self.image_generation or not self._is_shared)
+            and (
+                snapshot.image_generation == self.image_generation
+                or not look_beyond((*self.filters, *self.scores))
+            )
         ):
             changed = snapshot.changed_since(self.generation)
         if changed is None:

@@ -102,12 +102,6 @@ class PodClassifier:
         """The verdict of a per-pod hook, or a `PolicyFailure`."""
         return self._memo.single(*self._question(enabled, hook, pod, facts, None, group))
 
-    def ask_all(
-        self, enabled: EnabledPolicy, hook: str, pods: Sequence[Pod], facts: Snapshot
-    ) -> list[Any]:
-        """The verdict of a per-pod hook for each of *pods*, in one round trip."""
-        return self._memo.singles([self._question(enabled, hook, p, facts, None) for p in pods])
-
     def _question(
         self,
         enabled: EnabledPolicy,

@@ -23,6 +23,7 @@ from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.disruption_budgets import Budgets
 from engine.scheduling.extenders import NodeVictims
 from engine.scheduling.feasibility import Feasibility, Filters
+from engine.scheduling.hook_use import look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.placed_pods import is_about_pod_alone
 from engine.scheduling.pod_classifier import PodClassifier
@@ -236,8 +237,7 @@ class Preemption:
     def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:
         """Trials of which nothing is known; they are kept if anything of them can hold on."""
         uses = filters.pod_class.filters
-        sees_more = bool(filters.late) or any(use.column.projector.is_shared for use in uses)
-        if sees_more or not self._holds_on(filters.profile):
+        if filters.late or look_beyond(uses) or not self._holds_on(filters.profile):
             return Trials(filters.pod_class)
         patterns = TrialPatterns(uses) if TrialPatterns.apply_to(uses) else None
         trials = self._trials[key] = Trials(filters.pod_class, patterns)
