@@ -38,6 +38,7 @@ from engine.scheduling import (
 )
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
+from tests.profiles import only
 from tests.properties.policy_texts import LIBRARY, policy_texts
 from tests.properties.sameness import assert_same
 from tests.properties.small_cluster import (
@@ -461,20 +462,7 @@ class ReuseOfAnyPolicy(_Sameness):
         """They may fail, in the same way each time."""
 
 
-_ALONE: Final = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-  - schedulerName: default-scheduler
-    plugins:
-      multiPoint:
-        disabled: [{name: "*"}]
-        enabled:
-          - {name: PrioritySort}
-          - {name: wild}
-          - {name: DefaultPreemption}
-          - {name: DefaultBinder}
-"""
+_ALONE: Final = only("wild", "DefaultPreemption")
 
 TestReuseChangesNothing = ReuseChangesNothing.TestCase
 TestReuseChangesNothing.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)

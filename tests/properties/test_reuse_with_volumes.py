@@ -20,26 +20,13 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
+from tests.profiles import only
 from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume
 
 NODES: Final = {"n0": "x", "n1": "y", "n2": None}
 EBS: Final = "ebs.csi.aws.com"
 
-PROFILE: Final = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-  - schedulerName: default-scheduler
-    plugins:
-      multiPoint:
-        disabled: [{name: "*"}]
-        enabled:
-          - {name: PrioritySort}
-          - {name: VolumeRestrictions}
-          - {name: NodeVolumeLimits}
-          - {name: VolumeZone}
-          - {name: DefaultBinder}
-"""
+PROFILE: Final = only("VolumeRestrictions", "NodeVolumeLimits", "VolumeZone")
 
 SOURCES: Final[dict[str, list[Json]]] = {
     "nothing": [],

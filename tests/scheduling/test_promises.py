@@ -12,6 +12,7 @@ from engine.queueing.nominator import Nominator
 from engine.scheduling.promises import Promises
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
+from tests.profiles import only
 
 NODES = [f"n{i}" for i in range(4)]
 PODS = [make_pod(f"p{i}", uid=f"u{i}", priority=i % 3) for i in range(6)]
@@ -95,17 +96,7 @@ def test_a_promise_on_a_node_outside_the_pre_filters_choice_changes_no_reason() 
         'def pre_filter(pod):\n    return only_nodes(["n1"])\n\n'
         'def filter(pod, node):\n    return "full"\n'
     )
-    profile = (
-        "apiVersion: kubescheduler.config.k8s.io/v1\n"
-        "kind: KubeSchedulerConfiguration\n"
-        "profiles:\n"
-        "- schedulerName: default-scheduler\n"
-        "  plugins:\n"
-        "    multiPoint:\n"
-        '      disabled: [{name: "*"}]\n'
-        "      enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: choice}]\n"
-    )
-    bundle = build_bundle({"choice.star": choice, "p.yaml": profile})
+    bundle = build_bundle({"choice.star": choice, "p.yaml": only("choice")})
     cache, nominator = Cache(), Nominator()
     for name in NODES:
         cache.add_node(make_node(name))

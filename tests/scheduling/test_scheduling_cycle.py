@@ -13,28 +13,13 @@ from engine.scheduling.decision import Decision
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.scheduling.select_host import sort_key
 from tests.builders import ZONE, make_node, make_pod, taint
+from tests.profiles import only
 
-PROFILE = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: default-scheduler
-  plugins:
-    multiPoint:
-      disabled: [{{name: "*"}}]
-      enabled: [{enabled}]
-"""
 IGNORE = """
 apiVersion: starsched.dev/v1
 kind: PolicyRuntime
 failurePolicy: {score: Ignore}
 """
-
-
-def only(*names: str) -> str:
-    """A profile of these policies alone, beside what every profile needs."""
-    enabled = ", ".join(f"{{name: {name}}}" for name in ("PrioritySort", "DefaultBinder", *names))
-    return PROFILE.format(enabled=enabled)
 
 
 def make_scheduler(files: Mapping[str, str], *, is_near: bool = True) -> Scheduler:
@@ -194,7 +179,7 @@ def test_a_node_without_a_score_gets_none_after_normalisation(cache: Cache) -> N
 
 
 def test_weights_multiply_normalised_scores(cache: Cache) -> None:
-    profile = only("a").replace("{name: a}", "{name: a, weight: 7}")
+    profile = only("{name: a, weight: 7}")
     text = 'def score(pod, node):\n    return int(node.labels["i"])\n'
     scheduler = make_scheduler({"a.star": text, "p.yaml": profile})
     explanation = scheduler.explain(make_pod(), cache.snapshot())
@@ -314,9 +299,7 @@ def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:
         cache.add_node(make_node(f"n{i}", zone=f"z{i}", labels={"i": str(i)}, taints=soft))
     cache.add_pod(make_pod("web", labels={"app": "web"}, node="n0"))
     likes_n1 = 'def score(pod, node):\n    return 60 if node.labels["i"] == "1" else 0\n'
-    profile = only("counted", "likes", "{name: TaintToleration, weight: 1}").replace(
-        "{name: {name: TaintToleration, weight: 1}}", "{name: TaintToleration, weight: 1}"
-    )
+    profile = only("counted", "likes", "{name: TaintToleration, weight: 1}")
     files = {"counted.star": COUNTED, "likes.star": likes_n1, "p.yaml": profile}
     # Over n1 and n2 alone n1 gets 0 for its taint, and 60 in all; with n0 it would be 110.
     assert decide(files, cache).node == "n2"

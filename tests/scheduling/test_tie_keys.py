@@ -10,6 +10,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
+from tests.profiles import only
 
 POLICY = """
 def score(pod, node):
@@ -19,17 +20,7 @@ def tie_key(pod, node):
     key = node.labels["key"]
     return [parse_int(key, key), -len(node.labels.get("second", ""))]
 """
-PROFILE = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: default-scheduler
-  plugins:
-    multiPoint:
-      disabled: [{name: "*"}]
-      enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: first}]
-"""
-BUNDLE = build_bundle({"first.star": POLICY, "profile.yaml": PROFILE})
+BUNDLE = build_bundle({"first.star": POLICY, "profile.yaml": only("first")})
 EVALUATOR = InProcessEvaluator(BUNDLE.program)
 
 labels = st.fixed_dictionaries(
@@ -74,7 +65,7 @@ def test_many_different_keys_that_grow_are_compared_as_few_are() -> None:
 
 def test_keys_of_pods_that_never_come_again_are_forgotten() -> None:
     policy = POLICY.replace("return [parse", 'return [pod.labels["n"], parse')
-    bundle = build_bundle({"first.star": policy, "profile.yaml": PROFILE})
+    bundle = build_bundle({"first.star": policy, "profile.yaml": only("first")})
     scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
     keys = scheduler._tie_keys
     keys._capacity_bytes = 100_000
