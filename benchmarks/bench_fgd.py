@@ -7,6 +7,7 @@ leave, and are not tried again. Measured: allocated GPUs in the end, as a mean o
 
 import csv
 import functools
+import os
 import random
 import statistics
 import sys
@@ -200,7 +201,12 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 @click.command(help=__doc__)
 @click.option("--seeds", default=10, show_default=True, help="How many seeds, from 42 on.")
 @click.option("--policies", default=",".join(PUBLISHED), show_default=True, help="Which ones.")
-@click.option("--workers", default=2, show_default=True, help="Runs at a time.")
+@click.option(
+    "--workers",
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="one per core",
+    help="Runs at a time.",
+)
 @output_options
 @click.option("--chart", metavar="FILE", help="Draw it; FILE ends in .png or .svg.")
 def main(
