@@ -330,13 +330,13 @@ class App:
                 await health.stop()
 
     async def _start_and_schedule(self) -> None:
-        # 1. Policies first: pods that arrive need a place in the queue.
-        self.rollout.is_active = self.elector is None
-        await self.rollout.start()
-        # 2. The cluster: nothing is decided on half of it.
+        # 1. The cluster, because nothing is decided on half of it.
         for informer in self._informers:
             self._in_background(informer.run())
-        await self._unless_broken(asyncio.gather(*(i.wait_synced() for i in self._informers)))
+        # 2. Beside it the policies. Pods that were seen before them are queued when they come.
+        self.rollout.is_active = self.elector is None
+        synced = (informer.wait_synced() for informer in self._informers)
+        await self._unless_broken(asyncio.gather(self.rollout.start(), *synced))
         self._is_synced = True
         self.synced.set()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
@@ -487,7 +487,9 @@ class App:
         self.extenders.use(new.bundle.extenders)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
-            self.pods.profiles_changed(lambda pod: old.scheduler.profile_of(pod) is not None)
+        self.pods.profiles_changed(
+            lambda pod: old is not None and old.scheduler.profile_of(pod) is not None
+        )
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
         waited = self.permits.use(new.scheduler, self._known_pods)
         self.queue.rekey(Hints.of(new.bundle, self.cache))
@@ -511,7 +513,8 @@ class App:
         return (pods | {pod.uid: pod for pod in self.pods.pending_pods()}).values()
 
     def _is_ours(self, pod: Pod) -> bool:
-        return self.rollout.active.scheduler.profile_of(pod) is not None
+        # Without a loop no policies have come into force yet; pods are remembered until then.
+        return self.loop is not None and self.rollout.active.scheduler.profile_of(pod) is not None
 
     def _key_of(self, pod: Pod) -> SortKey:
         key = self.rollout.active.scheduler.queue_key(pod, self.cache.snapshot())

@@ -1,13 +1,16 @@
 """The main job, end to end in one process: pods come in and are placed, or are told why not."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.leader_election import LeaseSettings
+from engine.policy.bundle import Bundle, build_bundle
+from engine.rollout.assembly import make_examiner
 from tests import builders
 from tests.app.harness import (
     condition,
@@ -32,6 +35,28 @@ async def test_pods_that_were_there_before_the_scheduler_are_placed(cluster: Dev
         await eventually(lambda: len(placements(cluster)) == 5)
         await eventually(lambda: app.cache.assumed_count == 0)
         assert metric(app, "scheduler_cache_size", type="pods") == 5
+
+
+async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
+    cluster: DevCluster,
+) -> None:
+    policies_may_come = threading.Event()
+
+    def build(files: Mapping[str, str]) -> Bundle:
+        assert policies_may_come.wait(20)
+        return build_bundle(files)
+
+    cluster.create(make_node("node-1"), make_pod("early"))
+    examiner = make_examiner().building(build)
+    async with scheduler(cluster, examiner=examiner, wait=False) as app:
+        await eventually(lambda: [pod.name for pod in app.pods.pending_pods()] == ["early"])
+        cluster.create(make_pod("later"), make_pod("other", scheduler_name="other"))
+        await eventually(lambda: len([*app.pods.pending_pods()]) == 3)
+        assert app.cache.node_count == 1
+        assert not app.synced.is_set()
+        policies_may_come.set()
+        await eventually(lambda: len(placements(cluster)) == 2)
+        assert not node_of(cluster, "other")
 
 
 async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) -> None:
