@@ -78,6 +78,9 @@ API_GATES: Final = "SchedulingGates"
 SLICE_SECONDS: Final = 0.004
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
+# How long the trial of the first policies waits for a quiet moment at most, and how often it looks.
+_IDLE_SECONDS: Final = 5.0
+_IDLE_TICK: Final = 0.05
 _SAMPLE_CLASSES: Final = 64
 _SAMPLE_PENDING: Final = 24
 _SAMPLE_PLACED: Final = 8
@@ -563,6 +566,13 @@ class App:
         for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
             placed += [unplaced(pod) for pod in list(info.pods.values())[:1]]
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
+
+    async def until_idle(self) -> None:
+        """Return when no pod waits to be decided, or after some seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_IDLE_SECONDS):
+                while not self.leading.is_set() or self._is_busy():  # noqa: ASYNC110
+                    await asyncio.sleep(_IDLE_TICK)
 
     # --- telling ---------------------------------------------------------------------------
 

@@ -56,6 +56,10 @@ class World(Protocol):
         """Pods to try new policies on."""
         ...
 
+    async def until_idle(self) -> None:
+        """Return when there is time to try policies."""
+        ...
+
 
 class _Asked:
     """The pods that were asked about last."""
@@ -69,6 +73,9 @@ class _Asked:
     def sample_pods(self) -> list[Pod]:
         """One version of each, the newest."""
         return list({pod.uid: pod for pod in self._pods}.values())
+
+    async def until_idle(self) -> None:
+        """At once: when kube-scheduler asks next is not known."""
 
 
 class RequestWorld(_Asked):

@@ -335,6 +335,7 @@ class Rollout:
 
     async def _try_first(self) -> None:
         """The trial of the policies chosen at start, now that there is a snapshot."""
+        await self._world.until_idle()  # the first decisions need the cores more
         first = self._active
         assert first is not None
         # The one in force is busy deciding; the trial needs a sandbox of its own.

@@ -91,6 +91,10 @@ class World(Protocol):
         """Pods to decide on trial: pending ones first, then some that run."""
         ...
 
+    async def until_idle(self) -> None:
+        """Return when no pod waits to be decided, or after some seconds."""
+        ...
+
 
 def digest(files: Mapping[str, str]) -> str:
     """A short name for a set of files that need not make a bundle."""

@@ -15,6 +15,7 @@ be seen in the answers.
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
@@ -39,6 +40,9 @@ from engine.policy.sandbox.spreading import Parts, Spreading, is_large
 _MAX_CULPRITS: Final = 3
 # Children that may die in one `evaluate` before all the rest is given up.
 _MAX_RESTARTS: Final = 16
+# A child that is only there to take over is started when the evaluator is this old: until then
+# there is more urgent work for the cores, at a start and while new policies are tried.
+_SPARE_AFTER: Final = 5.0
 # More processes than this are not started unless that is asked for.
 _MOST_PROCESSES: Final = 4
 
@@ -74,10 +78,15 @@ class SandboxEvaluator:
         self._closed = False
         self.restarts = 0
         self.processes = processes_for(self._image.limits.processes)
-        # One more than works, if only one does: to take over at once.
-        self._wanted = max(2, self.processes)
+        self._spare_at = time.monotonic() + _SPARE_AFTER
         self._children = [Child.loaded(self._image, nursery)]
         self._beside: list[ChildBeside] = []
+
+    @property
+    def _wanted(self) -> int:
+        """How many children there are to be: one more than works, if only one does."""
+        has_spare = self.processes > 1 or self.restarts or time.monotonic() >= self._spare_at
+        return max(self.processes, 2 if has_spare else 1)
 
     @property
     def pid(self) -> int | None:
@@ -129,6 +138,7 @@ class SandboxEvaluator:
     def wait_until_ready(self) -> None:
         """Wait until as many children as are wanted are ready, or have failed to start."""
         with self._lock:
+            self._spare_at = 0.0
             self._replenish()
             for beside in self._beside:
                 beside.wait()
