@@ -103,6 +103,10 @@ def _of_reloads(found: large.Reloads) -> dict[str, Any]:
     decides = sorted(found.first_pod)
     return {
         "edits": len(decides),
+        **{
+            f"{stage}_p50_ms": round(statistics.median(times[stage] for times in found.stages))
+            for stage in large.STAGES
+        },
         "in_force_p50_s": round(statistics.median(found.in_force), 3),
         "decides_p50_s": round(statistics.median(decides), 3),
         "decides_worst_s": round(decides[-1], 3),
@@ -159,6 +163,8 @@ _TABLES: Final[Mapping[str, tuple[str, tuple[tuple[str, str], ...]]]] = {
         f"{PAUSE_SECONDS * 1000:g} ms)",
         (
             ("edits", "edits"),
+            ("load p50 ms", "load_p50_ms"),
+            ("trial p50 ms", "trial_p50_ms"),
             ("in force p50 s", "in_force_p50_s"),
             ("decides p50 s", "decides_p50_s"),
             ("worst s", "decides_worst_s"),

@@ -165,6 +165,10 @@ async def _list_alone(wire: Wire, plane: Plane) -> dict[str, float]:
 
 # --- reload ------------------------------------------------------------------------------------
 
+#: What the scheduler logs when it has taken in an edit, and the stages whose time it logs with it.
+SWITCHED: Final = "Policies in force"
+STAGES: Final = ("check", "test", "load", "trial")
+
 
 @dataclass(slots=True)
 class Reloads:
@@ -173,7 +177,8 @@ class Reloads:
     `in_force`: from the ConfigMap's update to the switch, by edit. `first_pod`: to the first pod
     seen bound where only the new revision puts pods. `pauses`: how many pauses between decisions
     were at most so long, by bound, as the scheduler counted them. `latencies`: from creation to
-    binding of each pod that came in those times, ascending.
+    binding of each pod that came in those times, ascending. `stages`: what the switches took in
+    milliseconds, as the scheduler logged it: check, test, load, trial.
     """
 
     in_force: list[float] = field(default_factory=list)
@@ -181,6 +186,7 @@ class Reloads:
     pauses: dict[float, float] = field(default_factory=dict)
     latencies: list[float] = field(default_factory=list)
     quiet_latencies: list[float] = field(default_factory=list)
+    stages: list[dict[str, float]] = field(default_factory=list)
 
     def pauses_above(self, seconds: float) -> int:
         """How many pauses were longer than a bound of the histogram."""
@@ -255,6 +261,8 @@ async def measure_reloads(
         stop.set()
         await feeding
         await asyncio.sleep(1.0)
+        switches = [line for line in subject.log_lines() if line["message"] == SWITCHED]
+        found.stages = [{name: line[f"{name}_ms"] for name in STAGES} for line in switches[-edits:]]
         for name, at in seen.bound_at.items():
             since = created.get(name, windows[0][0] - 1)
             if since > windows[0][0]:
