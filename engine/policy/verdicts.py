@@ -7,7 +7,7 @@ are dropped first, and dead node projections are compacted away.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
 from engine.policy.sandbox.projected import Projected
 from engine.policy.sandbox.protocol import NO_SCORE, Packed
+from engine.policy.succession import carried
 
 # Codes in a filter's table. Positive ones index `Reasons`.
 FITS: Final = 0
@@ -30,6 +31,9 @@ _INT64_MIN: Final = -(2**63)
 SCORE_UNKNOWN: Final = _INT64_MIN
 SCORE_FAILED: Final = _INT64_MIN + 1
 SCORE_NONE: Final = NO_SCORE
+
+# Of the memory for tables, what is filled with those of the policies before at most.
+_INHERITED_PART: Final = 4
 
 # Failures that the same input need not repeat: they are answered again when asked again.
 _TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
@@ -44,6 +48,12 @@ class Reasons:
     def __init__(self) -> None:
         self._ids: dict[Status, int] = {}
         self._statuses: list[Status] = [Status(Code.SUCCESS)]
+
+    def copy(self) -> "Reasons":
+        """Codes of its own that go on from these."""
+        made = Reasons()
+        made._ids, made._statuses = self._ids.copy(), self._statuses.copy()
+        return made
 
     def intern(self, status: Status) -> int:
         """The code of *status*, at least 1."""
@@ -92,6 +102,14 @@ class Table:
             grown[: len(self.codes)] = self.codes
             self.codes = grown
 
+    def copy(self, instance: int, epoch: int) -> "Table":
+        """The same for the policy of another index; what failed is unknown to it."""
+        made = Table(instance, self.hook, self.pod, self.extra)
+        made.codes, made.epoch = self.codes.copy(), epoch
+        for failed in self.failures:
+            made.codes[failed] = SCORE_UNKNOWN if self.is_score else UNKNOWN
+        return made
+
     def follow(self, living: NDArray[np.int64], epoch: int) -> None:
         """Renumber after a compaction of the column."""
         self.reserve(int(living[-1]) + 1 if len(living) else 0)
@@ -134,6 +152,41 @@ class VerdictMemo:
         self.asked = 0  # entries evaluated
         self.round_trips = 0
         self.answered = 0  # verdicts given out, evaluated or not
+
+    # --- life ------------------------------------------------------------------------------
+
+    def inherit(
+        self, other: "VerdictMemo", instances: Mapping[int, int], columns: Mapping[int, NodeColumn]
+    ) -> None:
+        """Begin with what *other* knows of some policies; only for a memo that was never asked.
+
+        Failures are left out: they are asked for again, and told.
+
+        Args:
+            other: Keeps what it has.
+            instances: The index here of each of the policies, by that in *other*.
+            columns: The column here by the identity of *other*'s, with the same ids.
+        """
+        self.reasons = other.reasons.copy()
+        self._codes = other._codes.copy()
+        for question, verdict in carried(other._singles, instances):
+            if not isinstance(verdict, PolicyFailure):
+                self._singles[question] = verdict
+        for question, verdict in carried(other._node_singles, instances):
+            if not isinstance(verdict, PolicyFailure):
+                self._node_singles[question] = verdict
+        # The tables that were used last, up to a part of what there may be.
+        kept: list[tuple[tuple[int, str, bytes, bytes, int], Table]] = []
+        for (instance, hook, pod, extra, place), table in reversed(other._tables.items()):
+            column = columns.get(place)
+            if instance not in instances or column is None:
+                continue
+            copy = table.copy(instances[instance], column.epoch)
+            self._bytes += copy.codes.nbytes
+            kept.append(((copy.instance, hook, pod, extra, id(column)), copy))
+            if self._bytes > self._capacity_bytes // _INHERITED_PART:
+                break
+        self._tables.update(reversed(kept))
 
     # --- per pod ---------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure
 from engine.policy.projections import NodeColumn
+from engine.policy.succession import carried
 from engine.policy.verdicts import (
     FAILED,
     FITS,
@@ -154,6 +155,13 @@ class CountedHooks:
         # Which nodes count, by who says so: classes that ask alike share one array, by whose
         # identity their counters are told apart.
         self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
+
+    def inherit(self, other: "CountedHooks", instances: Mapping[int, int]) -> None:
+        """Begin with what *other* knows of policies, given the index here by that in *other*.
+
+        The codes are those of a memo that has inherited from the other's.
+        """
+        self._verdicts.update(carried(other._verdicts, instances))
 
     def columns(
         self, use: CountedHook, present: NDArray[np.bool_]

@@ -65,20 +65,26 @@ class NodeColumns:
             self._affected.clear()
         return column
 
-    def inherit(self, other: "NodeColumns", keys: Collection[frozenset[str]]) -> None:
+    def inherit(
+        self, other: "NodeColumns", keys: Collection[frozenset[str]]
+    ) -> dict[int, NodeColumn]:
         """Begin with what *other* knows: its columns for the read fields among *keys*.
 
-        Only for columns that were never refreshed.
+        Only for columns that were never refreshed. Returns the column here by the identity of the
+        one there, which gives the same nodes the same ids for now.
         """
+        inherited = {}
         for key, known in other._columns.items():
             if key in keys and known not in other._behind:
                 column = self.column(key)
                 column.inherit(known)
                 self._behind.remove(column)
+                inherited[id(known)] = column
         self.present, self.name_hashes = other.present.copy(), other.name_hashes.copy()
         self._infos, self._hash_of = other._infos.copy(), other._hash_of.copy()
         self._history, self._generation = other._history, other._generation
         self._image_generation = other._image_generation
+        return inherited
 
     def all(self) -> list[NodeColumn]:
         """Every column that a hook asked for."""

@@ -5,7 +5,7 @@ means is the policies'.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.succession import carried
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 from engine.scheduling.foresight import Steps
 
@@ -48,6 +49,13 @@ class Normalizer:
         # Ranges that were guessed and did not come yet; by policy, all guesses and those that came.
         self._guesses: set[tuple[int, int, int, int]] = set()
         self._guessed: dict[int, list[float]] = {}
+
+    def inherit(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
+        """Begin with what *other* knows of policies, given the index here by that in *other*."""
+        for over, known in carried(other._tables, instances):
+            self._tables[over] = known.copy()
+        for over, table in carried(other._arrays, instances):
+            self._arrays[over] = table.copy()
 
     def normalize(
         self,
