@@ -42,7 +42,7 @@ _MAX_CULPRITS: Final = 3
 _MAX_RESTARTS: Final = 16
 # A child that is only there to take over is started when the evaluator is this old: until then
 # there is more urgent work for the cores, at a start and while new policies are tried.
-_SPARE_AFTER: Final = 5.0
+_SPARE_AFTER: Final = 2.0
 # More processes than this are not started unless that is asked for.
 _MOST_PROCESSES: Final = 4
 
