@@ -471,7 +471,9 @@ class SchedulingQueue:
             if queued.place is Place.ACTIVE:
                 self._active.pull(queued)
 
-    def reconsider(self, uid: str, label: str, *, only_gated: bool = False) -> bool:
+    def reconsider(
+        self, uid: str, label: str, *, only_gated: bool = False, reorders: bool = False
+    ) -> bool:
         """Settle a pod that is set aside anew: its gate is asked, then it waits out its backoff.
 
         For news that concern this one pod and that no event tells.
@@ -480,17 +482,32 @@ class SchedulingQueue:
             uid: The pod.
             label: What happened, for metrics.
             only_gated: Leave the pod if it is not a gate that holds it.
+            reorders: Its place in the order may be another one, also if it is ready or backs off.
 
         Returns:
             True if it is not set aside any more.
         """
         queued = self._known.get(uid)
-        if queued is None or queued.place is not Place.UNSCHEDULABLE:
+        if queued is None:
             return False
-        if only_gated and queued.gated_by is None:
+        if reorders and queued.place in (Place.ACTIVE, Place.BACKOFF):
+            self._reorder(queued, label)
+            return False
+        if queued.place is not Place.UNSCHEDULABLE or (only_gated and queued.gated_by is None):
             return False
         self._take_out(queued)
+        if reorders:
+            queued.sort_key = self._key_of(queued.pod)
         return self._settle(queued, label) is not Place.UNSCHEDULABLE
+
+    def _reorder(self, queued: QueuedPod, label: str) -> None:
+        """Give a pod that is ready or backs off the place that it has in the order by now."""
+        key = self._key_of(queued.pod)
+        if key != queued.sort_key:
+            immediately = queued.place is Place.ACTIVE
+            self._take_out(queued)
+            queued.sort_key = key
+            self._settle(queued, label, immediately=immediately)
 
     def hold(self, uid: str, label: str) -> bool:
         """Set a pod aside that is ready or backs off, if its gate is closed by now.

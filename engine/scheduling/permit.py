@@ -144,6 +144,7 @@ class Permits:
         self._clock = clock
         self._scheduler: Scheduler | None = None
         self._permitting: frozenset[int] = frozenset()
+        self._ordering: frozenset[int] = frozenset()
         self._entries: dict[str, _Entry] = {}
         self._rounds: dict[GroupKey, _Round] = {}
         self._is_closed = False
@@ -267,10 +268,15 @@ class Permits:
         for uid in list(self._entries):
             self._end(uid, _SWITCHED)
         self._scheduler = scheduler
+        bundle = scheduler.bundle
         self._permitting = frozenset(
+            enabled.instance for profile in bundle.profiles for enabled in profile.at("permit")
+        )
+        self._ordering = frozenset(
             enabled.instance
-            for profile in scheduler.bundle.profiles
-            for enabled in profile.at("permit")
+            for profile in bundle.profiles
+            for enabled in profile.at("queue_key")
+            if "group" in bundle.policies[enabled.policy].hooks["queue_key"].params
         )
         self._groups.use(scheduler, pods)
         return waited
@@ -373,8 +379,11 @@ class Permits:
         if key.instance in self._permitting:
             self._ask_again(key)
             self._check(key)
+        reorders = is_membership and key.instance in self._ordering
         for uid in self._groups.pending_in(key):
-            self._queue.reconsider(uid, GROUP_CHANGED, only_gated=not is_membership)
+            self._queue.reconsider(
+                uid, GROUP_CHANGED, only_gated=not is_membership, reorders=reorders
+            )
 
     def _ask_again(self, key: GroupKey) -> None:
         """Ask about all of a group that wait, as long as that makes a difference."""

@@ -451,6 +451,29 @@ def test_a_pod_whose_gate_has_opened_by_itself_goes_on_in_its_turn() -> None:
     assert bench.incoming[-1] == ("backoff", "PreemptionDone")
 
 
+def test_a_pod_that_is_reconsidered_takes_its_new_place_in_the_order() -> None:
+    keys = {"a": 1, "b": 2, "c": 3, "d": 4}
+    bench = Bench(key_of=lambda pod: ((0, keys[pod.name]),))
+    pods = {name: make_pod(name) for name in keys}
+    bench.reject(pods["a"])
+    bench.reject(pods["b"])
+    bench.queue.reconsider(pods["b"].uid, "GroupChanged")
+    bench.queue.add(pods["c"])
+    bench.queue.add(pods["d"])
+    assert [bench.place(pod) for pod in pods.values()] == [
+        "unschedulable",
+        "backoff",
+        "active",
+        "active",
+    ]
+    keys.update(a=14, b=13, c=12)
+    for pod in pods.values():
+        bench.queue.reconsider(pod.uid, "GroupChanged", reorders=True)
+    assert [bench.place(pod) for pod in pods.values()] == ["backoff", "backoff", "active", "active"]
+    bench.after(10)
+    assert bench.pop_names() == ["d", "c", "b", "a"]
+
+
 @pytest.mark.parametrize("place", ["active", "backoff"])
 def test_a_pod_whose_gate_has_closed_is_held_until_it_opens(place: str) -> None:
     door = Door()

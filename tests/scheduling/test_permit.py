@@ -7,6 +7,7 @@ import pytest
 from engine.binding.placement import Placement
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
+from tests.profiles import only
 from tests.scheduling.small_world import MOST_TURNS, World, member
 
 # In the group of its label; leave is given when the policy's argument says so.
@@ -19,6 +20,8 @@ def group_of(pod):
 def permit(pod, group):
     return wait(args.seconds) if group != None else None
 """
+
+_SORT = "{name: PrioritySort}, "
 
 
 def patient(seconds: str = "60.0") -> dict[str, str]:
@@ -246,6 +249,20 @@ def test_groups_of_one_name_in_two_namespaces_are_two() -> None:
     assert world.bindings == []
     decided(world, make_pod("y-1", "y", cpu=1, labels={"group": "a", "min": "2"}))
     assert {p.pod.name for p in world.bindings} == {"y-0", "y-1"}
+
+
+def test_pods_that_wait_in_the_queue_move_as_their_group_grows() -> None:
+    by_size = """
+def group_of(pod):
+    return gang(pod.labels["group"])
+
+def queue_key(pod, group):
+    return -group.pod_count
+"""
+    world = grown(World({"by_size.star": by_size, "p.yaml": only("by_size").replace(_SORT, "")}))
+    pods = [labelled("a1", "a"), labelled("b1", "b"), labelled("b2", "b"), labelled("c1", "c")]
+    decided(world, *pods)
+    assert [p.pod.name for p in world.bindings] == ["b1", "b2", "a1", "c1"]
 
 
 def test_a_pod_whose_label_changes_changes_its_group() -> None:
