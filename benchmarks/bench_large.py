@@ -128,7 +128,8 @@ def _of_reloads(found: large.Reloads) -> dict[str, Any]:
 def _of_memory(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first, middle, last = points[0], points[len(points) // 2], points[-1]
     most = max(point["both_rss_mib"] for point in points)
-    growth = round(last["both_pss_mib"] - middle["both_pss_mib"], 1)
+    # Of RSS: PSS also moves when other programs of the machine share the interpreter's pages.
+    growth = round(last["both_rss_mib"] - middle["both_rss_mib"], 1)
     return {
         "pods": last["pods"],
         "parent_rss_mib": first["parent_rss_mib"],
