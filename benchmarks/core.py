@@ -214,9 +214,12 @@ def run_scenario(
     bundle = bundle if bundle is not None else build_bundle({}, None)
     cache = _cache_of(scenario)
     pods = [_pod_of(manifest, number) for number, manifest in enumerate(scenario.pods)]
-    evaluator: Evaluator = (
-        InProcessEvaluator(bundle.program) if in_process else SandboxEvaluator(bundle.program)
-    )
+    evaluator: Evaluator
+    if in_process:
+        evaluator = InProcessEvaluator(bundle.program)
+    else:
+        evaluator = sandbox = SandboxEvaluator(bundle.program)
+        sandbox.wait_until_ready()  # with all of its processes, as it is soon after a start
     try:
         scheduler = Scheduler(bundle, evaluator)
         gc.collect()
