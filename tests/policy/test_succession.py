@@ -1,11 +1,12 @@
 """Which policies go on unchanged, by text, by what they load, by arguments and limits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.succession import unchanged_instances
+from tests.profiles import only
 
 FILES = {
     "near.star": 'load("lib.star", "far")\n\ndef filter(pod, node):\n    return far(node)\n',
@@ -15,21 +16,14 @@ FILES = {
         "args = plugin_args(most = 3, names = {})\n\ndef score(pod, node):\n    return args.most\n"
     ),
 }
-PROFILE = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: default-scheduler
-  plugins:
-    multiPoint:
-      enabled: [{{name: near}}, {{name: own}}]
-  pluginConfig:
-  - {{name: own, args: {{{args}}}}}
-"""
+POLICIES = ("near", "own", "NodeName")
 
 
-def bundle_of(files: Mapping[str, str], args: str = "most: 4") -> Bundle:
-    return build_bundle({**files, "profile.yaml": PROFILE.format(args=args)})
+def bundle_of(
+    files: Mapping[str, str], args: str = "most: 4", policies: Sequence[str] = POLICIES
+) -> Bundle:
+    config = f"  pluginConfig:\n  - {{name: own, args: {{{args}}}}}\n"
+    return build_bundle({**files, "profile.yaml": only(*policies) + config})
 
 
 def changed(before: Bundle, now: Bundle) -> set[str]:
@@ -81,10 +75,7 @@ def test_arguments_that_are_equal_to_python_alone_are_a_change() -> None:
 
 def test_a_policy_that_moves_is_found_again() -> None:
     more = {**FILES, "another.star": "def filter(pod, node):\n    return None\n"}
-    profile = PROFILE.format(args="most: 4").replace(
-        "[{name: near}", "[{name: another}, {name: near}"
-    )
-    now = build_bundle({**more, "profile.yaml": profile})
+    now = bundle_of(more, policies=("another", *POLICIES))
     assert changed(BEFORE, now) == {"another"}
     assert changed(now, BEFORE) == set()
 

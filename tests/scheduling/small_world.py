@@ -28,24 +28,16 @@ from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import make_pod
+from tests.profiles import only
 
-CONFIG = """
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-  - schedulerName: default-scheduler
-    plugins:
-      multiPoint:
-        disabled: [{name: "*"}]
-        enabled:
-          - {name: PrioritySort}
-          - {name: NodeResourcesFit}
-          - {name: GangScheduling}
-          - {name: DefaultBinder}
-    pluginConfig:
-      - name: GangScheduling
-        args: {groupLabel: group, minCountLabel: min}
+CONFIG = (
+    only("NodeResourcesFit", "GangScheduling")
+    + """
+  pluginConfig:
+    - name: GangScheduling
+      args: {groupLabel: group, minCountLabel: min}
 """
+)
 GANGS: Final = {"config.yaml": CONFIG}
 
 # More turns than any number of honest attempts in so small a world: it is going in circles.
