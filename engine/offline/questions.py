@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from engine.offline.simulation import Simulation
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take, Verdict
 
 
 @dataclass(slots=True)
@@ -74,6 +74,14 @@ class _Listener:
             elif (place := self._chance.randrange(known.calls)) < self._most:
                 known.sample[place] = call
         return answers
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask at once: a guess is a question like any other."""
+        take(self.evaluate(calls))
+        return True
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Nothing is under way."""
 
     def close(self) -> None:
         """The evaluator is closed by whoever opened it."""

@@ -23,9 +23,9 @@ same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod
 A `PolicyFailure` stands in place of a verdict that there is not.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.modules import Natives
@@ -52,6 +52,7 @@ __all__ = [
     "Limits",
     "PolicyFailure",
     "Program",
+    "Take",
     "Verdict",
     "program_image",
 ]
@@ -84,6 +85,10 @@ class Program:
     limits: Limits = field(default_factory=Limits)
 
 
+#: Takes the answers to calls that were guessed, or None if they are lost; it must not ask.
+Take: TypeAlias = Callable[[Sequence[Sequence[Verdict | PolicyFailure]] | None], None]
+
+
 class Evaluator(Protocol):
     """Answers calls. Not safe for two callers at once.
 
@@ -95,6 +100,18 @@ class Evaluator(Protocol):
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
+        ...
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask what need not be known yet, without waiting for it. False: it is not asked at all.
+
+        *take* is called once: now, or during a later `evaluate`, `guess` or `settle`; after
+        `close` not any more. What becomes of a guess is never a matter of any other call.
+        """
+        ...
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Have what was guessed and is answered taken; what is not, for *patience* seconds."""
         ...
 
     def close(self) -> None:
@@ -125,6 +142,14 @@ class InProcessEvaluator:
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         return [self._worker.verdicts(call) for call in calls]
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask at once."""
+        take(self.evaluate(calls))
+        return True
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Nothing is under way."""
 
     def close(self) -> None:
         """Nothing to release."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take
 from engine.policy.projections import NodeColumn
 from engine.policy.sandbox.projected import Projected
 from engine.policy.sandbox.protocol import NO_SCORE, Packed
@@ -338,9 +338,23 @@ class VerdictMemo:
 
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         """Ask the evaluator, past the memo: one list of verdicts per call."""
+        self._count(calls)
+        return list(self._evaluator.evaluate(calls))
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask the evaluator without waiting, past the memo; see `Evaluator.guess`."""
+        is_asked = self._evaluator.guess(calls, take)
+        if is_asked:
+            self._count(calls)
+        return is_asked
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Have what was guessed taken; see `Evaluator.settle`."""
+        self._evaluator.settle(patience)
+
+    def _count(self, calls: Sequence[Call]) -> None:
         self.round_trips += 1
         self.asked += sum(1 if call.nodes is None else len(call.nodes) for call in calls)
-        return list(self._evaluator.evaluate(calls))
 
     # --- bounds ----------------------------------------------------------------------------
 

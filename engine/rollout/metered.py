@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from engine.framework.profile import Profile
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take, Verdict
 
 # Hook -> kube-scheduler's name of the extension point.
 EXTENSION_POINTS: Final[Mapping[str, str]] = {
@@ -80,14 +80,28 @@ class MeteredEvaluator:
         stopwatch = self._evaluations.stopwatch
         if stopwatch is not None:
             stopwatch.observe(self._monotonic() - started)
-        counts, keys = self._evaluations.counts, self._keys
-        for call in calls:
-            counts[keys[call.instance, call.hook]] += 1 if call.nodes is None else len(call.nodes)
+        self._count(calls)
         return answers
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask without waiting; the entries count, the time does not."""
+        is_asked = self._evaluator.guess(calls, take)
+        if is_asked:
+            self._count(calls)
+        return is_asked
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Have what was guessed taken."""
+        self._evaluator.settle(patience)
 
     def close(self) -> None:
         """Close the evaluator behind it."""
         self._evaluator.close()
+
+    def _count(self, calls: Sequence[Call]) -> None:
+        counts, keys = self._evaluations.counts, self._keys
+        for call in calls:
+            counts[keys[call.instance, call.hook]] += 1 if call.nodes is None else len(call.nodes)
 
 
 def _profile_by_instance(profiles: Sequence[Profile]) -> dict[int, str]:

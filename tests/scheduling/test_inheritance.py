@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import Call, InProcessEvaluator
+from engine.policy.evaluator import Call, InProcessEvaluator, Take
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_node, make_pod
 from tests.profiles import only
@@ -37,6 +37,13 @@ class _Asked:
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         self.policies.update(self._policies[call.instance] for call in calls)
         return list(self._inner.evaluate(calls))
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        take(self.evaluate(calls))
+        return True
+
+    def settle(self, patience: float = 0.0) -> None:
+        pass
 
     def close(self) -> None:
         self._inner.close()
