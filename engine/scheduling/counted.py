@@ -6,7 +6,7 @@ kept by input, like all others.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.evaluator import Call, PolicyFailure, Verdict
 from engine.policy.projections import NodeColumn
 from engine.policy.succession import carried
 from engine.policy.verdicts import (
@@ -28,7 +28,7 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
-from engine.scheduling.foresight import Numbers, flat, unflat
+from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Numbers, flat, unflat
 from engine.scheduling.node_groups import Groups, Key
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
@@ -152,6 +152,8 @@ class CountedHooks:
         self._memo = memo
         self._capacity = capacity
         self._verdicts: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
+        # Inputs whose answers are guessed and did not come yet.
+        self._under_way: set[tuple[int, str, bytes, bytes, bytes]] = set()
         # Which nodes count, by who says so: classes that ask alike share one array, by whose
         # identity their counters are told apart.
         self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
@@ -262,7 +264,10 @@ class CountedHooks:
         groups.follow(made_of, size, nodes, columns if "here" in use.fields else ())
         groups.tell(self._shared(use, groups, columns, is_feasible))
         unknown = groups.wanted(is_feasible) if groups.unknown else []
-        return groups, self._fill(use, groups, columns, is_feasible, unknown) if unknown else {}
+        failed = self._fill(use, groups, columns, is_feasible, unknown) if unknown else {}
+        if not groups.to_come:
+            self._guess(use, groups, columns, groups.moved(), FURTHER)
+        return groups, failed
 
     def _fill(
         self,
@@ -276,60 +281,88 @@ class CountedHooks:
 
         Returns the failures by slot; their groups stay unknown.
         """
-        values = use.column.values
         members = [_members(each) for each in groups.shared]
-
-        def entry(key: Key, members: Sequence[bytes]) -> bytes:
-            node, *counts = key
-            here = [column.shown(n) for column, n in zip(columns, counts, strict=False)]
-            return _entry(values[node], here, members)
-
-        entries = [entry(groups.keys[group], members) for group in unknown]
+        entries = [_entry_of(use, columns, groups.keys[group], members) for group in unknown]
+        remembered = self._remembered(use, entries)
+        if None in remembered and self._under_way:
+            head = _head(use)
+            is_coming = any(
+                answer is None and (*head, text) in self._under_way
+                for text, answer in zip(entries, remembered, strict=True)
+            )
+            self._memo.settle(PATIENCE if is_coming else 0.0)
+            remembered = self._remembered(use, entries)
         asked: list[tuple[int, bytes]] = []
-        for group, text, answer in zip(
-            unknown, entries, self._remembered(use, entries), strict=True
-        ):
+        for group, text, answer in zip(unknown, entries, remembered, strict=True):
             if answer is None:
                 asked.append((group, text))
             else:
                 groups.learn(group, answer)
         if not asked:
             return {}
-        foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
-
-        def likely() -> Collection[bytes]:
-            # Several groups, and several steps from one, often come to the same numbers.
-            coming: dict[tuple[int, int, Numbers], None] = {}
-            for group, _ in asked if len(asked) <= _FEW else ():
-                node, *here = groups.keys[group]
-                for numbers in groups.steps.repeated(flat(here, groups.shared)):
-                    coming[node, len(here), numbers] = None
-            for node, places, numbers in coming:
-                then, shared = unflat(numbers, places, groups.shared)
-                key = (node, *then)
-                if not groups.knows(shared, key):
-                    text = entry(key, [_members(each) for each in shared])
-                    foreseen[text] = shared, key
-            return foreseen
-
         failed: dict[int, PolicyFailure] = {}
-        answers = self._ask(use, [text for _, text in asked], likely)
+        answers = self._ask(use, [text for _, text in asked])
         for (group, _), answer in zip(asked, answers, strict=True):
             if isinstance(answer, PolicyFailure):
                 failed[group] = answer
                 groups.fail(group, SCORE_FAILED if use.hook == "score" else FAILED)
             else:
                 groups.learn(group, answer)
-        for answer, (shared, key) in zip(
-            self._remembered(use, foreseen), foreseen.values(), strict=True
-        ):
-            if answer is not None:
-                groups.foresee(shared, key, answer)
         if not failed:
+            if len(asked) <= _FEW:
+                self._guess(use, groups, columns, [groups.keys[g] for g, _ in asked], AHEAD)
             return {}
         slots = np.flatnonzero(is_open)
         pairs = zip(slots.tolist(), groups.of_slot[slots].tolist(), strict=True)
         return {slot: failed[group] for slot, group in pairs if group in failed}
+
+    def _guess(
+        self,
+        use: CountedHook,
+        groups: Groups,
+        columns: Sequence[CounterColumn],
+        keys: Sequence[Key],
+        ahead: int,
+    ) -> None:
+        """Ask what groups of *keys* will be told next, without waiting for it."""
+        # Several groups, and several steps from one, often come to the same numbers.
+        coming: dict[tuple[int, int, Numbers], None] = {}
+        for node, *here in keys:
+            for numbers in groups.steps.repeated(flat(here, groups.shared), ahead):
+                coming[node, len(here), numbers] = None
+        foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
+        for node, places, numbers in coming:
+            then, shared = unflat(numbers, places, groups.shared)
+            key = (node, *then)
+            if not groups.knows(shared, key):
+                members = [_members(each) for each in shared]
+                foreseen[_entry_of(use, columns, key, members)] = shared, key
+        head = _head(use)
+        missing: list[bytes] = []
+        for text, answer in zip(foreseen, self._remembered(use, foreseen), strict=True):
+            if answer is not None:
+                groups.foresee(*foreseen[text], answer)
+            elif (*head, text) not in self._under_way:
+                missing.append(text)
+        # Where asking twice costs nothing, it is soon enough when something is missing.
+        groups.to_come = ahead - MARGIN if missing and not self._memo.is_near else -1
+        if not missing:
+            return
+        under_way = [(*head, text) for text in missing]
+        meaning = groups.meaning
+
+        def take(answers: Sequence[Sequence[Verdict | PolicyFailure]] | None) -> None:
+            self._under_way.difference_update(under_way)
+            for text, verdict in zip(missing, answers[0] if answers else (), strict=False):
+                if not isinstance(verdict, PolicyFailure):
+                    code = self._verdicts[(*head, text)] = self._code(use, verdict)
+                    if groups.meaning == meaning:
+                        groups.foresee(*foreseen[text], code)
+
+        self._under_way.update(under_way)
+        call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
+        if not self._memo.guess([call], take):
+            self._under_way.difference_update(under_way)
 
     @staticmethod
     def _shared(
@@ -350,33 +383,19 @@ class CountedHooks:
             values.update(more)
         return shared
 
-    def _ask(
-        self,
-        use: CountedHook,
-        entries: Sequence[bytes],
-        likely: Callable[[], Collection[bytes]] = tuple,
-    ) -> list[Any]:
-        """The codes or scores of *entries*, failures as they are.
-
-        If something is asked at all, *likely* is asked in the same round trip, for later; apart
-        from the others, so that what goes wrong with it costs nobody an answer.
-        """
+    def _ask(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
+        """The codes or scores of *entries*, failures as they are."""
         known = self._verdicts
         head = _head(use)
         missing = [entry for entry in dict.fromkeys(entries) if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
             call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-            more = [e for e in likely() if e not in missing and (*head, e) not in known]
-            calls = [call, call._replace(nodes=more)] if more else [call]
-            answered, *foreseen = self._memo.evaluate(calls)
+            (answered,) = self._memo.evaluate([call])
             for entry, verdict in zip(missing, answered, strict=True):
                 if isinstance(verdict, PolicyFailure):
                     fresh[entry] = verdict  # not kept: the next pod asks again
                 else:
-                    known[(*head, entry)] = self._code(use, verdict)
-            for entry, verdict in zip(more, foreseen[0] if foreseen else (), strict=True):
-                if not isinstance(verdict, PolicyFailure):
                     known[(*head, entry)] = self._code(use, verdict)
         answers = []
         for entry in entries:
@@ -444,6 +463,15 @@ def _values(counter: CounterColumn | CounterRow, fields: frozenset[str]) -> dict
 def _members(values: Mapping[str, Any]) -> bytes:
     """The members of a JSON object, without its braces."""
     return bytes(_encode(values)[1:-1])
+
+
+def _entry_of(
+    use: CountedHook, columns: Sequence[CounterColumn], key: Key, members: Sequence[bytes]
+) -> bytes:
+    """What a hook is given of the nodes of a group."""
+    node, *counts = key
+    here = [column.shown(n) for column, n in zip(columns, counts, strict=False)]
+    return _entry(use.column.values[node], here, members)
 
 
 def _entry(node: bytes, here: Sequence[int], members: Sequence[bytes]) -> bytes:

@@ -1,19 +1,25 @@
 """What will probably be asked next: a counter that grew by one will grow by one again.
 
 Owns guesses only. A round trip to the sandbox costs as much as a dozen evaluations, so the inputs
-that the next pods will bring are asked along with the one that is needed now. A wrong guess costs
-its evaluation; no decision depends on one.
+that the next pods will bring are asked before they come, by a sandbox that works on them while
+decisions go on. A wrong guess costs its evaluation; no decision depends on one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-# How far ahead to ask, and how many different steps, and steps at all, are remembered.
-_AHEAD: Final = 16
+#: How far ahead to ask: at first, and when what was guessed has come.
+AHEAD: Final = 16
+FURTHER: Final = 32
+#: With so much left to come it is time to ask: answers are there before they are needed.
+MARGIN: Final = 8
+# How many different steps, and steps at all, are remembered.
 _KINDS: Final = 4
 _HISTORY: Final = 24
 # Numbers that jump are not counters.
 _LARGEST: Final = 1_000
+# Seconds to wait for an answer that is under way, before it is asked for once more.
+PATIENCE: Final = 0.002
 
 Numbers = tuple[int, ...]
 
@@ -42,16 +48,16 @@ class Steps:
         if len(self._kinds) > _KINDS:
             del self._kinds[next(iter(self._kinds))]
 
-    def repeated(self, now: Numbers | None) -> Iterator[Numbers]:
+    def repeated(self, now: Numbers | None, ahead: int) -> Iterator[Numbers]:
         """What the numbers may be soon if one of the steps is made again and again."""
         if now is None:
             return
         for step in self._kinds:
             if len(step) == len(now):
-                for times in range(1, _AHEAD + 1):
+                for times in range(1, ahead + 1):
                     yield tuple([a + times * s for a, s in zip(now, step, strict=True)])
 
-    def following(self, now: Numbers) -> Iterator[Numbers]:
+    def following(self, now: Numbers, ahead: int) -> Iterator[Numbers]:
         """What the numbers may be soon if the steps go on as they did after the last two alike.
 
         If those never were: after one step of any kind.
@@ -65,7 +71,7 @@ class Steps:
                     yield tuple([a + s for a, s in zip(now, step, strict=True)])
             return
         cycle = steps[before + 2 :]
-        for place in range(_AHEAD):
+        for place in range(ahead):
             step = cycle[place % len(cycle)]
             if len(step) != len(now):
                 return

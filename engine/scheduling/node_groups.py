@@ -28,7 +28,7 @@ _MOST_DOMAINS: Final = 32
 _MOST_STEPS: Final = 4
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
-_MOST_CONTEXTS: Final = 64
+_MOST_CONTEXTS: Final = 128
 
 Key: TypeAlias = tuple[int, ...]
 """What tells groups apart: the id of the node's projection, and by counter the node's count."""
@@ -49,6 +49,8 @@ class Groups:
         unknown: The groups whose answer is not known.
         shared: By counter, what all groups are told beside their counts.
         steps: By how much the inputs changed lately.
+        to_come: When so many of the answers that were foreseen have come to use, it is time to
+            foresee more; below 0: it never is.
         feasible: What was said of the feasible nodes, and which they were; see `CountedHooks`.
     """
 
@@ -60,6 +62,7 @@ class Groups:
     unknown: set[int] = field(default_factory=set)
     shared: list[dict[str, Any]] = field(default_factory=list)
     steps: Steps = field(default_factory=Steps)
+    to_come: int = -1
     feasible: tuple[bytes, list[dict[str, int]]] = (b"", [])
     # The unknown groups that were closed, and the open slots of that time.
     _closed: set[int] = field(default_factory=set)
@@ -71,6 +74,10 @@ class Groups:
     # Answers by key: for the figures over all domains as of now, and for those seen lately.
     _answers: dict[Key, int] = field(default_factory=dict)
     _contexts: dict[tuple[Any, ...], dict[Key, int]] = field(default_factory=dict)
+    # The foreseen answers that did not come to use, by the same; those for now; if one has come.
+    _foreseen: dict[tuple[Any, ...], set[Key]] = field(default_factory=dict)
+    _expected: set[Key] = field(default_factory=set)
+    _came: bool = False
     # A slot of each domain that changed, and the key that it had before.
     _moved: dict[int, Key] = field(default_factory=dict)
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
@@ -124,9 +131,11 @@ class Groups:
         columns: Sequence[CounterColumn],
     ) -> None:
         """Group all slots anew."""
-        if made_of[:1] != self.made_of[:1]:
+        if made_of[:1] != self.meaning:
             self._contexts.clear()  # ids of projections have another meaning
+            self._foreseen.clear()
             self._answers = {}
+            self._expected = set()
         self.made_of = made_of
         vectors = [nodes, *(column.counts_by_slot for column in columns)]
         self.of_slot, example = distinct_inputs(vectors)
@@ -242,8 +251,11 @@ class Groups:
             context = _context(shared)
             known = self._contexts.pop(context, None)
             self._contexts[context] = self._answers = {} if known is None else known
-            if len(self._contexts) > _MOST_CONTEXTS:
-                del self._contexts[next(iter(self._contexts))]
+            while len(self._contexts) > _MOST_CONTEXTS:
+                oldest = next(iter(self._contexts))
+                del self._contexts[oldest]
+                self._foreseen.pop(oldest, None)
+            self._expected = self._foreseen.get(context) or set()
             self.shared = shared
             codes = self.codes.copy()
             self.unknown.clear()
@@ -255,6 +267,13 @@ class Groups:
         for slot, key in self._moved.items():
             now = self.keys[self.of_slot.item(slot)]
             self.steps.note(flat(key[1:], before), flat(now[1:], shared))
+        if self._came:
+            self._came = False
+            self.to_come = max(self.to_come - 1, min(self.to_come, 0))
+
+    def moved(self) -> list[Key]:
+        """Of some of the groups whose counts changed just now, what they are."""
+        return list(dict.fromkeys(self.keys[self.of_slot.item(slot)] for slot in self._moved))
 
     def _recall(self, groups: Iterable[int]) -> None:
         """Answer for *groups* what was answered for their keys."""
@@ -265,6 +284,9 @@ class Groups:
                 answer = FITS
                 if keys[group][0] >= 0:  # else these are slots without a node
                     self.unknown.add(group)
+            elif self._expected and keys[group] in self._expected:
+                self._expected.remove(keys[group])
+                self._came = True
             self.codes[group] = answer
 
     def learn(self, group: int, code: int) -> None:
@@ -273,17 +295,28 @@ class Groups:
         self.unknown.discard(group)
         if len(self._answers) >= _MOST_ANSWERS:
             self._answers.clear()
+            self._expected.clear()
         self._answers[self.keys[group]] = code
 
     def knows(self, shared: Sequence[Mapping[str, Any]], key: Key) -> bool:
         """True if the answer for *key* is known, once all groups are told what is *shared*."""
         return key in self._contexts.get(_context(shared), ())
 
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """What the numbers in keys mean: those of another meaning are not to be mixed with them."""
+        return self.made_of[:1]
+
     def foresee(self, shared: Sequence[Mapping[str, Any]], key: Key, code: int) -> None:
         """The answer for *key* will be *code*, once all groups are told what is *shared*."""
-        answers = self._contexts.setdefault(_context(shared), {})
+        context = _context(shared)
+        answers = self._contexts.setdefault(context, {})
         if len(answers) < _MOST_ANSWERS:
             answers[key] = code
+            foreseen = self._foreseen.setdefault(context, set())
+            foreseen.add(key)
+            if answers is self._answers:
+                self._expected = foreseen
 
     def fail(self, group: int, code: int) -> None:
         """Show *code* for *group* until it is asked again, which is next time."""

@@ -5,17 +5,17 @@ means is the policies'.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.evaluator import Call, PolicyFailure, Verdict
 from engine.policy.succession import carried
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
-from engine.scheduling.foresight import Steps
+from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Steps
 
 # Raw scores this close together are normalised through a table indexed by score.
 _TABLE_SPAN: Final = 1 << 16
@@ -49,6 +49,10 @@ class Normalizer:
         # Ranges that were guessed and did not come yet; by policy, all guesses and those that came.
         self._guesses: set[tuple[int, int, int, int]] = set()
         self._guessed: dict[int, list[float]] = {}
+        # By range, the scores whose guessed answers did not come yet; by policy, how many guessed
+        # ranges are to come until it is time to guess again.
+        self._under_way: dict[tuple[int, int, int, int], list[int]] = {}
+        self._left: dict[int, int] = {}
 
     def inherit(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*."""
@@ -142,26 +146,48 @@ class Normalizer:
         self, key: tuple[int, int, int, int], scores: Sequence[int]
     ) -> dict[int, int] | PolicyFailure:
         known = self._table(key)
+        missing = [score for score in scores if score not in known]
+        if missing and self._under_way:
+            is_coming = set(missing).issubset(self._under_way.get(key, ()))
+            self._memo.settle(PATIENCE if is_coming else 0.0)
+            missing = [score for score in scores if score not in known]
+        is_time = bool(missing)
         if key in self._guesses:
             self._guesses.remove(key)
             self._guessed[key[0]][1] += 1
-        missing = [score for score in scores if score not in known]
+            if not (missing or self._memo.is_near):
+                self._left[key[0]] -= 1
+                is_time = self._left[key[0]] <= 0
         if missing:
             _, low, high, _ = key
             if known and high - low < _WHOLE:
                 missing = [score for score in range(low, high + 1) if score not in known]
-            calls = [_call(key, missing)]
-            guesses = len(scores) <= _FEW and self._is_worth_guessing(key[0])
-            likely = self._likely(key, scores) if guesses else {}
-            calls += [_call(later, more) for later, more in likely.items()]
-            answered, *foreseen = self._memo.evaluate(calls)
+            (answered,) = self._memo.evaluate([_call(key, missing)])
             asked = set(scores)
             for score, verdict in zip(missing, answered, strict=True):
                 if not isinstance(verdict, PolicyFailure):
                     known[score] = verdict
                 elif score in asked:
                     return verdict
-            for (later, more), verdicts in zip(likely.items(), foreseen, strict=True):
+        if is_time and len(scores) <= _FEW and self._is_worth_guessing(key[0]):
+            self._guess(key, scores, AHEAD if missing else FURTHER)
+        if len(known) > _TABLE_SPAN:
+            # A range this rich in distinct scores will not repeat: answer and forget.
+            answer = {score: known[score] for score in scores}
+            known.clear()
+            return answer
+        return known
+
+    def _guess(self, key: tuple[int, int, int, int], scores: Sequence[int], ahead: int) -> None:
+        """Ask for what may come next, without waiting for it."""
+        self._left[key[0]] = ahead - MARGIN
+        likely = self._likely(key, scores, ahead)
+        if not likely:
+            return
+
+        def take(answers: Sequence[Sequence[Verdict | PolicyFailure]] | None) -> None:
+            self._forget(likely)
+            for (later, more), verdicts in zip(likely.items(), answers or (), strict=False):
                 table = self._table(later)
                 if not table:
                     self._guesses.add(later)
@@ -169,12 +195,15 @@ class Normalizer:
                 for score, verdict in zip(more, verdicts, strict=True):
                     if not isinstance(verdict, PolicyFailure):
                         table[score] = verdict
-        if len(known) > _TABLE_SPAN:
-            # A range this rich in distinct scores will not repeat: answer and forget.
-            answer = {score: known[score] for score in scores}
-            known.clear()
-            return answer
-        return known
+
+        self._under_way.update(likely)
+        if not self._memo.guess([_call(later, more) for later, more in likely.items()], take):
+            self._forget(likely)
+
+    def _forget(self, likely: Iterable[tuple[int, int, int, int]]) -> None:
+        """These are not under way any more."""
+        for later in likely:
+            del self._under_way[later]
 
     def _table(self, key: tuple[int, int, int, int]) -> dict[int, int]:
         known = self._tables.get(key)
@@ -205,16 +234,18 @@ class Normalizer:
             self._steps[instance] = steps, (low, high)
 
     def _likely(
-        self, key: tuple[int, int, int, int], scores: Sequence[int]
+        self, key: tuple[int, int, int, int], scores: Sequence[int], ahead: int
     ) -> dict[tuple[int, int, int, int], list[int]]:
         """The ranges that may come soon, with the scores that they would be asked for."""
         instance, low, high, count = key
         steps, _ = self._steps[instance]
         likely: dict[tuple[int, int, int, int], list[int]] = {}
-        for lowest, highest in steps.following((low, high)):
+        for lowest, highest in steps.following((low, high), ahead):
             if lowest > highest:
                 continue
             later = (instance, lowest, highest, count)
+            if later in self._under_way:
+                continue
             known = self._tables.get(later, {})
             # A score stays, or moves with the end of the range that it hangs on.
             inside = {lowest, highest}

@@ -2,9 +2,10 @@
 
 The one that remembers follows a cluster that changes at random; the other is new for each pod, over
 a cache that is filled anew in another order. Every decision must be the same, to the last letter:
-node, message, failures, victims, annotations, and every verdict and score behind them. Policies
-are switched in the middle, to others with the same names, and back to those that were in force
-before and have missed what happened meanwhile.
+node, message, failures, victims, annotations, and every verdict and score behind them. What it
+guesses is answered whenever chance has it (see `late_guesses`). Policies are switched in the
+middle, to others with the same names, and back to those that were in force before and have missed
+what happened meanwhile.
 
 `SAMENESS_EXAMPLES` searches longer than the suite does.
 """
@@ -39,6 +40,7 @@ from engine.scheduling import (
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.profiles import only
+from tests.properties.late_guesses import LateGuesses
 from tests.properties.policy_texts import LIBRARY, policy_texts
 from tests.properties.sameness import assert_same
 from tests.properties.small_cluster import (
@@ -159,6 +161,8 @@ class Bounds:
         (scoring, "_FEW", 1),
         (scoring, "_WHOLE", 3),
         (scoring, "_TRIED", 2),
+        (scoring, "MARGIN", 15),
+        (counted, "MARGIN", 15),
         (tie_keys, "_LEAST_UNSORTED", 1),
         (preemption, "_CHUNK", 2),
         (preemption, "_MOST_KEYS", 1),
@@ -215,7 +219,8 @@ class _Sameness(RuleBasedStateMachine):
         if found is None:
             bundle, evaluator = self.revisions[self.revision]
             evaluator.is_near = (self.seed + self.revision) % 2 == 0
-            found = self.schedulers[self.revision] = Scheduler(bundle, evaluator)
+            late = LateGuesses(evaluator, random.Random(self.seed), is_near=evaluator.is_near)
+            found = self.schedulers[self.revision] = Scheduler(bundle, late)
             found.groups = self.cluster.groups
             self.bounds.hold(found)
         return found
