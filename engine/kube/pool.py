@@ -98,15 +98,17 @@ class Pool:
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for task in list(self._opening):
+        opening = list(self._opening)
+        for task in opening:
             task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
+        await asyncio.gather(*opening, return_exceptions=True)
         while self._waiting:
             self._waiting.popleft().lose("the client was closed", sent=False)
         for connection in list(self._open):
             connection.give_up("the client was closed")
+        # The loop lets go of a socket some turns later, also of one that was being connected.
         for _ in range(_CLOSING_ROUNDS):
-            if not self._open:
+            if not self._open and not opening:
                 break
             await asyncio.sleep(0)
 
@@ -182,14 +184,16 @@ class Pool:
             happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
             socket_factory=_kept_alive_socket,
         )
+        connection = Connection(self, self._scratch)
         try:
-            _, connection = await loop.create_connection(
-                lambda: Connection(self, self._scratch),
+            await loop.create_connection(
+                lambda: connection,
                 sock=sock,
                 ssl=self._tls.context if self._tls is not None else None,
                 server_hostname=self._server_hostname,
             )
         except BaseException:
+            connection.abort()
             sock.close()
             raise
         return connection

@@ -1,6 +1,7 @@
 """Answers are read whole however they are framed and cut, and nothing else is taken for one."""
 
 import asyncio
+import gc
 import gzip
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -258,6 +259,25 @@ async def test_a_server_behind_a_proxy_is_reached_through_it() -> None:
         request = proxy.requests[0]
     assert str(request.url) == "http://api.invalid:1234/base/api/v1/namespaces/web/pods/a"
     assert request.headers["Authorization"] == "Bearer t"
+
+
+def unclosed() -> int:
+    """How many sockets the event loops of this process still hold."""
+    kinds = [o for o in gc.get_objects() if type(o).__name__ == "_SelectorSocketTransport"]
+    return sum(transport._sock is not None for transport in kinds)
+
+
+async def test_closing_leaves_nothing_open_however_far_a_connection_is(
+    control_plane: ControlPlane,
+) -> None:
+    """Between no connection yet and an answer, TLS and all."""
+    before = unclosed()
+    for step in range(60):
+        async with ApiClient(control_plane.endpoint()) as client:
+            asking = [asyncio.ensure_future(client.request("GET", "/healthz")) for _ in range(3)]
+            await asyncio.sleep(step * 0.0002)
+        assert unclosed() == before, f"closed after {step * 0.2:.1f} ms"
+        await asyncio.gather(*asking, return_exceptions=True)
 
 
 @asynccontextmanager
