@@ -113,15 +113,15 @@ class Process:
         )
         self.lines: list[dict[str, Any]] = []
 
-    def wait_for(self, message: str) -> dict[str, Any]:
-        """The first log line of *message*."""
+    def wait_for(self, message: str, **words: str) -> dict[str, Any]:
+        """The next log line of *message* that has all *words*."""
         assert self.process.stderr is not None
         for raw in self.process.stderr:
             line: dict[str, Any] = json.loads(raw)
             self.lines.append(line)
-            if line["message"] == message:
+            if line["message"] == message and words.items() <= line.items():
                 return line
-        raise AssertionError(f"no `{message}` among {self.lines}")
+        raise AssertionError(f"no `{message}` with {words} among {self.lines}")
 
     def get(self, path: str) -> Any:
         port = next(line["port"] for line in self.lines if "port" in line)
@@ -197,7 +197,8 @@ def test_a_signal_writes_what_it_believes_to_the_log(
         pod = pod_manifest(name, namespace, node=where, requests={"cpu": "999"}, image="i")
         control_plane.request("POST", pods, pod)
     with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
-        process.wait_for("Unschedulable pod")
+        # The control plane is shared: pods of other tests may be unschedulable, too.
+        process.wait_for("Unschedulable pod", pod=f"{namespace}/waits")
         process.process.send_signal(signal.SIGUSR2)
         process.wait_for("Dump ended")
         assert process.stop() == 0
