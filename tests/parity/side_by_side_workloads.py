@@ -567,10 +567,20 @@ HOLDING: Final = (
             claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
         ],
         placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
-        pending=[
-            pod("equal", priority="middle", volumes=_with_claims("only")),
-            pod("urgent", priority="high", volumes=_with_claims("only")),
+        pending=[pod("equal", priority="middle", volumes=_with_claims("only"))],
+    ),
+    # Not beside an equal one: when the holder is gone, who of both is tried first is chance.
+    Workload(
+        "a claim for one pod alone that is taken away",
+        objects=[
+            node("n1"),
+            node("n2"),
+            storage_class("local"),
+            volume("only", "1Gi", claim="only", accessModes=["ReadWriteOncePod"]),
+            claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
         ],
+        placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
+        pending=[pod("urgent", priority="high", volumes=_with_claims("only"))],
         nodes_are_certain=True,
     ),
     Workload(
