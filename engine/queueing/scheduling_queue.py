@@ -179,10 +179,7 @@ class SchedulingQueue:
                     return
         elif is_meaningful:
             # Active, backing off or gated: its key and its gate may be others now.
-            immediately = queued.place is Place.ACTIVE
-            self._take_out(queued)
-            queued.sort_key = self._key_of(queued.pod)
-            self._settle(queued, POD_UPDATE.label, immediately=immediately)
+            self._settle_anew(queued, POD_UPDATE.label, self._key_of(queued.pod))
 
     def delete(self, pod: Pod) -> None:
         """Let go of a pod that was deleted, or that has a node now; unknown ones are ignored.
@@ -495,19 +492,14 @@ class SchedulingQueue:
             return False
         if queued.place is not Place.UNSCHEDULABLE or (only_gated and queued.gated_by is None):
             return False
-        self._take_out(queued)
-        if reorders:
-            queued.sort_key = self._key_of(queued.pod)
-        return self._settle(queued, label) is not Place.UNSCHEDULABLE
+        key = self._key_of(queued.pod) if reorders else None
+        return self._settle_anew(queued, label, key) is not Place.UNSCHEDULABLE
 
     def _reorder(self, queued: QueuedPod, label: str) -> None:
         """Give a pod that is ready or backs off the place that it has in the order by now."""
         key = self._key_of(queued.pod)
         if key != queued.sort_key:
-            immediately = queued.place is Place.ACTIVE
-            self._take_out(queued)
-            queued.sort_key = key
-            self._settle(queued, label, immediately=immediately)
+            self._settle_anew(queued, label, key)
 
     def hold(self, uid: str, label: str) -> bool:
         """Set a pod aside that is ready or backs off, if its gate is closed by now.
@@ -524,9 +516,7 @@ class SchedulingQueue:
             return False
         if self._pre_enqueue(queued.pod) is None:
             return False
-        immediately = queued.place is Place.ACTIVE
-        self._take_out(queued)
-        return self._settle(queued, label, immediately=immediately) is Place.UNSCHEDULABLE
+        return self._settle_anew(queued, label) is Place.UNSCHEDULABLE
 
     def rekey(self, hints: Hints | None = None) -> None:
         """The policies changed: compute keys and gates anew, and retry every rejected pod.
@@ -539,10 +529,7 @@ class SchedulingQueue:
         self._in_flight.record(POLICIES_CHANGED, None, None)
         waiting = [*self._active, *self._backoff, *self._unschedulable]
         for queued in sorted(waiting, key=lambda queued: queued.sequence):
-            immediately = queued.place is Place.ACTIVE
-            self._take_out(queued)
-            queued.sort_key = self._key_of(queued.pod)
-            self._settle(queued, POLICIES_CHANGED.label, immediately=immediately)
+            self._settle_anew(queued, POLICIES_CHANGED.label, self._key_of(queued.pod))
 
     # --- moving one pod ----------------------------------------------------------------------
 
@@ -581,6 +568,14 @@ class SchedulingQueue:
         if not queued.failed_with_error:
             self._on_ready()  # `pop` may take it early
         return queued.place
+
+    def _settle_anew(self, queued: QueuedPod, label: str, key: SortKey | None = None) -> Place:
+        """Put a waiting pod where it belongs by now, under *key*; a ready one needs no backoff."""
+        immediately = queued.place is Place.ACTIVE
+        self._take_out(queued)
+        if key is not None:
+            queued.sort_key = key
+        return self._settle(queued, label, immediately=immediately)
 
     def _activate(self, queued: QueuedPod, label: str) -> None:
         if queued.initial_attempt_at is None:
