@@ -27,6 +27,7 @@ from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.model.pod_templates import PodTemplates
+from engine.rollout import trial
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -37,7 +38,7 @@ NOT_WATCHING: Final = (
 _SAMPLE: Final = 24
 
 
-class World(Protocol):
+class World(trial.World, Protocol):
     """What the policies see of the cluster, and on what new ones are tried."""
 
     def for_request(self, asked: AboutNodes) -> Snapshot:
@@ -46,18 +47,6 @@ class World(Protocol):
 
     def for_victims(self) -> Snapshot:
         """The cluster for a request about victims, which has no nodes in it."""
-        ...
-
-    def snapshot(self) -> Snapshot:
-        """The cluster as it was last seen."""
-        ...
-
-    def sample_pods(self) -> list[Pod]:
-        """Pods to try new policies on."""
-        ...
-
-    async def until_idle(self) -> None:
-        """Return when there is time to try policies."""
         ...
 
 

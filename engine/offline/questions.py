@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from engine.offline.simulation import Simulation
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take, Verdict
+from engine.policy.evaluator import Call, Evaluator, ImmediateEvaluator, PolicyFailure, Verdict
 
 
 @dataclass(slots=True)
@@ -45,8 +45,11 @@ def entries_of(call: Call) -> int:
     return 1 if call.nodes is None or call.hook == "score_all" else len(call.nodes)
 
 
-class _Listener:
-    """Passes calls on and keeps a fair sample of them: those that a sandbox would get."""
+class _Listener(ImmediateEvaluator):
+    """Passes calls on and keeps a fair sample of them: those that a sandbox would get.
+
+    The evaluator is closed by whoever opened it.
+    """
 
     is_near: bool = False
 
@@ -74,17 +77,6 @@ class _Listener:
             elif (place := self._chance.randrange(known.calls)) < self._most:
                 known.sample[place] = call
         return answers
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask at once: a guess is a question like any other."""
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """The evaluator is closed by whoever opened it."""
 
 
 def questions_of(

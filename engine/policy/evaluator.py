@@ -47,6 +47,7 @@ __all__ = [
     "Call",
     "Evaluator",
     "Files",
+    "ImmediateEvaluator",
     "InProcessEvaluator",
     "Instance",
     "Limits",
@@ -119,7 +120,22 @@ class Evaluator(Protocol):
         ...
 
 
-class InProcessEvaluator:
+class ImmediateEvaluator(Evaluator):
+    """One to whom a guess is a question like any other: it is asked at once."""
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        """Ask at once."""
+        take(self.evaluate(calls))
+        return True
+
+    def settle(self, patience: float = 0.0) -> None:
+        """Nothing is under way."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class InProcessEvaluator(ImmediateEvaluator):
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
@@ -142,17 +158,6 @@ class InProcessEvaluator:
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
         return [self._worker.verdicts(call) for call in calls]
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask at once."""
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def program_image(program: Program) -> ProgramImage:

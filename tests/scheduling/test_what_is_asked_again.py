@@ -9,7 +9,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import Call, InProcessEvaluator, Take
+from engine.policy.evaluator import Call, ImmediateEvaluator, InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 
@@ -20,7 +20,7 @@ _OVER_REQUESTED = {
 }
 
 
-class _Asked:
+class _Asked(ImmediateEvaluator):
     """Counts the nodes it is asked about, by policy and hook; asked as one behind a border is."""
 
     is_near = False
@@ -37,16 +37,6 @@ class _Asked:
             if call.nodes is not None and call.hook in ("filter", "score"):
                 self.nodes[self._policies[call.instance], call.hook] += len(call.nodes)
         return list(self._inner.evaluate(calls))
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        pass
-
-    def close(self) -> None:
-        self._inner.close()
 
     def forget(self) -> None:
         self.nodes.clear()

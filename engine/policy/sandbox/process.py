@@ -121,8 +121,7 @@ class SandboxEvaluator:
             if self._closed:
                 raise ValueError("the evaluator is closed")
             self._look_after()
-            if self._guesses.are_under_way:
-                self._take_in(0.0)
+            self._take_in(0.0)
             if self.processes > 1 and is_large(calls):
                 parts = Parts(calls)
                 answers = _Session(self, parts.calls).run(parts)
@@ -137,8 +136,7 @@ class SandboxEvaluator:
         with self._lock:
             if self._closed:
                 raise ValueError("the evaluator is closed")
-            if self._guesses.are_under_way:
-                self._take_in(0.0)
+            self._take_in(0.0)
             self._look_after()
             child = self._guesses.child
             if child is None:

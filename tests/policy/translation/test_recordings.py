@@ -7,14 +7,21 @@ import pytest
 
 from engine.offline import conformance
 from engine.offline.conformance import Examiner, read_scenarios
-from engine.policy.evaluator import Call, PolicyFailure, Program, Take, Verdict, program_image
+from engine.policy.evaluator import (
+    Call,
+    ImmediateEvaluator,
+    PolicyFailure,
+    Program,
+    Verdict,
+    program_image,
+)
 from engine.policy.sandbox.protocol import decode_answer
 from engine.policy.sandbox.worker import PolicyWorker
 
 DATA = Path(__file__).parents[2] / "data" / "conformance"
 
 
-class BothEvaluator:
+class BothEvaluator(ImmediateEvaluator):
     """Asks the interpreter and the translation, and wants one answer."""
 
     is_near = True
@@ -40,16 +47,6 @@ class BothEvaluator:
                 assert repr(decode_answer(answer)) == repr(want), call
             answers.append(want)
         return answers
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("name", ["mixed", "spread", "interpod", "scoring"])
