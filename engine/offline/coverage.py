@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from engine.policy.bundle import Bundle
-from engine.policy.syntax import is_load, loads_of, parse
+from engine.policy.syntax import is_load, parse, with_loaded
 
 _MARK: Final = "starsched_covered"
 # What tests are written with is no part of what they test.
@@ -96,17 +96,8 @@ class Coverage:
 
 def with_libraries(bundle: Bundle, files: Iterable[str]) -> list[str]:
     """*files* and all that they load, directly or not, in order."""
-    found: dict[str, None] = {}
-    waiting = list(files)
-    while waiting:
-        file = waiting.pop()
-        tree = parse(bundle.files[file])
-        if file in found or file in _FOR_TESTS:
-            continue
-        found[file] = None
-        if tree is not None:
-            waiting += [one.module for one in loads_of(tree) if one.module in bundle.files]
-    return sorted(found)
+    own = {file: text for file, text in bundle.files.items() if file not in _FOR_TESTS}
+    return sorted(with_loaded(own, files))
 
 
 def merged(counted: Iterable[FileCoverage]) -> list[FileCoverage]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from engine.policy.evaluator import Call, InProcessEvaluator, Program
 from engine.policy.sandbox.modules import Natives
-from engine.policy.syntax import children, is_load, loads_of, parse
+from engine.policy.syntax import children, is_load, parse, with_loaded
 
 _MARK: Final = "starsched_at"
 _COMPREHENSIONS: Final = (ast.ListComp, ast.DictComp)
@@ -100,17 +100,7 @@ def _reach(hits: list[int], mark: int) -> None:
 
 def _reached(program: Program) -> set[str]:
     """The files that the program's policies are in, with all that those load."""
-    found: set[str] = set()
-    waiting = [instance.module for instance in program.instances]
-    while waiting:
-        file = waiting.pop()
-        text = program.files.get(file)
-        if text is None or file in found:
-            continue
-        found.add(file)
-        tree = parse(text)
-        waiting += [load.module for load in loads_of(tree)] if tree is not None else []
-    return found
+    return set(with_loaded(program.files, (one.module for one in program.instances)))
 
 
 # --- marking ---------------------------------------------------------------------------------

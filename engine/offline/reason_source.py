@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.policy.bundle import Bundle, Policy
-from engine.policy.evaluator import Files
-from engine.policy.syntax import loads_of, parse
+from engine.policy.syntax import parse, with_loaded
 
 # A literal shorter than this is found in every other sentence.
 _SHORTEST: Final = 6
@@ -24,7 +23,7 @@ def reason_source(bundle: Bundle, policy: str, reason: str) -> str:
     if found is None:
         return ""
     best: tuple[int, str] = (0, "")
-    for module in _modules(bundle.files, found.module):
+    for module in with_loaded(bundle.files, [found.module]):
         for line, literal in _literals(bundle.files[module]):
             weight = _weight(literal, reason)
             if weight > best[0]:
@@ -44,21 +43,6 @@ def hook_source(bundle: Bundle, policy: Policy, *hooks: str) -> str:
         if hook in lines:
             return f"{policy.module}:{lines[hook]}"
     return f"{policy.module}:1"
-
-
-def _modules(files: Files, first: str) -> Iterator[str]:
-    """*first* and all that it loads, each once."""
-    seen, todo = {first}, [first]
-    while todo:
-        module = todo.pop(0)
-        if module not in files:
-            continue
-        yield module
-        tree = parse(files[module])
-        for load in loads_of(tree) if tree is not None else ():
-            if load.module not in seen:
-                seen.add(load.module)
-                todo.append(load.module)
 
 
 def _literals(text: str) -> Iterator[tuple[int, str]]:

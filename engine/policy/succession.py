@@ -6,16 +6,18 @@ of what it is given.
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from engine.policy.evaluator import Files, Instance, Program
-from engine.policy.syntax import loads_of, parse
+from engine.policy.syntax import with_loaded
 
 Value = TypeVar("Value")
 
-_SHIPPED: Final = "@"
+# What is taken over of each kind: a matter of some milliseconds, in which nothing is decided.
+_MOST_CARRIED: Final = 4_096
 
 
 def unchanged_instances(before: Program, now: Program) -> Mapping[int, int]:
@@ -32,30 +34,19 @@ def unchanged_instances(before: Program, now: Program) -> Mapping[int, int]:
 
 
 def carried(
-    known: Mapping[Any, Value], instances: Mapping[int, int]
+    known: dict[Any, Value], instances: Mapping[int, int], most: int = _MOST_CARRIED
 ) -> Iterator[tuple[Any, Value]]:
-    """What is *known* of *instances*, where a key begins with an index: under that of the next."""
-    for (instance, *rest), value in known.items():
-        if instance in instances:
-            yield (instances[instance], *rest), value
+    """What is *known* of *instances*, where a key begins with an index: under that of the next.
+
+    The last *most* entries of *known*, in their order.
+    """
+    last = ((key, value) for key, value in reversed(known.items()) if key[0] in instances)
+    for (instance, *rest), value in reversed(list(islice(last, most))):
+        yield (instances[instance], *rest), value
 
 
 def _identity(files: Files, instance: Instance) -> tuple[Any, ...]:
     # As JSON, because to Python 1, 1.0 and True are equal; the order of keys counts, too.
     given = msgspec.json.encode([instance.args, instance.arg_types])
-    return instance.policy, instance.module, given, *_texts(files, instance.module)
-
-
-def _texts(files: Files, module: str) -> list[tuple[str, str]]:
-    """The user's files that *module* consists of, with itself; shipped ones load no such file."""
-    reached: dict[str, str] = {}
-    waiting = [module]
-    while waiting:
-        path = waiting.pop()
-        if path in reached or path.startswith(_SHIPPED) or path not in files:
-            continue
-        text = reached[path] = files[path]
-        tree = parse(text)
-        if tree is not None:
-            waiting += [load.module for load in loads_of(tree)]
-    return sorted(reached.items())
+    texts = {file: files[file] for file in with_loaded(files, [instance.module])}
+    return instance.policy, instance.module, given, *sorted(texts.items())

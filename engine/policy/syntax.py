@@ -6,7 +6,8 @@ and the facts that need no data flow: hooks and their parameters, loads, names.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -163,6 +164,21 @@ def loads_of(tree: ast.Module) -> Iterator[Load]:
             name = text_of(keyword.value)
             if keyword.arg is not None and name is not None:
                 yield Load(module, keyword.arg, name, keyword.value, call)
+
+
+def with_loaded(files: Mapping[str, str], first: Iterable[str]) -> list[str]:
+    """*first* and all that they load, directly or not, as far as *files* has it; each once."""
+    found: dict[str, None] = {}
+    waiting = deque(first)
+    while waiting:
+        file = waiting.popleft()
+        if file in found or file not in files:
+            continue
+        found[file] = None
+        tree = parse(files[file])
+        if tree is not None:
+            waiting.extend(load.module for load in loads_of(tree))
+    return list(found)
 
 
 def text_of(node: ast.expr) -> str | None:

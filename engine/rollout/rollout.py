@@ -271,9 +271,9 @@ class Rollout:
             await self._examiner.test(bundle, offer.files)
             note("test")
             candidate = await self._examiner.load(bundle, offer.files)
-            note("load")
             if self._active is not None:
-                candidate.scheduler.inherit(self._active.scheduler)
+                await candidate.follow(self._active)
+            note("load")
             await self._examiner.try_out(candidate, self._world)
             note("trial")
         except Rejected as rejection:
@@ -342,7 +342,7 @@ class Rollout:
         twin: Deployment | None = None
         try:
             twin = await self._examiner.load(first.bundle, first.files)
-            twin.scheduler.inherit(first.scheduler)
+            await twin.follow(first)
             await self._examiner.try_out(twin, self._world)
         except Rejected as rejection:
             if self._origin == "builtin":

@@ -23,6 +23,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
+from engine.policy.succession import unchanged_instances
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.scheduling.decision import Decision
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -74,6 +75,12 @@ class Deployment:
     files: Mapping[str, str]
     evaluator: Evaluator
     scheduler: Scheduler
+
+    async def follow(self, before: "Deployment") -> None:
+        """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
+        programs = before.bundle.program, self.bundle.program
+        unchanged = await asyncio.to_thread(unchanged_instances, *programs)
+        self.scheduler.inherit(before.scheduler, unchanged)
 
     def close(self) -> None:
         """End its sandbox."""

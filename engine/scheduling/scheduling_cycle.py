@@ -26,7 +26,6 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
-from engine.policy.succession import unchanged_instances
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.queueing.nominator import Nominator
 from engine.scheduling.counted import CountedHook, CountedHooks
@@ -135,18 +134,21 @@ class Scheduler:
         """The verdict tables, for metrics."""
         return self._memo
 
-    def inherit(self, other: "Scheduler") -> None:
+    def inherit(self, other: "Scheduler", unchanged: Mapping[int, int]) -> None:
         """Begin with what *other* knows: of nodes and pods, and what its policies said of them.
 
         Only policies that are new or changed are asked anew, those with the same text and arguments
         would say the same. Only for a scheduler that has decided nothing; costs a few copies, where
         finding it out again takes a second for 5,000 nodes and 30,000 pods.
+
+        Args:
+            other: Goes on as it is.
+            unchanged: What `succession.unchanged_instances` says of the two programs.
         """
         columns = self._inherit(other._columns, other._counted)
-        same = unchanged_instances(other.bundle.program, self.bundle.program)
-        self._memo.inherit(other._memo, same, columns)
-        self._normalizer.inherit(other._normalizer, same)
-        self._counted.inherit(other._counted, same)
+        self._memo.inherit(other._memo, unchanged, columns)
+        self._normalizer.inherit(other._normalizer, unchanged)
+        self._counted.inherit(other._counted, unchanged)
 
     def _inherit(self, columns: NodeColumns, counted: CountedHooks) -> dict[int, NodeColumn]:
         read = {

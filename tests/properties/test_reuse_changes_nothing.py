@@ -24,6 +24,7 @@ from engine.caching import snapshot
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.succession import unchanged_instances
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
     counted,
@@ -383,7 +384,8 @@ class _Sameness(RuleBasedStateMachine):
         before, copy = self.scheduler, frozen_copy(self.cluster.cache.snapshot())
         self.revision = revision % len(self.revisions)
         self.schedulers.pop(self.revision, None)
-        self.scheduler.inherit(before)
+        programs = before.bundle.program, self.scheduler.bundle.program
+        self.scheduler.inherit(before, unchanged_instances(*programs))
         for kind in self.kinds:
             self.scheduler.schedule(self.cluster.new_pod(kind), copy)
 

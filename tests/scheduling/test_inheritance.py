@@ -5,7 +5,8 @@ from typing import Any
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import Call, InProcessEvaluator, Take
+from engine.policy.evaluator import Call, ImmediateEvaluator, InProcessEvaluator
+from engine.policy.succession import unchanged_instances
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_node, make_pod
 from tests.profiles import only
@@ -24,7 +25,7 @@ SPREADS = {
 }
 
 
-class _Asked:
+class _Asked(ImmediateEvaluator):
     """Notes which policies it is asked."""
 
     is_near = False
@@ -37,16 +38,6 @@ class _Asked:
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         self.policies.update(self._policies[call.instance] for call in calls)
         return list(self._inner.evaluate(calls))
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        pass
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def bundle_of(times: int = 1, which: int = 0, profile: str | None = None) -> Bundle:
@@ -73,7 +64,8 @@ def decided(
     asked = _Asked(bundle)
     scheduler = Scheduler(bundle, asked)
     if heir_of is not None:
-        scheduler.inherit(heir_of)
+        unchanged = unchanged_instances(heir_of.bundle.program, bundle.program)
+        scheduler.inherit(heir_of, unchanged)
     pods = [make_pod("a", labels={"app": "web"}, spec=SPREADS), make_pod("b", cpu="900")]
     found = [scheduler.explain(pod, cache.snapshot()).decision for pod in pods]
     return scheduler, [(one.node, one.message()) for one in found], asked.policies
@@ -136,7 +128,7 @@ def test_failures_are_asked_again() -> None:
     assert first.failures
     asked = _Asked(bundle)
     heir = Scheduler(bundle, asked)
-    heir.inherit(before)
+    heir.inherit(before, unchanged_instances(bundle.program, bundle.program))
     second = heir.schedule(make_pod("a"), cache.snapshot())
     assert second.failures == first.failures
     assert asked.policies == {"likes"}
