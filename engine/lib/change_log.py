@@ -3,6 +3,7 @@
 Owns how many are kept. Who reads keeps `end` as it was; `since` then says what came after it.
 """
 
+from collections.abc import Collection
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -38,8 +39,18 @@ class ChangeLog(Generic[T]):
         self.end += 1
         self._changes.append(change)
         if len(self._changes) > 2 * self._least:
-            del self._changes[: -self._least]
-            self._start = self.end - self._least
+            self._trim()
+
+    def extend(self, changes: Collection[T]) -> None:
+        """There were more changes."""
+        self.end += len(changes)
+        self._changes += changes
+        if len(self._changes) > 2 * self._least:
+            self._trim()
+
+    def _trim(self) -> None:
+        del self._changes[: -self._least]
+        self._start = self.end - self._least
 
     def since(self, end: int) -> list[T] | None:
         """The changes after *end*; None if they are not all known any more."""

@@ -10,7 +10,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -23,10 +23,14 @@ from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.policy.views import AGES, VIEWS, ClusterFacts, ViewField
 
-_encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
+_encoder = msgspec.json.Encoder(order="deterministic")
+_encode: Callable[[Any], bytes] = _encoder.encode
 _PATH = re.compile(r"^(?P<field>\w+)\[(?P<key>.*)\]$", re.DOTALL)
 
 EVERYTHING = "*"
+
+#: A field by its name, and the keys of it that are wanted; None for all.
+Part: TypeAlias = tuple[str, ViewField, tuple[str, ...] | None]
 
 _NUMBERS = itertools.count()
 
@@ -54,12 +58,14 @@ class _Member:
         last = self._last
         if last[0] is item:
             return last[1]
-        value = self._extract(item, facts)
-        if self._wanted is not None:
-            value = {key: value[key] for key in self._wanted if key in value}
+        value = _narrowed(self._extract(item, facts), self._wanted)
         text = self._name + _encode(value)
         self._last = item, text
         return text
+
+
+def _narrowed(value: Any, wanted: tuple[str, ...] | None) -> Any:
+    return value if wanted is None else {key: value[key] for key in wanted if key in value}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -101,7 +107,7 @@ class Projector:
         self.parts: tuple[str, ...] | None = None
         if all(field.parts for field in placed):
             self.parts = tuple(sorted({part for field in placed for part in field.parts}))
-        self._parts: list[tuple[str, ViewField, tuple[str, ...] | None]] = [
+        self._parts: list[Part] = [
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
         ]
@@ -116,13 +122,14 @@ class Projector:
         if view == "node" and all(field.is_own for _, field, _ in self._moving):
             self._members = tuple(_member(*part) for part in self._moving)
         self._has_ages = AGES in self.paths
-        self._facts: list[tuple[str, bool, dict[str, Any]]] = []
+        # Of facts, by field: if they are of several pods, and what is told of missing ones.
+        self._facts: dict[str, tuple[bool, dict[str, Any]]] = {}
         for name in sorted(keys):
             if fields[name].fills:
                 is_nested = fields[name].type.startswith("dict[str, dict[")
                 empty: Any = {} if is_nested else None
                 missing = dict.fromkeys(sorted(named.get(name, ())), empty)
-                self._facts.append((name, is_nested, missing))
+                self._facts[name] = is_nested, missing
 
     def project(self, item: Any, facts: ClusterFacts) -> bytes:
         """The JSON object of this projector's fields of *item*; the order is the projector's."""
@@ -141,29 +148,47 @@ class Projector:
         if self._members is not None:
             return b"{" + fixed + b",".join([one.of(item, facts) for one in self._members]) + b"}"
         values = self._values(self._moving, item, facts)
-        for name, is_nested, missing in self._facts:
-            found = values[name]
-            plain = (
-                {key: self._plain(facts) for key, facts in found.items()}
-                if is_nested
-                else self._plain(found)
-            )
-            values[name] = missing | plain
+        for name in self._facts:
+            values[name] = self._told(name, values[name])
         return b"{" + fixed + _encode(values)[1:]
 
-    @staticmethod
-    def _values(
-        parts: Sequence[tuple[str, ViewField, tuple[str, ...] | None]],
-        item: Any,
-        facts: ClusterFacts,
-    ) -> dict[str, Any]:
-        values = {}
+    def project_all(
+        self, items: Sequence[Any], facts: ClusterFacts
+    ) -> tuple[list[bytes], list[bytes]]:
+        """What `fixed` and `project` say of each of *items*, at a fifth of their cost."""
+        fixed = self._members_of(self._fixed, items, facts)
+        moving = self._members_of(self._moving, items, facts)
+        pairs = zip(fixed, moving, strict=True)
+        return fixed, [b"{" + (first + rest)[:-1] + b"}" for first, rest in pairs]
+
+    def _members_of(
+        self, parts: Sequence[Part], items: Sequence[Any], facts: ClusterFacts
+    ) -> list[bytes]:
+        """By item, the members of *parts*, each with a comma behind it."""
+        members = []
         for name, field, wanted in parts:
-            value = field.extract(item, facts)
+            values = [field.extract(item, facts) for item in items]
             if wanted is not None:
-                value = {key: value[key] for key in wanted if key in value}
-            values[name] = value
-        return values
+                values = [_narrowed(value, wanted) for value in values]
+            if name in self._facts:
+                values = [self._told(name, value) for value in values]
+            head = _encode(name) + b":"
+            lines = _encoder.encode_lines(values).split(b"\n")  # texts have none of their own
+            members.append([head + line + b"," for line in lines[:-1]])
+        return [b"".join(each) for each in zip(*members, strict=True)] or [b""] * len(items)
+
+    @staticmethod
+    def _values(parts: Sequence[Part], item: Any, facts: ClusterFacts) -> dict[str, Any]:
+        return {
+            name: _narrowed(field.extract(item, facts), wanted) for name, field, wanted in parts
+        }
+
+    def _told(self, name: str, found: Any) -> dict[str, Any]:
+        """What a hook is told of facts, the missing ones included."""
+        is_nested, missing = self._facts[name]
+        if is_nested:
+            return missing | {key: self._plain(facts) for key, facts in found.items()}
+        return missing | self._plain(found)
 
     def _plain(self, facts: Facts) -> dict[str, Any]:
         return {name: fact.plain(with_age=self._has_ages) for name, fact in facts.items()}
@@ -202,32 +227,43 @@ class NodeColumn:
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
         self._changes.restart()
 
-    def update(self, snapshot: Snapshot, slots: Iterable[int]) -> None:
-        """Project the nodes of *slots* anew; the others are as they were."""
+    def update(self, snapshot: Snapshot, slot: int) -> None:
+        """Project the node of *slot* anew; the others are as they were."""
+        info = snapshot.infos[slot]
+        if info is None or info.node is None:
+            known = -1
+            self._nodes[slot] = None
+        else:
+            known = self._id_of(self._project(slot, info, snapshot))
+        if self.ids[slot] != known:
+            self.ids[slot] = known
+            self._changes.note(slot)
+
+    def update_all(self, snapshot: Snapshot) -> None:
+        """Project every node anew, and make room for those that come."""
         infos = snapshot.infos
-        if len(self.ids) < len(infos):
-            grown = np.full(max(len(infos), 2 * len(self.ids)), -1, np.int32)
-            grown[: len(self.ids)] = self.ids
-            self.ids = grown
-            more = len(grown) - len(self._nodes)
-            self._nodes += [None] * more
-            self._fixed += [b""] * more
-        index, values, ids = self._index, self.values, self.ids
-        for slot in slots:
-            info = infos[slot] if slot < len(infos) else None
-            if info is None or info.node is None:
-                known = -1
-                self._nodes[slot] = None
-            else:
-                value = self._project(slot, info, snapshot)
-                found = index.get(value)
-                if found is None:
-                    found = index[value] = len(values)
-                    values.append(value)
-                known = found
-            if ids[slot] != known:
-                ids[slot] = known
-                self._changes.note(slot)
+        size = len(self.ids)
+        if size < len(infos):
+            size = max(len(infos), 2 * size)
+        before = np.full(size, -1, np.int32)
+        before[: len(self.ids)] = self.ids
+        nodes = {i: info for i, info in enumerate(infos) if info is not None and info.node}
+        slots, present = list(nodes), list(nodes.values())
+        fixed, values = self.projector.project_all(present, snapshot)
+        self.ids = np.full(size, -1, np.int32)
+        self.ids[slots] = [self._id_of(value) for value in values]
+        self._changes.extend(np.flatnonzero(self.ids != before).tolist())
+        self._nodes, self._fixed = [None] * size, [b""] * size
+        if self.projector.is_placed:
+            for slot, info, text in zip(slots, present, fixed, strict=True):
+                self._nodes[slot], self._fixed[slot] = info.node, text
+
+    def _id_of(self, value: bytes) -> int:
+        found = self._index.get(value)
+        if found is None:
+            found = self._index[value] = len(self.values)
+            self.values.append(value)
+        return found
 
     @property
     def version(self) -> int:
@@ -260,12 +296,7 @@ class NodeColumn:
         """
         if not self.projector.is_placed:
             return int(self.ids[slot])
-        value = self._project(slot, info, snapshot)
-        known = self._index.get(value)
-        if known is None:
-            known = self._index[value] = len(self.values)
-            self.values.append(value)
-        return known
+        return self._id_of(self._project(slot, info, snapshot))
 
     def compact(self) -> NDArray[np.int64] | None:
         """Drop projections that no node has, if that is worth it.

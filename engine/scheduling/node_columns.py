@@ -107,13 +107,13 @@ class NodeColumns:
             for slot in changed:
                 difference = self._note(slot, snapshot)
                 for column in self._affected_by(difference):
-                    column.update(snapshot, (slot,))
+                    column.update(snapshot, slot)
             whole = self._behind
             if snapshot.image_generation != self._image_generation:
                 shared = [c for c in self._columns.values() if c.projector.is_shared]
                 whole = dict.fromkeys((*self._behind, *shared))
         for column in whole:
-            column.update(snapshot, range(max(size, len(column.ids))))
+            column.update_all(snapshot)
         self._behind.clear()
         self._history, self._generation = snapshot.history, snapshot.generation
         self._image_generation = snapshot.image_generation

@@ -7,17 +7,30 @@ from engine.lib.change_log import ChangeLog
 
 LEAST = 4
 
-steps = st.lists(st.one_of(st.integers(), st.just("restart"), st.just("copy")), max_size=60)
+steps = st.lists(
+    st.one_of(
+        st.integers(),
+        st.lists(st.integers(), max_size=12),
+        st.just("restart"),
+        st.just("copy"),
+    ),
+    max_size=60,
+)
 
 
 @given(steps)
-def test_a_reader_gets_every_change_or_is_told_to_start_over(steps: list[int | str]) -> None:
+def test_a_reader_gets_every_change_or_is_told_to_start_over(
+    steps: list[int | list[int] | str],
+) -> None:
     log: ChangeLog[int] = ChangeLog(LEAST)
     changes: list[int | None] = []  # None: anything may have changed
     for step in steps:
         if isinstance(step, int):
             log.note(step)
             changes.append(step)
+        elif isinstance(step, list):
+            log.extend(step)
+            changes += step
         elif step == "restart":
             log.restart()
             changes.append(None)
