@@ -12,7 +12,7 @@ from engine.model.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from engine.queueing.events import ASSIGNED_POD_DELETE, NODE_DELETE, ClusterEvent
+from engine.queueing.events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, NODE_DELETE, ClusterEvent
 from tests.builders import make_node, make_pod
 from tests.queueing.hinting import hints_with, plain, worth
 
@@ -127,6 +127,21 @@ def test_a_node_that_goes_with_its_pods_may_free_a_claim() -> None:
 
 
 # --- NodeVolumeLimits --------------------------------------------------------------------------
+
+
+def test_a_pod_that_comes_with_a_volume_is_news_to_those_that_share_it() -> None:
+    """Where it is they need no place of their own; to other policies it frees nothing."""
+
+    def told(plugin: str, mine: Any, theirs: Any) -> bool:
+        comes = make_pod("q", node="n", volumes=[theirs])
+        return worth(plugin, ASSIGNED_POD_ADD, using(mine), None, comes)
+
+    another = {"name": "v", "persistentVolumeClaim": {"claimName": "another"}}
+    assert told("NodeVolumeLimits", CLAIM, CLAIM)
+    assert not told("NodeVolumeLimits", CLAIM, another)
+    assert not told("NodeVolumeLimits", DISK, CLAIM)
+    assert not told("VolumeRestrictions", CLAIM, CLAIM)
+    assert not told("VolumeBinding", CLAIM, CLAIM)
 
 
 def csi_node(**limits: int | None) -> Any:
