@@ -54,6 +54,8 @@ def to_server(message: Message) -> Message | None:
     params = message.get("params")
     if not isinstance(params, dict):
         return message
+    if message.get("method") == "initialize":
+        _ask_for_no_diagnostics(params.get("capabilities"))
     document = params.get("textDocument")
     if not isinstance(document, dict):
         return message
@@ -67,6 +69,14 @@ def to_server(message: Message) -> Message | None:
             if "range" not in change:
                 change["text"] = typed(str(change.get("text", "")))
     return message
+
+
+def _ask_for_no_diagnostics(capabilities: Any) -> None:
+    """Take out that the editor can ask: the server would offer it, also when all is said."""
+    for kind, name in (("textDocument", "diagnostic"), ("workspace", "diagnostics")):
+        known = capabilities.get(kind) if isinstance(capabilities, dict) else None
+        if isinstance(known, dict):
+            known.pop(name, None)
 
 
 def to_editor(message: Message) -> Message | None:

@@ -5,9 +5,16 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from engine.cli.editor_bridge import read_message, write_message
+
+#: As an editor that asks for diagnostics says it, and learns later what it may ask for.
+_ASKS: Final = {"dynamicRegistration": True}
+_CAPABILITIES: Final = {
+    "textDocument": {"diagnostic": _ASKS, "completion": _ASKS},
+    "workspace": {"workspaceFolders": True, "diagnostics": {"refreshSupport": True}},
+}
 
 
 class LanguageClient:
@@ -16,6 +23,7 @@ class LanguageClient:
     def __init__(self, command: Sequence[str], root: Path) -> None:
         self.root = root
         self.diagnosed: list[Any] = []
+        self.registered: set[str] = set()
         self._number = 0
         self._server = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -56,7 +64,7 @@ class LanguageClient:
                 "processId": os.getpid(),
                 "rootUri": self.root.as_uri(),
                 "workspaceFolders": [folder],
-                "capabilities": {"workspace": {"workspaceFolders": True}},
+                "capabilities": _CAPABILITIES,
             },
         )
         self.capabilities = answer["capabilities"]
@@ -80,6 +88,8 @@ class LanguageClient:
                 self.diagnosed += message["params"]["diagnostics"]
             elif "method" in message and "id" in message:
                 nothing: Any = None
+                if message["method"] == "client/registerCapability":
+                    self.registered |= {r["method"] for r in message["params"]["registrations"]}
                 if message["method"] == "workspace/configuration":
                     nothing = [None] * len(message["params"]["items"])
                 answer = {"jsonrpc": "2.0", "id": message["id"], "result": nothing}

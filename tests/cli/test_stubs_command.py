@@ -288,4 +288,5 @@ def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> 
     editor.completions(editor.open("load.star", POLICY), 0, 0)
     assert editor.diagnosed == []
     assert "diagnosticProvider" not in editor.capabilities
+    assert {method for method in editor.registered if "diagnostic" in method.lower()} == set()
     assert editor.capabilities["textDocumentSync"]["change"] == 1
