@@ -1,14 +1,16 @@
 """Stands between an editor and a Python language server that is to understand policies.
 
 Owns the few messages that it changes: texts get the types of parameters on their way to the
-server, whole texts are asked of the editor instead of edits, and what the server thinks is wrong
-with Python is kept from people who write Starlark. All else passes as it came.
+server, whole texts are asked of the editor instead of edits, a folder is named where the editor
+names none, and what the server thinks is wrong with Python is kept from people who write Starlark.
+All else passes as it came.
 """
 
 import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
 import msgspec
@@ -55,6 +57,7 @@ def to_server(message: Message) -> Message | None:
     if not isinstance(params, dict):
         return message
     if message.get("method") == "initialize":
+        _name_a_folder(params)
         _ask_for_no_diagnostics(params.get("capabilities"))
     document = params.get("textDocument")
     if not isinstance(document, dict):
@@ -69,6 +72,15 @@ def to_server(message: Message) -> Message | None:
             if "range" not in change:
                 change["text"] = typed(str(change.get("text", "")))
     return message
+
+
+def _name_a_folder(params: Message) -> None:
+    """Name the folder that the editor runs in, if it names none: without one there are no stubs."""
+    if params.get("workspaceFolders") or params.get("rootUri"):
+        return
+    folder = Path(str(params.get("rootPath") or "")).resolve()
+    params["rootUri"] = folder.as_uri()
+    params["workspaceFolders"] = [{"uri": folder.as_uri(), "name": folder.name}]
 
 
 def _ask_for_no_diagnostics(capabilities: Any) -> None:

@@ -18,15 +18,24 @@ _CAPABILITIES: Final = {
 
 
 class LanguageClient:
-    """One server with one folder open. Use it in a `with` statement."""
+    """One server with one folder open. Use it in a `with` statement.
 
-    def __init__(self, command: Sequence[str], root: Path) -> None:
+    With `names_folder=False` it is started in the folder and does not say so, as editors do where
+    they find no mark of a project.
+    """
+
+    def __init__(self, command: Sequence[str], root: Path, *, names_folder: bool = True) -> None:
         self.root = root
+        self._names_folder = names_folder
         self.diagnosed: list[Any] = []
         self.registered: set[str] = set()
         self._number = 0
         self._server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            cwd=None if names_folder else root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         self.capabilities: dict[str, Any] = {}
 
@@ -62,8 +71,8 @@ class LanguageClient:
             "initialize",
             {
                 "processId": os.getpid(),
-                "rootUri": self.root.as_uri(),
-                "workspaceFolders": [folder],
+                "rootUri": self.root.as_uri() if self._names_folder else None,
+                "workspaceFolders": [folder] if self._names_folder else [],
                 "capabilities": _CAPABILITIES,
             },
         )

@@ -290,3 +290,14 @@ def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> 
     assert "diagnosticProvider" not in editor.capabilities
     assert {method for method in editor.registered if "diagnostic" in method.lower()} == set()
     assert editor.capabilities["textDocumentSync"]["change"] == 1
+
+
+@pytest.mark.slow
+def test_an_editor_that_names_no_folder_has_the_stubs_of_where_it_runs(
+    server: str, tmp_path: Path
+) -> None:
+    assert CliRunner().invoke(main, ["stubs", str(tmp_path)]).exit_code == 0
+    bridge = [sys.executable, "-m", "engine.cli.main", "stubs", "--serve", server]
+    with LanguageClient(bridge, tmp_path, names_folder=False) as client:
+        uri = client.open("fresh.star", "def filter(pod, node):\n    return node.\n")
+        assert set(VIEWS["node"]) <= client.completions(uri, 1, 16).keys()

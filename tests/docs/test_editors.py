@@ -32,6 +32,7 @@ def test_helix_starts_the_bridge_for_starlark() -> None:
     assert [server["command"], *server["args"]] == COMMAND
     [language] = said["language"]
     assert (language["name"], language["language-servers"]) == ("starlark", ["starsched"])
+    assert language["roots"] == ["typings"]
 
 
 def test_neovim_starts_the_bridge_for_starlark() -> None:
