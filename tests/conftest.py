@@ -6,6 +6,7 @@ node names of your own. `own_control_plane` is for a test that breaks its server
 
 import logging
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,6 +18,10 @@ from tests.controlplane import ControlPlane
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As a shell without job control starts what runs beside it. Programs inherit that, and
+        # tests press Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "slow: takes long; left out by `make check`")
 
 

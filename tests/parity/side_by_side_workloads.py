@@ -317,6 +317,8 @@ WAITING: Final = (
     ),
     Workload(
         "more urgent pods go first when room comes",
+        # Without any node they would be tried again and again, each in its own time.
+        objects=[node("small", cpu="1")],
         pending=[
             pod("low", cpu="2", priority="low"),
             pod("middle", cpu="2", priority="middle"),
