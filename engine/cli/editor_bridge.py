@@ -84,7 +84,7 @@ def _name_a_folder(params: Message) -> None:
 
 
 def _ask_for_no_diagnostics(capabilities: Any) -> None:
-    """Take out that the editor can ask: the server would offer it, also when all is said."""
+    """Take out that the editor can ask for diagnostics: the server would offer them later on."""
     for kind, name in (("textDocument", "diagnostic"), ("workspace", "diagnostics")):
         known = capabilities.get(kind) if isinstance(capabilities, dict) else None
         if isinstance(known, dict):

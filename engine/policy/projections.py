@@ -155,7 +155,7 @@ class Projector:
     def project_all(
         self, items: Sequence[Any], facts: ClusterFacts
     ) -> tuple[list[bytes], list[bytes]]:
-        """What `fixed` and `project` say of each of *items*, at a fifth of their cost."""
+        """What `fixed` and `project` say of each of *items*, at less than half their cost."""
         fixed = self._members_of(self._fixed, items, facts)
         moving = self._members_of(self._moving, items, facts)
         pairs = zip(fixed, moving, strict=True)
