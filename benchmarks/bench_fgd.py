@@ -203,6 +203,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
 @click.option("--policies", default=",".join(PUBLISHED), show_default=True, help="Which ones.")
 @click.option(
     "--workers",
+    type=click.IntRange(min=1),
     default=lambda: len(os.sched_getaffinity(0)),
     show_default="one per core",
     help="Runs at a time.",

@@ -1,13 +1,16 @@
 """The published comparison is run as it was published."""
 
 import csv
+import json
+import os
 import statistics
 from collections import Counter
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from benchmarks.bench_fgd import LOAD, configuration, run, summary, workload
+from benchmarks.bench_fgd import LOAD, configuration, main, run, summary, workload
 from benchmarks.openb import DATA
 from engine.offline.workload import GPU_MILLI
 from engine.policy.bundle import build_bundle
@@ -62,3 +65,15 @@ def test_a_mean_too_far_from_the_published_one_is_not_reproduced() -> None:
     assert got["is_reproduced"]
     (far,) = summary([{**rows[0], "allocated": 94.0}])
     assert not far["is_reproduced"]
+
+
+@pytest.mark.slow
+def test_the_command_uses_every_core_and_writes_its_runs() -> None:
+    arguments = ["--seeds=1", "--policies=Random", "--output=json"]
+    done = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert found["settings"]["workers"] == len(os.sched_getaffinity(0))
+    [row] = found["runs"]
+    assert (row["policy"], row["seed"], row["pods"]) == ("Random", 42, len(workload(42).arrivals))
+    assert 80 < row["allocated"] < 95
