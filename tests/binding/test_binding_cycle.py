@@ -287,7 +287,7 @@ async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) ->
     held = Hold()
     bench.api.script["bind"] = [held]
     queued = bench.place(reserves=((Holder([], "a"), 1),))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         while not bench.api.count("POST", "/binding"):  # noqa: ASYNC110  # the server's state
             await asyncio.sleep(0.001)
     assert not bench.cycle.call_off(queued.uid)
@@ -386,7 +386,7 @@ async def test_a_cycle_that_waits_for_others_keeps_no_other_from_starting(
     bench = make_bench(binder=slow, limit=2)
     for i in range(5):
         bench.place(f"waits-{i}", reserves=((patient, None),))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(5):
             await bench.cycle.wait_for_room()
             while bench.cycle.at_work:  # noqa: ASYNC110  # begins to wait
                 await asyncio.sleep(0.001)

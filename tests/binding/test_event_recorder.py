@@ -68,7 +68,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(5):
         while not condition():  # noqa: ASYNC110  # the condition is on the server's side
             await asyncio.sleep(0.005)
 

@@ -122,14 +122,14 @@ class Bench:
         self.queue.move(ASSIGNED_POD_DELETE, pod, None)
 
     async def settle(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(5):
             while self.preemptor.in_flight:  # noqa: ASYNC110  # ends with the last task
                 await asyncio.sleep(0.001)
         await self.writer.flush(5)
         self.queue.check_invariants()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(5):
             while not condition():  # noqa: ASYNC110  # the condition is on the server's side
                 await asyncio.sleep(0.001)
 

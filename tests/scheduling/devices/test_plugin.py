@@ -553,7 +553,7 @@ def test_thousands_of_devices_take_a_fraction_of_a_second() -> None:
     )
     started_at = time.monotonic()
     assert len(bench.feasible(pod("p", "one"))) == 20
-    assert time.monotonic() - started_at < 10
+    assert time.monotonic() - started_at < 3
 
 
 def test_a_plain_record_keeps_what_the_api_sends() -> None:
