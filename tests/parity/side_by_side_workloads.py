@@ -569,20 +569,16 @@ HOLDING: Final = (
             claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
         ],
         placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
-        pending=[pod("equal", priority="middle", volumes=_with_claims("only"))],
-    ),
-    # Not beside an equal one: when the holder is gone, who of both is tried first is chance.
-    Workload(
-        "a claim for one pod alone that is taken away",
-        objects=[
-            node("n1"),
-            node("n2"),
-            storage_class("local"),
-            volume("only", "1Gi", claim="only", accessModes=["ReadWriteOncePod"]),
-            claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
+        pending=[
+            # Where the node is promised to the other: elsewhere, who is tried first is chance.
+            pod(
+                "equal",
+                priority="middle",
+                volumes=_with_claims("only"),
+                nodeSelector={HOSTNAME: "n1"},
+            ),
+            pod("urgent", priority="high", volumes=_with_claims("only")),
         ],
-        placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
-        pending=[pod("urgent", priority="high", volumes=_with_claims("only"))],
         nodes_are_certain=True,
     ),
     Workload(
