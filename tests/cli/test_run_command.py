@@ -208,7 +208,7 @@ def test_a_signal_writes_what_it_believes_to_the_log(
     assert node["pods"] == [f"{namespace}/placed"]
     assert node["requested"]["cpu"] == 999_000
     (waiting,) = (line for line in shown if line.get("pod") == f"{namespace}/waits")
-    assert waiting["queue"] in ("unschedulable", "backoff", "active")
+    assert waiting["queue"] in ("unschedulable", "backoff")
     assert waiting["rejectors"] == ["NodeResourcesFit"]
     assert not [line for line in process.lines if line["message"] == "Cache mismatch"]
 
