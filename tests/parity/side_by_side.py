@@ -21,6 +21,7 @@ from engine.binding.event_recorder import truncate_note
 from engine.binding.pod_status import SCHEDULING_GATED
 from tests.controlplane import ControlPlane, binaries
 from tests.live import MOST_SECONDS, Json, LiveCluster, condition
+from tests.live import pod as new_pod
 
 #: How long nothing has to happen: longer than the first backoff of a rejected pod.
 QUIET_SECONDS: Final = 2.5
@@ -29,6 +30,8 @@ _POLL_SECONDS: Final = 0.1
 _BY_THE_API: Final = "Scheduling is blocked due to non-empty scheduling gates"
 #: Pods whose name begins so terminate for ever.
 _STUCK: Final = "stuck-"
+#: The pod, and the label that no node has, by which the scheduler is asked how many it has seen.
+_SCOUT: Final = "scout"
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Runner:
         """Put *workload* into the cluster, wait for the scheduler and look."""
         self._victims = {}
         await self._cluster.create(*workload.objects, *workload.placed)
+        await self._wait_seen(sum(thing["kind"] == "Node" for thing in workload.objects))
         for manifest in workload.pending:
             await self._cluster.create(manifest)
             if manifest["metadata"]["name"] not in workload.is_undecided:
@@ -131,6 +135,22 @@ class Runner:
             await self._cluster.create(*workload.later)
             await self._wait_quiet()
         return await self._look(workload)
+
+    async def _wait_seen(self, nodes: int) -> None:
+        """Return when the scheduler has seen that many nodes: it tells a pod that fits none.
+
+        A pod that comes before them is rejected at once, and the pods behind it come first.
+        """
+        deadline = time.monotonic() + MOST_SECONDS
+        seen = not nodes
+        while not seen:
+            assert time.monotonic() < deadline, f"the scheduler does not see {nodes} nodes"
+            await self._cluster.create(new_pod(_SCOUT, nodeSelector={_SCOUT: "nowhere"}))
+            await self._wait_decided(_SCOUT)
+            told = condition(await self._cluster.pod(_SCOUT), "PodScheduled")
+            assert told is not None, f"a node is labelled `{_SCOUT}`"
+            seen = told["message"].startswith(f"0/{nodes} nodes ")
+            await self._cluster.end_pod(_SCOUT)
 
     async def _wait_decided(self, name: str) -> None:
         """Return when the pod has a node, or a condition that says why not."""
