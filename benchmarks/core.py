@@ -21,6 +21,7 @@ from benchmarks.objects import Manifest
 from benchmarks.processes import forget_peak, resident_mib_of, usage_of
 from benchmarks.workloads import Workload
 from engine.caching.cache import Cache
+from engine.lib import garbage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -225,7 +226,7 @@ def run_scenario(
         gc.collect()
         forget_peak()
         gc.freeze()  # as the scheduler's process does after its first lists
-        with around():
+        with garbage.thresholds(*garbage.WHILE_DECIDING), around():
             timing = _decide_all(scheduler, cache, pods, progress)
         return _result(scenario, scheduler, pods, timing)
     finally:

@@ -29,6 +29,7 @@ from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothin
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
+from engine.lib import garbage
 from engine.lib.clock import SystemClock
 from engine.policy.config import (
     API_VERSION,
@@ -63,9 +64,6 @@ CONFIGMAP_PREFIX: Final = "configmap:"
 _SECOND_SIGNAL_EXIT: Final = 1
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-# Young objects of a busy scheduler die young, and the cluster it remembers never dies: frequent
-# looks at all of it cost more than they free.
-_GC_THRESHOLDS: Final = (50_000, 20, 100)
 #: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
 _SWITCH_SECONDS: Final = 0.0005
 #: Seconds that the first lists may take without a look for garbage.
@@ -210,7 +208,7 @@ def run_command(**options: Any) -> None:
     address = listen_address(options["metrics_address"])
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
-    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

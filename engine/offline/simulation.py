@@ -5,11 +5,9 @@ to try, then the next moment. Cache, queue, hints, permits and scheduling loop a
 a running scheduler. Nothing here knows real time or chance: the same workload gives the same run.
 """
 
-import contextlib
-import gc
 import heapq
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from engine.binding.placement import Placement, Preemption, Rejection, Reserver
+from engine.lib import garbage
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -181,7 +180,7 @@ class Simulation:
 
     def run(self) -> None:
         """Carry the whole workload out."""
-        with _little_garbage():
+        with garbage.thresholds(*_GC_THRESHOLDS):
             while self._events:
                 at = self._events[0][0]
                 self._wait_until(at)
@@ -430,17 +429,6 @@ class _Evictions:
     def is_preempting(self, uid: str) -> bool:
         """Evictions are over before the next turn."""
         return False
-
-
-@contextlib.contextmanager
-def _little_garbage() -> Iterator[None]:
-    """Look for garbage rarely."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _unplaced(pod: Pod) -> Pod:
