@@ -104,14 +104,17 @@ class NodeColumns:
             whole: Iterable[NodeColumn] = self._columns.values()
             self._restart(snapshot)
         else:
+            whole = ()
+            if snapshot.image_generation != self._image_generation:
+                shared = [c for c in self._columns.values() if c.projector.is_shared]
+                whole = [column for column in shared if column not in self._behind]
+            # Before single slots: a new column has no room for any yet.
+            for column in self._behind:
+                column.update_all(snapshot)
             for slot in changed:
                 difference = self._note(slot, snapshot)
                 for column in self._affected_by(difference):
                     column.update(snapshot, slot)
-            whole = self._behind
-            if snapshot.image_generation != self._image_generation:
-                shared = [c for c in self._columns.values() if c.projector.is_shared]
-                whole = dict.fromkeys((*self._behind, *shared))
         for column in whole:
             column.update_all(snapshot)
         self._behind.clear()

@@ -109,6 +109,23 @@ def test_what_changed_in_the_cluster_is_asked() -> None:
     assert {"likes", "refuses", "NodeResourcesFit"} <= asked
 
 
+def test_a_new_policy_may_come_while_a_node_changes() -> None:
+    """An edit that read other fields than before died of an IndexError in its trial.
+
+    The cluster had changed since the last decision, and the nodes that changed were noted for the
+    new fields before anything was known for them.
+    """
+    cache = cluster()
+    before, *_ = decided(bundle_of(), cache)
+    cache.update_node(make_node("n5", zone="z2", labels={"i": "5", "disk": "ssd"}))
+    cache.add_pod(make_pod("other", node="n4"))
+    fast = 'def filter(pod, node):\n    return None if node.labels.get("disk") else "slow"\n'
+    full = "def score(pod, node):\n    return 100 - node.pod_count\n"
+    files = {"fast.star": fast, "full.star": full, "p.yaml": only("fast", "full")}
+    _, nodes, _ = decided(build_bundle(files), cache, before)
+    assert [node for node, _ in nodes] == ["n5", "n5"]
+
+
 def test_the_one_before_goes_on_as_it_was() -> None:
     cache = cluster()
     before, nodes, _ = decided(bundle_of(), cache)
