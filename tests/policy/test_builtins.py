@@ -188,3 +188,34 @@ def test_every_name_that_check_knows_is_there(name: str) -> None:
 
 def test_the_documented_names_are_known() -> None:
     assert set(NAMES) | set(LIBRARIES) <= KNOWN_NAMES
+
+
+@pytest.mark.parametrize(
+    ("counter", "want"),
+    [
+        ('count_pods(None, labels = {"app": None})', 'labels that are strings, got {"app": None}'),
+        ("count_pods(None, labels = {}, namespaces = [None])", "namespaces that are strings"),
+        ("count_pods(None, selectors = [pods_in([], 3)])", "pods_in() wants a selector or a dict"),
+        ('count_pods(None, selectors = [{"selector": None}])', "selectors made by pods_in(...)"),
+        ("count_pods(None, keys = [1])", "keys that are strings, got 1"),
+        ('count_pods(None, up_to = "1")', 'an up_to that is an int of at least 0, got "1"'),
+        ("count_pods(None, up_to = 1.5)", "an up_to that is an int of at least 0, got 1.5"),
+        ("count_pods(None, weight = 5000000000)", "a weight that is an int in -2**31..2**31"),
+        ("count_pods(None, terminating = 1)", "a terminating that is a bool, got 1"),
+        ("count_pods(None, among = among_all)", 'the name of a function as among, such as "among_'),
+        ('count_pods(None, among = "among_al")', '`among = "among_al"`, want among_all'),
+        ('count_terms("required_affinity", up_to = "1")', "count_terms() wants an up_to"),
+        ('{"kind": "pods"}', "counters() returned [{"),
+        ('count_pods(None) | {"weight": "1"}', "counters() returned [{"),
+    ],
+)
+def test_a_counter_that_cannot_be_counted_fails_its_hook(counter: str, want: str) -> None:
+    """Some of these ended the attempt with a traceback of the runtime that named no policy.
+
+    The commonest was `labels = {"app": pod.labels.get("app")}`, for a pod without that label.
+    """
+    text = f"def among_all(pod, node): return True\ndef counters(pod): return [{counter}]\n"
+    ((verdict,),) = InProcessEvaluator(program_of(text)).evaluate([per_pod("counters")])
+    assert isinstance(verdict, PolicyFailure)
+    assert want in verdict.message
+    assert (verdict.file, verdict.line > 0) == ("x.star", True)

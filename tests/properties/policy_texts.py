@@ -83,7 +83,7 @@ _COUNTERS: Final = (
     'count_pods("color", labels = pod.labels, namespaces = [pod.namespace], weight = 3)',
     f'count_pods("{_ZONE}", labels = {{"app": "db"}}, namespaces = ["default"], up_to = 1)',
     f'count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"], '
-    "among = among_calm)",
+    'among = "among_calm")',
     f'count_pods(None, labels = {{"app": "web"}}, namespaces = ["default"], keys = ["{_ZONE}"])',
     'count_pods(None, labels = {"app": "web"}, namespaces = ["default"], terminating = True)',
     'count_terms("required_anti_affinity")',

@@ -229,28 +229,61 @@ def _has(wanted, labels):
             return False
     return True
 
-def _plain_selector(selector):
-    if selector == None or (type(selector) == "dict" and "expressions" in selector):
-        return selector
-    if type(selector) == "dict":
-        return {"labels": selector, "expressions": []}
-    return {
-        "labels": dict(selector.labels),
-        "expressions": [
+def _check_texts(values, function, what):
+    if type(values) not in ("list", "tuple"):
+        fail("%s() wants a list of %s, got %s" % (function, what, repr(values)))
+    for value in values:
+        if type(value) != "string":
+            fail("%s() wants %s that are strings, got %s" % (function, what, repr(value)))
+
+def _plain_selector(selector, function):
+    if selector == None:
+        return None
+    if type(selector) == "dict" and type(selector.get("expressions")) == "list":
+        labels, expressions = selector.get("labels", {}), selector["expressions"]
+    elif type(selector) == "dict":
+        labels, expressions = selector, []
+    elif hasattr(selector, "labels") and hasattr(selector, "expressions"):
+        labels, expressions = dict(selector.labels), [
             {"key": r.key, "operator": r.operator, "values": list(r.values)}
             for r in selector.expressions
-        ],
-    }
+        ]
+    else:
+        fail("%s() wants a selector or a dict of labels, got %s" % (function, repr(selector)))
+    if type(labels) != "dict" or type(expressions) != "list":
+        fail("%s() wants a selector or a dict of labels, got %s" % (function, repr(selector)))
+    for key, value in labels.items():
+        if type(key) != "string" or type(value) != "string":
+            fail("%s() wants labels that are strings, got %s" % (function, repr({key: value})))
+    for requirement in expressions:
+        if type(requirement) != "dict" or "key" not in requirement or "operator" not in requirement:
+            fail("%s() wants requirements, got %s" % (function, repr(requirement)))
+        _check_texts([requirement["key"], requirement["operator"]], function, "requirements")
+        _check_texts(requirement.get("values", []), function, "values")
+    return {"labels": labels, "expressions": expressions}
 
 def pods_in(namespaces, selector, namespace_selector = None):
     """Pods of *namespaces* (or of those that a selector of namespaces means) that are selected."""
-    if type(namespaces) not in ("list", "tuple"):
-        fail("pods_in() wants a list of namespaces, got " + repr(namespaces))
+    return _pods_in(namespaces, selector, namespace_selector, "pods_in")
+
+def _pods_in(namespaces, selector, namespace_selector, function):
+    _check_texts(namespaces, function, "namespaces")
     return {
         "namespaces": list(namespaces),
-        "selector": _plain_selector(selector),
-        "namespace_selector": _plain_selector(namespace_selector),
+        "selector": _plain_selector(selector, function),
+        "namespace_selector": _plain_selector(namespace_selector, function),
     }
+
+# So that no sum of weights is too large to be kept.
+_HEAVIEST = 2147483648
+_MOST = 9007199254740992
+
+def _check_amounts(weight, up_to, function):
+    if type(weight) != "int" or weight < -_HEAVIEST or weight > _HEAVIEST:
+        fail("%s() wants a weight that is an int in -2**31..2**31, got %s" %
+             (function, repr(weight)))
+    if up_to != None and (type(up_to) != "int" or up_to < 0 or up_to > _MOST):
+        fail("%s() wants an up_to that is an int of at least 0, got %s" % (function, repr(up_to)))
 
 def count_pods(
         topology,
@@ -265,14 +298,19 @@ def count_pods(
     """A counter of placed pods that all of *selectors* mean, per value of the label *topology*."""
     if topology != None and type(topology) != "string":
         fail("count_pods() wants a label key or None as topology, got " + repr(topology))
-    if type(weight) != "int":
-        fail("count_pods() wants a weight that is an int, got " + repr(weight))
+    if among != None and type(among) != "string":
+        fail("count_pods() wants the name of a function as among, such as " +
+             '"among_x", got ' + repr(among))
+    if type(terminating) != "bool":
+        fail("count_pods() wants a terminating that is a bool, got " + repr(terminating))
+    _check_texts(keys, "count_pods", "keys")
+    _check_amounts(weight, up_to, "count_pods")
     terms = list(selectors)
     for term in terms:
-        if type(term) != "dict" or "namespace_selector" not in term:
+        if type(term) != "dict" or sorted(term) != ["namespace_selector", "namespaces", "selector"]:
             fail("count_pods() wants selectors made by pods_in(...), got " + repr(term))
     if labels != None:
-        terms.append(pods_in(namespaces, labels))
+        terms.append(_pods_in(namespaces, labels, None, "count_pods"))
     return {
         "kind": "pods",
         "topology": topology,
@@ -295,8 +333,7 @@ def count_terms(kind, weight = 1, up_to = None):
     """A counter of the placed pods' affinity terms of *kind* that mean the incoming pod."""
     if kind not in _TERMS:
         fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
-    if type(weight) != "int":
-        fail("count_terms() wants a weight that is an int, got " + repr(weight))
+    _check_amounts(weight, up_to, "count_terms")
     part = {"kind": "terms", "of": kind, "keys": [], "among": None}
     return part | {"weight": weight, "up_to": up_to}
 

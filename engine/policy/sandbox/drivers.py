@@ -6,8 +6,9 @@ over the entries. Doing this in Starlark is what makes a batch cheap: one JSON t
 one comes out, whatever the number of nodes.
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from engine.policy.sandbox.protocol import MAX_REASONS, HookSignature, Schema
@@ -268,18 +269,42 @@ def check_annotate(v):
 def check_among(v, hook):
     return v if type(v) == "bool" else _wrong(hook, v, "True or False")
 
-def check_counters(v):
+def check_counters(v, functions):
     want = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
-    if type(v) == "dict":
-        for hook, counters in v.items():
-            if hook not in ("filter", "score"):
-                return _wrong("counters", v, 'a dict with the keys "filter" and "score"')
-            if not _are_counters(counters):
-                return _wrong("counters", v, want)
-        return {{"by_hook": v}}
-    if not _are_counters(v):
-        return _wrong("counters", v, want)
-    return {{"by_hook": {{"filter": v, "score": v}}}}
+    by_hook = v if type(v) == "dict" else {{"filter": v, "score": v}}
+    for hook, counters in by_hook.items():
+        if hook not in ("filter", "score"):
+            return _wrong("counters", v, 'a dict with the keys "filter" and "score"')
+        if not _are_counters(counters):
+            return _wrong("counters", v, want)
+        for counter in counters:
+            for part in counter if type(counter) == "list" else [counter]:
+                name = part["among"]
+                if name == None or name in functions:
+                    continue
+                known = ", ".join(functions) or "a function among_x(pod, node) of this file"
+                text = "counters() returned a counter with `among = %s`, want %s"
+                return {{"k": "type", "m": text % (repr(name), known), "h": ""}}
+    return {{"by_hook": by_hook}}
+
+_COUNTERS = {{
+    "pods": {{
+        "topology": ["string", "NoneType"],
+        "terms": ["list"],
+        "among": ["string", "NoneType"],
+        "keys": ["list"],
+        "weight": ["int"],
+        "terminating": ["bool"],
+        "up_to": ["int", "NoneType"],
+    }},
+    "terms": {{
+        "of": ["string"],
+        "among": ["NoneType"],
+        "keys": ["list"],
+        "weight": ["int"],
+        "up_to": ["int", "NoneType"],
+    }},
+}}
 
 def _are_counters(v):
     if type(v) not in ("list", "tuple"):
@@ -287,8 +312,11 @@ def _are_counters(v):
     for counter in v:
         # A list inside the list is one counter: the sum of its parts.
         for part in counter if type(counter) == "list" else [counter]:
-            if type(part) != "dict" or part.get("kind") not in ("pods", "terms"):
+            if type(part) != "dict" or part.get("kind") not in _COUNTERS:
                 return False
+            for name, kinds in _COUNTERS[part["kind"]].items():
+                if name not in part or type(part[name]) not in kinds:
+                    return False
     return True
 
 def pack(v):
@@ -319,8 +347,16 @@ def pack(v):
 _SHARED_VIEWS: Final = ("pod", "cluster", "state", "counts", "over", "group")
 
 
-def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Schema) -> str:
+def driver_text(
+    hook: str,
+    signature: HookSignature,
+    bounded: bool,
+    schema: Schema,
+    functions: Iterable[str] = (),
+) -> str:
     """The module whose `run(pod, nodes, extra)` asks *hook* about every entry.
+
+    *functions* are the names that a counter may have as `among`.
 
     All three parameters are JSON texts. The answer is JSON too, behind one character: `=` all
     verdicts are good, `!` some are objects that tell what is wrong, `?` the same and some reasons
@@ -334,6 +370,8 @@ def driver_text(hook: str, signature: HookSignature, bounded: bool, schema: Sche
         if p in _SHARED_VIEWS and not (p == "counts" and by_entry) and hook != "candidate_key"
     ]
     lines = _run_lines("run", hook, params, shared, bounded, made=False)
+    if hook == "counters":
+        lines = [f"_AMONG = {json.dumps(sorted(functions))}", "", *lines]
     if takes_views(hook, signature):
         lines += ["", *_run_lines("run_views", hook, params, shared, bounded, made=True)]
     loads = [f'load("{HOOK_MODULE}", hook = "{hook}")', _load_views(schema), _LOAD_VERDICTS]
@@ -465,7 +503,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> lis
     elif hook == "counters":
         # A good answer is a dict too, so it travels under a name of its own.
         lines += [
-            "    answer = check_counters(answer)",
+            "    answer = check_counters(answer, _AMONG)",
             '    if "by_hook" in answer:',
             '        answer = answer["by_hook"]',
             "    else:",

@@ -138,10 +138,11 @@ class PolicyWorker:
         module = modules.instantiate(instance.module, arguments)
         self._constants.append(modules.constants)
         bounded = "normalize" not in instance.hooks
+        functions = [name for name in instance.hooks if name.startswith("among_")]
         for name, signature in instance.hooks.items():
             driver = modules.run_private(
                 f"@starsched/run_{name}.star",
-                drivers.driver_text(name, signature, bounded, schema),
+                drivers.driver_text(name, signature, bounded, schema, functions),
                 {**private, drivers.HOOK_MODULE: module},
             )
             self._hooks[index, name] = _Hook(index, instance, name, driver)
