@@ -19,6 +19,7 @@ from engine.policy.views import RECORDS, VIEWS
 MAX_NESTING: Final = 4
 MAX_TUPLE: Final = 16
 _MAX_TEXT: Final = 400
+_MAX_SUMS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,9 @@ class Module:
             self._evaluating.discard(name)
         if not is_known:
             return None
-        self._values[name] = frozenset(found)
+        # Constants made of constants: what each nests is small, what they nest together is not.
+        is_too_much = len(found) > _MAX_SUMS or any(nesting(a) > MAX_NESTING for a in found)
+        self._values[name] = OTHER if is_too_much else frozenset(found)
         return self._values[name]
 
     def function(self, node: ast.FunctionDef | ast.Lambda) -> Function:
@@ -204,7 +207,9 @@ class Module:
             value = self.value(node.id)
             return OTHER if value is None else value
         if isinstance(node, ast.Tuple):
-            return frozenset({Tuple(tuple(self.constant(e, depth + 1) for e in node.elts))})
+            items = [self.constant(e, depth + 1) for e in node.elts]
+            is_long = len(items) > MAX_TUPLE
+            return frozenset({Items(union(items)) if is_long else Tuple(tuple(items))})
         if isinstance(node, ast.Lambda):
             return frozenset({self.function(node)})
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -284,6 +289,8 @@ def union(values: Iterable[Value]) -> Value:
 
 def added(left: Value, right: Value) -> Value:
     """What `left + right` may be."""
+    if len(left) * len(right) > _MAX_SUMS:
+        return OTHER
     found: set[Atom] = set()
     for a in left:
         for b in right:
@@ -337,7 +344,7 @@ def nesting(atom: Atom) -> int:
     if isinstance(atom, Items):
         return 1 + max((nesting(a) for a in atom.items), default=0)
     if isinstance(atom, Tuple):
-        return 1 + max((nesting(a) for item in atom.items for a in item), default=0)
+        return 1 + max((nesting(a) for item in set(atom.items) for a in item), default=0)
     if isinstance(atom, Map):
         return 1 + max((nesting(a) for a in atom.keys | atom.values), default=0)
     return 0

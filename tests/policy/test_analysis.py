@@ -161,6 +161,25 @@ def filter(pod, node): return [node.allocatable[n] for n in NAMES]
     assert _reads(text)[1] == {"allocatable"}
 
 
+@pytest.mark.parametrize(
+    ("first", "next_"),
+    [
+        ('("a", "b")', "({0}, {0})"),
+        ('["a", "b"]', "[{0}, {0}]"),
+        ('"a" if True else "b"', '{0} + ("c" if True else "d")'),
+        ('("a",)', "{0} + ({0}, {0}) if True else ({0},)"),
+    ],
+)
+def test_constants_made_of_constants_are_followed_so_far(first: str, next_: str) -> None:
+    """Sixty short lines kept `check`, and a scheduler that was to load them, busy for ever.
+
+    Each constant was harmless by itself, and was followed as deep as all of them together.
+    """
+    lines = [f"_C0 = {first}", *(f"_C{i} = {next_.format(f'_C{i - 1}')}" for i in range(1, 60))]
+    text = "\n".join([*lines, "def filter(pod, node): return node.labels.get(_C59)"])
+    assert _reads(text) == (set(), {"labels"})
+
+
 def test_helpers_are_followed_with_what_they_are_given() -> None:
     text = """
 def filter(pod, node): return _f(node, pod) or _g(n = node)
