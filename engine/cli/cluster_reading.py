@@ -33,6 +33,7 @@ _RESOURCES: Final = (NODES, PODS, *(resource for resource, _ in OTHER_OBJECTS), 
 _NEEDED: Final = (NODES, PODS)
 # A list that takes longer than the server keeps its moment is begun again.
 _ATTEMPTS: Final = 3
+_SHOWN: Final = 3
 
 
 def cluster_options(function: Command) -> Command:
@@ -64,6 +65,14 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
         return cluster
     with input_errors(snapshot):
         return read_cluster(*snapshot)
+
+
+def tell_repeated(cluster: Cluster) -> None:
+    """Say which objects were given more than once, on stderr."""
+    if names := list(dict.fromkeys(cluster.repeated)):
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        said = ", ".join(names[:_SHOWN]) + more
+        click.echo(f"given more than once, the last one counts: {said}", err=True)
 
 
 def read_live(

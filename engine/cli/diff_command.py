@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.cluster_reading import tell_repeated
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_path import InputPath
 from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_set
 from engine.offline.decision_log import is_log, read_log
@@ -49,7 +51,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
 @click.option(
     "--on",
     "inputs",
-    type=click.Path(path_type=Path, exists=True),
+    type=InputPath(),
     multiple=True,
     required=True,
     metavar="INPUT",
@@ -144,6 +146,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
             )
         return compare_logs(before, after, read_log(inputs[0]))
     workload = read_workload(*inputs)
+    tell_repeated(workload.cluster)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]

@@ -6,12 +6,13 @@ from typing import Any
 import click
 import msgspec
 
-from engine.cli.cluster_reading import cluster_options, now_text, read_given
+from engine.cli.cluster_reading import cluster_options, now_text, read_given, tell_repeated
 from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_path import InputPath
 from engine.cli.policy_option import policy_options, read_bundle
-from engine.offline.cluster_file import Cluster, read_documents
+from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.explanation import PodExplanation, explain
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
@@ -26,13 +27,13 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
 @click.option(
     "-f",
     "--filename",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=InputPath(dir_okay=False),
     help="Manifest of a pod that need not exist, or of something with a pod template; with POD, "
     "the one of that name in it.",
 )
 @click.option(
     "--snapshot",
-    type=click.Path(path_type=Path, exists=True),
+    type=InputPath(),
     multiple=True,
     metavar="PATH",
     help="A snapshot, a list of kubectl, manifests or a directory of them, in place of a live "
@@ -76,12 +77,14 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
       starsched explain frontend-7d9c --snapshot cluster.json.gz --policies ./policies
       starsched explain -f pod.yaml --policies ./policies --config profile.yaml
       starsched explain web/frontend-7d9c --output json | jq .remedies
+      kubectl create deployment web --image web --dry-run=client -o yaml | starsched explain -f -
     """
     if pod is None and filename is None:
         raise click.UsageError("want POD, or a manifest with -f")
     configure_logging(verbosity=-1, log_format="text")
     bundle, files = read_bundle(options["policies"], options["config"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
+    tell_repeated(cluster)
     if not options["snapshot"]:
         where = FactsAt(options["kubeconfig"], options["context"])
         cluster.facts, unread = read_facts(bundle.runtime.facts, where)
@@ -112,8 +115,9 @@ def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str
         assert name is not None
         return cluster.find_pod(name)
     given = Cluster()
-    for document in read_documents(filename):
-        given.add(pod_in(document))
+    for one in read_objects(filename):
+        given.add(pod_in(one))
+    named(given.pods)
     if name is not None:
         return given.find_pod(name)
     if len(given.pods) != 1:
@@ -132,7 +136,8 @@ def pod_in(document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(template, dict):
         return document
     metadata = document.get("metadata") or {}
-    kept = {name: metadata[name] for name in ("name", "namespace") if name in metadata}
+    of_workload = ("name", "generateName", "namespace")
+    kept = {name: metadata[name] for name in of_workload if name in metadata}
     return {
         "kind": "Pod",
         "metadata": {**(template.get("metadata") or {}), **kept},

@@ -3,7 +3,7 @@
 import csv
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -12,7 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.cluster_reading import tell_repeated
 from engine.cli.input_error import input_errors, require_places
+from engine.cli.input_path import InputPath
 from engine.cli.line_chart import line_chart
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.event_words import in_words
@@ -24,13 +26,16 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.telemetry.logs import configure_logging
 
+# Twenty times the largest cluster that Kubernetes supports.
+_MOST_NODES: Final = 100_000
+
 
 @click.command("simulate", short_help="Schedule a workload in virtual time.")
 @click.argument(
     "workload",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path, exists=True),
+    type=InputPath(),
     metavar="WORKLOAD...",
 )
 @policy_options
@@ -104,6 +109,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
       starsched simulate /var/log/starsched --policies ./policies-new --steps use.csv
       starsched simulate nodes.csv pods.csv --config gpu.yaml --profile gpu --chart use.svg
       starsched simulate cluster.json.gz --output json | jq .reasons
+      kubectl get nodes,pods -A -o yaml | starsched simulate -
     """
     chart: Path | None = options["chart"]
     if chart is not None and chart.suffix != ".svg":
@@ -117,6 +123,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
+    tell_repeated(planned.cluster)
     if planned.cluster.skipped:
         counts = planned.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)
@@ -142,12 +149,14 @@ def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -
     """The workload with everything that the options change in it."""
     planned = read_workload(*paths)
     more: str = options["nodes"]
-    if not more.removeprefix("+").isdecimal():
-        raise click.BadParameter(f"want `+N`, got `{more}`", param_hint="--nodes")
+    count = more.removeprefix("+")
+    if not count.isdecimal() or int(count) > _MOST_NODES:
+        wanted = f"want `+N`, at most +{_MOST_NODES}, got `{more}`"
+        raise click.BadParameter(wanted, param_hint="--nodes")
     if options["profile"] is not None:
         known_profile(bundle, options["profile"])
         planned = planned.decided_as(options["profile"])
-    planned = planned.with_nodes(int(more.removeprefix("+")))
+    planned = planned.with_nodes(int(count))
     return planned if options["seed"] is None else planned.shuffled(options["seed"])
 
 

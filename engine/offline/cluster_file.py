@@ -151,6 +151,7 @@ class Cluster:
         missing: What a snapshot could not read, and why.
         facts: What sources of facts said, each a document with the name of its source.
         skipped: Objects of kinds that no decision reads, by kind.
+        repeated: Nodes and pods that were given more than once, as `Pod web/a`.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -161,6 +162,7 @@ class Cluster:
     missing: dict[str, str] = field(default_factory=dict)
     facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    repeated: list[str] = field(default_factory=list)
     default_priority: int = 0
 
     def add(self, manifest: dict[str, Any]) -> None:
@@ -203,9 +205,10 @@ class Cluster:
         return pod_of(plain)
 
     def pending_pods(self) -> Iterator[dict[str, Any]]:
-        """The manifests of pods that want a node."""
+        """The manifests of pods that want a node, and are not being deleted."""
         for manifest in self.pods:
-            if not (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
+            placed = (manifest.get("spec") or {}).get("nodeName")
+            if not (placed or _is_finished(manifest) or _meta(manifest, "deletionTimestamp")):
                 yield manifest
 
     def placed_pods(self) -> Iterator[dict[str, Any]]:
@@ -335,7 +338,8 @@ def snapshot_bytes(
 def read_cluster(*paths: Path) -> Cluster:
     """The objects in *paths*: snapshots, lists, manifests, and directories of those.
 
-    A workload that no cluster has seen stands for the pods that it would make.
+    A workload that no cluster has seen stands for the pods that it would make. Of nodes or pods
+    with one name the last one counts, as if the files were applied one after another.
 
     Raises `ClusterFileError` for what cannot be read, or holds nothing, and `ManifestError`.
     """
@@ -361,7 +365,45 @@ def read_cluster(*paths: Path) -> Cluster:
     for one in planned:
         if one["kind"] != "Pod" or _key(one) not in there:
             cluster.add(one)
+    cluster.nodes = _last_of_each("Node", cluster.nodes, cluster.repeated)
+    cluster.pods = _last_of_each("Pod", named(cluster.pods), cluster.repeated)
     return cluster
+
+
+def named(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """*pods* with names for those that leave it to the API server (`generateName`)."""
+    made = Counter[str]()
+    taken = {_key(pod) for pod in pods}
+    for pod in pods:
+        prefix = _meta(pod, "generateName")
+        if _meta(pod, "name") or not prefix:
+            continue
+        while True:
+            name, made[prefix] = f"{prefix}{made[prefix]}", made[prefix] + 1
+            pod["metadata"] = {**pod["metadata"], "name": name}
+            if _key(pod) not in taken:
+                break
+    return pods
+
+
+def _last_of_each(
+    kind: str, manifests: list[dict[str, Any]], repeated: list[str]
+) -> list[dict[str, Any]]:
+    """*manifests* with the last one of each name, in its place; *repeated* is told of the others.
+
+    Those without a name are all kept.
+    """
+    last = {_key(one): one for one in manifests}
+    if len(last) == len(manifests):
+        return manifests
+    kept: list[dict[str, Any]] = []
+    for one in manifests:
+        if last[_key(one)] is one or not _meta(one, "name"):
+            kept.append(one)
+        else:
+            key = _key(one) if kind == "Pod" else _meta(one, "name")
+            repeated.append(f"{kind} `{key}`")
+    return kept
 
 
 def read_documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -374,6 +416,11 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
                 kind = type(document).__name__
                 raise ClusterFileError(f"{file}: document {number}: want an object, got {kind}")
             yield document
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """The objects of the documents of *path*, each item of a list by itself."""
+    return [item for document in read_documents(path) for item in _items(document, path)]
 
 
 def manifest_files(path: Path) -> list[Path]:

@@ -76,6 +76,8 @@ def is_log(path: Path) -> bool:
     """True for a recorded log, a file or a directory of them."""
     if path.is_dir():
         return bool(log_files(path))
+    if not path.is_file():
+        return False  # a pipe can be read once only
     try:
         return next(read_log(path), None) is not None
     except LogError:

@@ -349,6 +349,8 @@ def _profile(bundle: Bundle, pod: Pod) -> Profile:
 
 def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str, ...]:
     notes = []
+    if pod.is_terminating:
+        notes.append("the pod is being deleted: a scheduler does not try it any more")
     if bundle.extenders:
         notes.append("extenders are configured, and are not asked here")
     if _profile(bundle, pod).at("permit"):

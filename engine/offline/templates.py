@@ -31,7 +31,7 @@ def planned_objects(manifest: Manifest) -> list[dict[str, Any]]:
     template = _object(spec.get("template"))
     if kind not in _COUNTS or metadata.get("uid") or not _object(template.get("spec")):
         return []
-    name = str(metadata.get("name") or "")
+    name = str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-."))
     within = {"namespace": metadata["namespace"]} if metadata.get("namespace") else {}
     made: list[dict[str, Any]] = []
     owner = kind

@@ -7,9 +7,10 @@ decision logs, and the tables of the openb trace. Carrying them out is `simulati
 import csv
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,10 +18,10 @@ import msgspec
 
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.cluster_file import Cluster, read_cluster
+from engine.offline.cluster_file import Cluster, read_cluster, unpacked
 from engine.offline.decision_log import LogError, is_log, read_log
 from engine.offline.recorded_workload import recorded_workload
-from engine.offline.text_places import TextError, read_text
+from engine.offline.text_places import TextError, decoded
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"
@@ -144,16 +145,22 @@ def read_workload(*paths: Path) -> Workload:
     `WorkloadError` if there is neither a node nor a pod.
     """
     workload = Workload()
+    logs = {path for path in paths if is_log(path)}
+    # Manifests are one cluster: a pod of one file may name the priority class of another.
+    manifests = [p for p in paths if p not in logs and _form(p) not in (".csv", ".jsonl")]
+    if manifests:
+        cluster = read_cluster(*manifests)
+        _merge(workload.cluster, cluster)
+    came = False
     for path in paths:
-        if is_log(path):
+        if path in logs:
             _read_recorded(path, workload)
-        elif path.suffix == ".csv":
+        elif _form(path) == ".csv":
             _read_table(path, workload)
-        elif path.suffix == ".jsonl":
+        elif _form(path) == ".jsonl":
             _read_events(path, workload)
-        else:
-            cluster = read_cluster(path)
-            _merge(workload.cluster, cluster)
+        elif not came:
+            came = True
             _come_at_start(cluster, workload)
     nodes, pods = workload.cluster.nodes or workload.changes, workload.cluster.pods
     if paths and not (nodes or pods or workload.arrivals):
@@ -164,14 +171,21 @@ def read_workload(*paths: Path) -> Workload:
     return workload
 
 
+def _form(path: Path) -> str:
+    """The suffix that says what is in a file, compressed or not."""
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
 def _merge(into: Cluster, more: Cluster) -> None:
     into.nodes += more.nodes
     into.pods += more.placed_pods()
     into.objects += more.objects
     into.priorities.update(more.priorities)
+    into.default_priority = more.default_priority or into.default_priority
     into.missing.update(more.missing)
     into.facts += more.facts
     into.skipped.update(more.skipped)
+    into.repeated += more.repeated
     into.taken_at = into.taken_at or more.taken_at
 
 
@@ -198,16 +212,15 @@ def _read_recorded(path: Path, workload: Workload) -> None:
 def _read_events(path: Path, workload: Workload) -> None:
     """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name)."""
     count = 0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                count += 1
-                try:
-                    _event(msgspec.json.decode(line), workload)
-                except msgspec.DecodeError as error:
-                    raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
-                except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
-                    raise WorkloadError(f"{path}:{number}: {error}") from error
+    for number, line in enumerate(unpacked(path).splitlines(), 1):
+        if line.strip():
+            count += 1
+            try:
+                _event(msgspec.json.decode(line), workload)
+            except msgspec.DecodeError as error:
+                raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
+            except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
+                raise WorkloadError(f"{path}:{number}: {error}") from error
     if not count:
         raise WorkloadError(f"{path}: want events, one a line, found none")
 
@@ -247,16 +260,16 @@ def _event(event: Any, workload: Workload) -> None:
 
 def _read_table(path: Path, workload: Workload) -> None:
     try:
-        file = StringIO(read_text(path), newline="")
+        text = decoded(str(path), unpacked(path))
     except TextError as error:
         raise WorkloadError(str(error)) from error
-    table = csv.DictReader(file, strict=True)
+    table = _Table(text)
     try:
-        columns = frozenset(table.fieldnames or ())
+        columns = frozenset(table.columns)
         if not columns:
             raise WorkloadError(f"{path}: want a table, found no line")
         if columns >= _NODE_COLUMNS:
-            workload.cluster.nodes += [table_node(row) for row in table]
+            workload.cluster.nodes += _nodes(table)
         elif columns >= _POD_COLUMNS:
             workload.arrivals += _arrivals(table)
         else:
@@ -264,31 +277,90 @@ def _read_table(path: Path, workload: Workload) -> None:
                 ", ".join(f"`{name}`" for name in sorted(them))
                 for them in (_NODE_COLUMNS, _POD_COLUMNS)
             )
-            got = ", ".join(f"`{name}`" for name in table.fieldnames or ())
-            raise WorkloadError(f"{path}:1: want the columns of nodes: {wanted}; got {got}")
+            got = ", ".join(f"`{name}`" for name in table.columns)
+            raise WorkloadError(
+                f"{path}:{table.line}: want the columns of nodes: {wanted}; got {got}"
+            )
     except (ValueError, TypeError, csv.Error) as error:
         if isinstance(error, WorkloadError):
             raise
-        raise WorkloadError(f"{path}:{table.line_num}: {error}") from error
-    if table.line_num < 2:
-        raise WorkloadError(f"{path}:2: want a row for each node or pod, found none")
+        raise WorkloadError(f"{path}:{table.line}: {error}") from error
+    if table.is_empty:
+        raise WorkloadError(f"{path}:{table.line + 1}: want a row for each node or pod, found none")
 
 
-def _arrivals(rows: "csv.DictReader[str]") -> Iterator[Arrival]:
-    for row in rows:
+class _Table:
+    """A table whose rows have no more cells than there are columns, and a name each."""
+
+    def __init__(self, text: str) -> None:
+        table = text.lstrip()
+        self._reader = csv.DictReader(StringIO(table, newline=""), strict=True)
+        self._before = text.count("\n", 0, len(text) - len(table))
+
+    @property
+    def line(self) -> int:
+        """The number of the line that was read last."""
+        return self._before + self._reader.line_num
+
+    @property
+    def columns(self) -> list[str]:
+        """The cells of the first line."""
+        return [*(self._reader.fieldnames or ())]
+
+    @property
+    def is_empty(self) -> bool:
+        """True as long as nothing below the first line was found."""
+        return self._reader.line_num < 2
+
+    def rows(self, name: str) -> Iterator[dict[str, str]]:
+        """The rows, *name* the column of their name. Raises `ValueError`."""
+        for row in self._reader:
+            # The reader keeps cells without a column under None.
+            more: Sequence[str] | None = row.get(None)
+            if more is not None:
+                got = len(self.columns) + len(more)
+                raise ValueError(f"want {len(self.columns)} cells, got {got}")
+            if not row[name]:
+                raise ValueError(f"{name}: want a name, got none")
+            yield row
+
+
+def _nodes(table: _Table) -> Iterator[dict[str, Any]]:
+    lines: dict[str, int] = {}
+    for row in table.rows("sn"):
+        if (before := lines.setdefault(row["sn"], table.line)) != table.line:
+            raise ValueError(f"sn: `{row['sn']}` is a node of line {before}")
+        yield table_node(row)
+
+
+def _arrivals(table: _Table) -> Iterator[Arrival]:
+    # By name: the line of the row before, and until when that pod is there.
+    there: dict[str, list[tuple[int, float, float]]] = {}
+    for row in table.rows("name"):
         gone = row.get("deletion_time")
         at = _seconds(row, "creation_time")
         # A pod that is deleted the moment it is created asks for nothing.
         until = max(_seconds(row, "deletion_time"), at + 1) if gone else None
-        yield Arrival(at, pod_of(table_pod(row)), until)
+        pod = pod_of(table_pod(row))
+        end = inf if until is None else until
+        stays = there.setdefault(pod.key, [])
+        for line, since, to in stays:
+            if since < end and at < to:
+                raise ValueError(f"name: the pod `{row['name']}` of line {line} is still there")
+        stays.append((table.line, at, end))
+        yield Arrival(at, pod, until)
 
 
 def _amount(row: Mapping[str, str], column: str) -> int:
-    """The whole number in a cell, 0 if that is empty. Raises `ValueError`."""
-    text = row.get(column) or "0"
-    if not text.strip().isdecimal():
+    """The whole number in a cell, 0 if that is empty. Raises `ValueError`.
+
+    `4.0` is one too: programs that write tables do so to columns where cells are empty.
+    """
+    text = (row.get(column) or "0").strip()
+    whole, _, fraction = text.partition(".")
+    if not whole.isdecimal() or fraction.strip("0"):
         raise ValueError(f"{column}: want a whole number, got `{text}`")
-    return int(text)
+    return int(whole)
 
 
 def _seconds(row: Mapping[str, str], column: str) -> float:

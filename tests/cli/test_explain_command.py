@@ -146,3 +146,12 @@ def test_a_live_cluster_is_asked_if_no_file_is_given(
     assert "node(s) didn't match Pod's node affinity/selector" in reasons["NodeAffinity"]
     texts = [r["text"] for r in got["remedies"] if r["policy"] == "NodeAffinity"]
     assert any(f"explain-test={namespace}" in text for text in texts)
+
+
+def test_a_pod_of_a_list_is_found_with_f(cluster: str, tmp_path: Path) -> None:
+    """What `kubectl get pods -o yaml` prints held "no pod"."""
+    path = tmp_path / "list.yaml"
+    path.write_text(yaml.safe_dump({"kind": "List", "items": [pod("one", "1"), pod("two", "9")]}))
+    assert run("-f", str(path), "two", cluster).exit_code == 3
+    result = run("-f", str(path), cluster)
+    assert "want one pod, or its name as POD; got `one`, `two`" in result.output

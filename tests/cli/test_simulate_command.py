@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -90,3 +92,79 @@ def test_a_value_of_a_chart_holds_until_the_next() -> None:
 
 def test_a_chart_of_nothing_is_a_chart() -> None:
     assert ElementTree.fromstring(line_chart([], [("t", None, {"x": []})])) is not None
+
+
+def test_files_are_one_cluster_whatever_their_order(tmp_path: Path) -> None:
+    """A pod of one file named the priority class of another, which was not known."""
+    classes = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    default = {
+        "kind": "PriorityClass", "metadata": {"name": "usual"}, "value": 7, "globalDefault": True
+    }  # fmt: skip
+    (tmp_path / "nodes.yaml").write_text(yaml.safe_dump_all([NODE, classes, default]))
+    (tmp_path / "low.yaml").write_text(yaml.safe_dump(pod("low", "1500m")))
+    (tmp_path / "high.yaml").write_text(
+        yaml.safe_dump(pod("high", "1500m", priorityClassName="high"))
+    )
+    paths = [str(tmp_path / name) for name in ("low.yaml", "high.yaml", "nodes.yaml")]
+    result = run(*paths)
+    assert result.exit_code == 3, result.output
+    assert "1 pending, such as a/low" in result.output
+
+
+def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Path) -> None:
+    """The second pod pushed the first out: "1 went without a node"."""
+    again = tmp_path / "again.yaml"
+    again.write_text(yaml.safe_dump_all([NODE, pod("p0", "100m")]))
+    result = run(cluster, str(again), cluster, "--output=json")
+    got = json.loads(result.stdout)
+    assert (got["arrived"], got["given_up"], got["nodes"]) == (3, 0, 1)
+    assert "given more than once, the last one counts: Node `n`, Pod `a/p0`" in result.stderr
+    got = json.loads(run(cluster, str(again), "--output=json").stdout)
+    assert (got["placed"], got["resources"]["cpu"]["requested"]) == (2, 1600)
+
+
+def test_pods_that_leave_their_name_to_the_server_are_each_one(tmp_path: Path) -> None:
+    """Both were the pod with no name, and one of them was lost."""
+    unnamed = pod("", "500m")
+    unnamed["metadata"] = {"generateName": "run-"}
+    job = {
+        "kind": "Job",
+        "metadata": {"generateName": "run-"},
+        "spec": {"parallelism": 2, "template": {"spec": unnamed["spec"]}},
+    }
+    path = tmp_path / "pods.yaml"
+    path.write_text(yaml.safe_dump_all([NODE, unnamed, unnamed, job, pod("x", "9")]))
+    result = run(str(path))
+    assert "5 pods: 4 placed, 1 pending" in result.output, result.output
+
+
+def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
+    """It was pending for ever, "not tried", and the exit code was 3."""
+    going = pod("going", "1")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    path = tmp_path / "pods.yaml"
+    path.write_text(yaml.safe_dump_all([NODE, going, pod("p", "1")]))
+    result = run(str(path))
+    assert result.exit_code == 0, result.output
+    assert "1 pods: 1 placed, 0 pending" in result.output
+
+
+def test_standard_input_and_pipes_are_read(cluster: str) -> None:
+    """A pipe was told to be empty: a look whether it is a log had read it already."""
+    for argument in ("-", "/dev/stdin"):
+        with subprocess.Popen(["cat", cluster], stdout=subprocess.PIPE) as cat:
+            result = subprocess.run(
+                [sys.executable, "-m", "engine.cli.main", "simulate", argument],
+                stdin=cat.stdout,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        assert "3 pods: 1 placed, 2 pending" in result.stdout, result.stderr
+
+
+def test_so_many_nodes_that_nobody_has_them_are_refused(cluster: str) -> None:
+    """They were made, one after another, until memory was full."""
+    result = run(cluster, "--nodes=+99999999999")
+    assert result.exit_code == 2
+    assert "want `+N`, at most +100000, got `+99999999999`" in result.output

@@ -1,5 +1,6 @@
 """A simulation is the engine in virtual time: same input, same run, and nothing is overfull."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -310,11 +311,51 @@ def test_tables_of_openb_are_nodes_and_pods(tmp_path: Path) -> None:
     assert (plain.pod.annotations, plain.pod.requests["cpu"]) == ({}, 1000)
 
 
+def test_tables_as_other_programs_write_them(tmp_path: Path) -> None:
+    """Blank lines, other columns beside, whole numbers as 4.0, a name that comes again; gzip."""
+    (tmp_path / "n.csv.gz").write_bytes(
+        gzip.compress(
+            b"\xef\xbb\xbf\r\n\r\nmodel,x,gpu,memory_mib,cpu_milli,sn\r\n,,0.0,1,4.0,a\r\n\r\n"
+        )
+    )
+    (tmp_path / "p.csv").write_text(
+        "gpu_milli,name,cpu_milli,memory_mib,num_gpu,creation_time,deletion_time\n"
+        ",p,1,1,,0,5\n\n,p,2,1,,5,\n"
+    )
+    got = read_workload(tmp_path / "n.csv.gz", tmp_path / "p.csv")
+    assert [n["status"]["allocatable"]["cpu"] for n in got.cluster.nodes] == ["4m"]
+    assert [(one.at, one.pod.requests["cpu"]) for one in got.arrivals] == [(0, 1), (5, 2)]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         pytest.param("x.csv", "a,b\n1,2\n", "want the columns of nodes: `cpu_milli`", id="columns"),
         pytest.param("x.csv", "sn,cpu_milli,memory_mib,gpu,model\nn,x,1,1,\n", ":2:", id="number"),
+        pytest.param(
+            "x.csv",
+            "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,\nn,1,1,1,\n",
+            ":3: sn: `n` is a node of line 2",
+            id="node twice",
+        ),
+        pytest.param(
+            "x.csv",
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\np,1,1,0,0\n",
+            ":3: name: the pod `p` of line 2 is still there",
+            id="pod twice",
+        ),
+        pytest.param(
+            "x.csv",
+            "sn,cpu_milli,memory_mib,gpu,model\n,1,1,1,\n",
+            ":2: sn: want a name",
+            id="none",
+        ),
+        pytest.param(
+            "x.csv",
+            "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,,a,b\n",
+            "want 5 cells, got 7",
+            id="too many cells",
+        ),
         pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
         pytest.param("x.jsonl", '{"at": 0, "delete": "x"}', "want `node/NAME`", id="name"),
