@@ -1,5 +1,6 @@
 """`starsched check`: everything that is wrong with policies and their configuration, at once."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from engine.cli.input_error import input_errors
 from engine.cli.policy_paths import build, command_paths, load_problems, read_paths
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
@@ -94,6 +96,9 @@ def check_command(
         if bundle is None and not any(name.endswith(".star") for name in files.selected):
             told = found  # a profile of policies that cannot run is not sound either
         problems += told
+        if bundle is None and (reads or cost) and not told:
+            others = sorted({one.file for one in found})
+            click.echo(f"what hooks read is not known: {', '.join(others)} cannot run", err=True)
         policies += sum(name.endswith(".star") for name in files.selected)
         documents += sum(not name.endswith(".star") for name in files.selected)
     problems = list(dict.fromkeys(problems))
@@ -134,7 +139,11 @@ def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:
 
 
 def _print_reads(hooks: list[HookReuse]) -> None:
-    table = Table("policy", "hook", "reads of the pod", "of the node", "answers are reused")
+    if not hooks:
+        return
+    table = Table("policy", "hook")
+    for column in ("reads of the pod", "of the node", "answers are reused"):
+        table.add_column(column, overflow="fold")  # names of fields are what is asked for
     before = ""
     for hook in hooks:
         if hook.policy != before and before:
@@ -143,7 +152,7 @@ def _print_reads(hooks: list[HookReuse]) -> None:
         node = [*hook.node, *(["counts"] if hook.counts else []), *hook.cluster]
         cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(node) or "-", hook.reuse
         table.add_row(*map(escape, cells))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def _print_costs(costs: list[HookCost]) -> None:
@@ -171,7 +180,9 @@ def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
             text = without_unused_loads(texts[file], found)
             if text != texts[file]:
                 path = files.directory / file
-                path.write_text(text, encoding="utf-8")
+                is_dos = b"\r\n" in path.read_bytes()
+                with input_errors():
+                    path.write_text(text, encoding="utf-8", newline="\r\n" if is_dos else None)
                 click.echo(f"corrected {path}", err=True)
                 texts[file] = text
         corrected.append(replace(files, texts=texts))

@@ -54,7 +54,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
     for shown, path, text in _texts(paths):
         total += 1
         try:
-            result = formatted(text)
+            result = formatted(text.removeprefix("\ufeff"))
         except FormatError as error:
             broken.append(f"{shown}:{error}")
             if not is_plain:
@@ -91,7 +91,10 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
             continue
         if not path.exists():
             raise InputError(f"{path}: no such file or directory")
-        for file in _files(path):
+        files = list(_files(path))
+        if not files:
+            raise InputError(f"{path}: want a directory with `*.star` files, found none")
+        for file in files:
             try:
                 # As bytes: another way of ending lines is a difference.
                 yield str(file), file, file.read_bytes().decode()
@@ -99,13 +102,16 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
                 raise InputError(f"{file}: {error}") from error
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
+    if path.resolve() in above:
+        return  # a link to where it is in
+    above = (*above, path.resolve())
     for child in sorted(path.iterdir()):
         if not child.name.startswith(".") and (child.is_dir() or child.suffix == _SUFFIX):
-            yield from _files(child)
+            yield from _files(child, above)
 
 
 def _diff(name: str, before: str, after: str) -> str:

@@ -103,14 +103,17 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
     return PolicyFiles(directory, texts, frozenset(texts))
 
 
-def _directories(root: Path) -> Iterator[Path]:
+def _directories(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    if root.resolve() in above:
+        return  # a link to where it is in
+    above = (*above, root.resolve())
     if any(name.endswith(_STARLARK) for name in _names(root)):
         yield root
     for child in sorted(root.iterdir()):
         # Hidden ones are a mounted ConfigMap's earlier versions, or a version control's. The
         # shared functions that ship are no policies: they are checked with those that load them.
         if child.is_dir() and not child.name.startswith(".") and child.resolve() != _STD:
-            yield from _directories(child)
+            yield from _directories(child, above)
 
 
 def _names(directory: Path) -> list[str]:
@@ -125,7 +128,7 @@ def _names(directory: Path) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise PolicyFilesError(f"{path}: want UTF-8 text: {error}") from error
     except OSError as error:

@@ -100,8 +100,10 @@ def build_bundle(
     problems = check_sizes(user_files)
     if problems:
         raise PolicyErrors(problems)
+    # Some editors begin a text with a byte order mark, which nobody sees.
+    texts = {file: text.removeprefix("\ufeff") for file, text in user_files.items()}
     try:
-        return _build(user_files, config)
+        return _build(texts, config)
     finally:
         # Syntax trees are a hundred times their text, and the next bundle has other texts.
         parse.cache_clear()

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli.main import main
+from engine.policy.bundle import build_bundle
 
 
 def check(directory: Path, text: str, *more: str) -> tuple[int, str]:
@@ -104,3 +105,44 @@ def test_warnings_do_not_fail_the_check_and_are_not_given_unasked(tmp_path: Path
     assert "1 warning(s)" in output
     result = CliRunner().invoke(main, ["check", str(tmp_path)])
     assert "warning" not in result.output
+
+
+def test_names_of_fields_are_whole_where_they_are_piped(tmp_path: Path) -> None:
+    """They were cut at the 80 columns of a terminal that was not there: `labels[exampl…`."""
+    (tmp_path / "p.star").write_text(
+        "def filter(pod, node):\n"
+        '    return node.labels.get("maintenance.example.com/until-when-it-is-over")\n'
+    )
+    result = CliRunner().invoke(main, ["check", "--reads", str(tmp_path)])
+    assert "…" not in result.output
+    text = "".join(c for c in result.output if c not in " \n│")
+    assert "maintenance.example.com/until-when-it-is-over" in text
+
+
+def test_what_hooks_read_beside_a_broken_file_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """The table was empty, and nothing said why."""
+    (tmp_path / "p.star").write_text("def filter(pod, node):\n    return None\n")
+    (tmp_path / "q.star").write_text("def filter(pod\n")
+    result = CliRunner().invoke(main, ["check", "--reads", str(tmp_path / "p.star")])
+    assert "what hooks read is not known" in result.stderr
+    assert "q.star cannot run" in result.stderr
+    assert "policy" not in result.stdout.split("checked")[0].replace("policy file(s)", "")
+
+
+def test_a_byte_order_mark_and_a_link_in_a_circle_do_no_harm(tmp_path: Path) -> None:
+    """The mark was a "Parse error: invalid input" of nothing that can be seen."""
+    text = b"\xef\xbb\xbfdef filter(pod, node):\r\n    return None\r\n"
+    (tmp_path / "p.star").write_bytes(text)
+    (tmp_path / "circle").symlink_to(tmp_path)
+    result = CliRunner().invoke(main, ["check", "--strict", str(tmp_path)])
+    assert (result.exit_code, result.output) == (0, "1 policy file(s) checked: no problems\n")
+    assert build_bundle({"p.star": text.decode()}).policies
+
+
+def test_fix_keeps_how_lines_end(tmp_path: Path) -> None:
+    """Every line of a file with CRLF was changed."""
+    path = tmp_path / "p.star"
+    load = b'load("@std/numbers.star", "go_div")\r\n'
+    path.write_bytes(load + b"def filter(pod, node):\r\n    return None\r\n")
+    CliRunner().invoke(main, ["check", "--fix", str(path)])
+    assert path.read_bytes().strip() == b"def filter(pod, node):\r\n    return None"

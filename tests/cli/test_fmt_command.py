@@ -65,3 +65,17 @@ def test_programs_read_what_would_change(tmp_path: Path) -> None:
 
 def test_a_path_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert fmt(tmp_path / "no.star")[0] == 2
+
+
+def test_a_directory_without_policies_is_no_success(tmp_path: Path) -> None:
+    """A misspelt directory in CI was "0 file(s): changed 0", exit code 0."""
+    code, output = fmt("--check", tmp_path)
+    assert (code, "want a directory with `*.star` files, found none" in output) == (2, True)
+
+
+def test_a_byte_order_mark_and_a_link_in_a_circle_do_no_harm(tmp_path: Path) -> None:
+    """The mark was "invalid non-printable character"; the circle gave every file forty times."""
+    (tmp_path / "a.star").write_bytes(b"\xef\xbb\xbfx=1\n")
+    (tmp_path / "circle").symlink_to(tmp_path)
+    assert fmt(tmp_path) == (0, "1 file(s): changed 1\n")
+    assert (tmp_path / "a.star").read_bytes() == b"x = 1\n"
