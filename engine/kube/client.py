@@ -33,6 +33,7 @@ from engine.kube.errors import (
 from engine.kube.proxied import ProxiedTransport
 from engine.kube.resources import PODS, Resource
 from engine.kube.transport import JSON, Request, Transport, user_agent
+from engine.lib.deep_json import decoded_deeply
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -353,8 +354,8 @@ class ApiClient:
         while True:
             body = await self.request("GET", path, params=params, timeout=timeout)
             try:
-                answer = _decode_list(body)
-            except msgspec.DecodeError as error:
+                answer = decoded_deeply(_decode_list, body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ServerError(
                     f"want a list of {resource}, got something else: {error}", request=f"GET {path}"
                 ) from error
@@ -465,8 +466,8 @@ def _binding(
 
 def _raise_if_error(line: bytes, label: str) -> None:
     try:
-        event = _decode_event(line)
-    except msgspec.DecodeError:
+        event = decoded_deeply(_decode_event, line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return  # the reader of the stream counts and skips it
     if event.type == "ERROR":
         raise error_from_answer(0, bytes(event.object), request=label)

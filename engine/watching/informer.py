@@ -20,6 +20,7 @@ import structlog
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock
+from engine.lib.deep_json import decoded_deeply
 from engine.watching.backoff import Backoff
 from engine.watching.reflector import Reflector, Sleep, State, WatchCounts, WatchOptions
 
@@ -185,8 +186,8 @@ class Informer(Generic[T]):
     def put(self, raw: msgspec.Raw) -> str:
         """Tell the handlers of an object's current version, unless they know it."""
         try:
-            meta = _decode_identity(raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            meta = decoded_deeply(_decode_identity, raw).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._skip("", error)
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
@@ -218,8 +219,8 @@ class Informer(Generic[T]):
     def remove(self, raw: msgspec.Raw) -> str:
         """Tell the handlers that an object is gone, if they knew it."""
         try:
-            meta = _decode_identity(raw).metadata
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            meta = decoded_deeply(_decode_identity, raw).metadata
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._skip("", error)
             return ""
         key = f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

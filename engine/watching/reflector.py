@@ -35,6 +35,7 @@ from engine.kube.errors import (
 )
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock, SystemClock
+from engine.lib.deep_json import decoded_deeply
 from engine.watching.backoff import Backoff
 
 log = structlog.get_logger(__name__)
@@ -328,8 +329,8 @@ class Reflector:
         async with contextlib.aclosing(lines):
             async for line in lines:
                 try:
-                    event = _decode_event(line)
-                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    event = decoded_deeply(_decode_event, line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise _Garbled from error
                 if self._backoff.attempts:
                     self._works_again()

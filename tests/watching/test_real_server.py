@@ -227,6 +227,46 @@ async def test_an_api_that_the_cluster_lacks_is_empty() -> None:
                 assert (len(informer), informer.state) == (0, "absent")
 
 
+@pytest.mark.parametrize("levels", [900, 1000, 5000])
+async def test_what_somebody_nests_deep_costs_no_other_object(
+    admin: ApiClient, namespace: str, levels: int
+) -> None:
+    """Parameters of a claim may nest thousands of levels; that ended the scheduler, for ever."""
+    path = RESOURCE_CLAIMS.path(namespace)
+    recorder = Recorder()
+    async with running(admin, recorder, RESOURCE_CLAIMS, only(namespace)) as informer:
+        await informer.wait_synced()
+        for name, parameters in (("a", "{}"), ("deep", deep(levels)), ("z", "{}")):
+            await admin.request("POST", path, body=claim(name, parameters))
+        await recorder.until(lambda: "add z" in recorder.words)
+        assert "add a" in recorder.words
+        await admin.delete(RESOURCE_CLAIMS, "deep", namespace)
+        await admin.delete(RESOURCE_CLAIMS, "z", namespace)
+        await recorder.until(lambda: "delete z" in recorder.words)
+        assert informer.counts.lists == 1
+        await admin.request("POST", path, body=claim("deep", deep(levels)))
+    again = Recorder()
+    async with running(admin, again, RESOURCE_CLAIMS, only(namespace)) as informer:
+        await informer.wait_synced()
+        assert "add a" in again.words
+
+
+def deep(levels: int) -> str:
+    return '{"a":' + "[" * levels + "]" * levels + "}"
+
+
+def claim(name: str, parameters: str) -> bytes:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    config = {"opaque": {"driver": "gpu.example.com", "parameters": "HERE"}}
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [request], "config": [config]}},
+    }
+    return json.dumps(body).replace('"HERE"', parameters).encode()
+
+
 @pytest.mark.parametrize("count", [1200])
 async def test_a_list_of_many_pages_is_complete(
     own_control_plane: ControlPlane, count: int

@@ -428,6 +428,25 @@ async def test_a_malformed_object_is_skipped_counted_and_logged() -> None:
     assert skipped[0]["reason"] == "ValueError: want a well-formed object"
 
 
+@pytest.mark.parametrize(
+    "unreadable",
+    [
+        pytest.param(b'{"metadata":{"resourceVersion":"\xff"}}', id="not UTF-8"),
+        pytest.param(b'{"x":' + b"[" * 20_000, id="deeper than the API server stores"),
+    ],
+)
+async def test_a_list_that_cannot_be_read_is_tried_again(unreadable: bytes) -> None:
+    recorder, sleeper = Recorder(), Sleeper()
+    steps = [answer(200, unreadable), page(5, [item("a", 1)]), watch(then="hang")]
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        assert (recorder.words, informer.counts.failures) == (["add a"], 1)
+
+
 async def test_an_object_that_becomes_malformed_stays_as_it_was_until_it_is_deleted() -> None:
     steps = [
         page(5, [item("a", 1)]),
