@@ -299,7 +299,10 @@ class _ResumingContext(ssl.SSLContext):
 
 
 class TlsContext:
-    """The TLS settings for one server; follows client certificates that are renewed on disk.
+    """The TLS settings for one server; follows certificates that are renewed on disk.
+
+    The client's own, and the authorities to trust: those of a cluster are replaced under processes
+    that run for months. A context only ever adds to what it trusts, so each renewal makes another.
 
     Handshakes after the first are resumptions: without certificates and signatures they cost both
     sides a fraction. A session belongs to the client certificate that it began with.
@@ -308,45 +311,27 @@ class TlsContext:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._loaded: tuple[object, ...] | None = None
-        context = _ResumingContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host
-        try:
-            if endpoint.ca_file or endpoint.ca_data:
-                context.load_verify_locations(endpoint.ca_file, cadata=endpoint.ca_data)
-            else:
-                context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            raise KubeConfigError(
-                f"certificate authority {endpoint.ca_file or 'data'}: {_first_line(error)}"
-            ) from error
-        # Python 3.13 turns on checks that clusters' own authorities often fail (a missing key
-        # identifier) and that no other Kubernetes client makes.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if endpoint.insecure:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        self.context = context
-        self.follow(endpoint)
+        self._loaded = _stamp(endpoint)
+        self.context = _trusting(endpoint)
+        _show_certificate(self.context, endpoint)
 
     def follow(self, endpoint: Endpoint) -> None:
-        """Load the client certificate if it is new; connections opened later use it."""
-        if endpoint.cert_file is None:
+        """Load what is new in the files; connections opened later use it."""
+        stamp = _stamp(endpoint)
+        if stamp == self._loaded:
             return
-        files = [endpoint.cert_file, *([endpoint.key_file] if endpoint.key_file else [])]
+        # Half-written by a renewal: go on with the ones we have, try again next time.
         try:
-            stamp = tuple((file, Path(file).stat().st_mtime_ns) for file in files)
-            if stamp == self._loaded:
-                return
-            self.context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
-            self.context.last_session = None
-            self._loaded = stamp
-        except OSError as error:  # ssl.SSLError is one
-            if self._loaded is None:
-                raise KubeConfigError(
-                    f"client certificate {endpoint.cert_file}: {_first_line(error)}"
-                ) from error
-            # Half-written by a renewal: go on with the one we have, try again next time.
-            log.warning("Could not reload the client certificate", reason=_first_line(error))
+            context = _trusting(endpoint)
+        except KubeConfigError as error:
+            log.warning("Could not reload the certificate authority", reason=str(error))
+            return
+        try:
+            _show_certificate(context, endpoint)
+        except KubeConfigError as error:
+            log.warning("Could not reload the client certificate", reason=str(error))
+            return
+        self.context, self._loaded = context, stamp
 
     def remember(self, connection: ssl.SSLObject | None) -> None:
         """Let later connections go on from the session of *connection*, which has been read from.
@@ -356,6 +341,52 @@ class TlsContext:
         session = connection.session if connection is not None else None
         if session is not None and session.has_ticket:
             self.context.last_session = session
+
+
+def _stamp(endpoint: Endpoint) -> tuple[tuple[str, int | None], ...]:
+    """The files of *endpoint* and when they were written; None for one that is not there."""
+    files = filter(None, (endpoint.ca_file, endpoint.cert_file, endpoint.key_file))
+    return tuple((file, _written_at(file)) for file in files)
+
+
+def _written_at(file: str) -> int | None:
+    try:
+        return Path(file).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _trusting(endpoint: Endpoint) -> _ResumingContext:
+    """A context that trusts the authorities of *endpoint*."""
+    context = _ResumingContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and host
+    try:
+        if endpoint.ca_file or endpoint.ca_data:
+            context.load_verify_locations(endpoint.ca_file, cadata=endpoint.ca_data)
+        else:
+            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise KubeConfigError(
+            f"certificate authority {endpoint.ca_file or 'data'}: {_first_line(error)}"
+        ) from error
+    # Python 3.13 turns on checks that clusters' own authorities often fail (a missing key
+    # identifier) and that no other Kubernetes client makes.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if endpoint.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _show_certificate(context: ssl.SSLContext, endpoint: Endpoint) -> None:
+    """Make *context* show the client certificate of *endpoint*, if it has one."""
+    if endpoint.cert_file is None:
+        return
+    try:
+        context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise KubeConfigError(
+            f"client certificate {endpoint.cert_file}: {_first_line(error)}"
+        ) from error
 
 
 def server_url(endpoint: Endpoint) -> URL:

@@ -121,6 +121,7 @@ class ProxiedTransport:
                 timeout=aiohttp.ClientTimeout(total=request.timeout, connect=connect),
                 allow_redirects=False,
                 proxy=self._proxy,
+                ssl=self._tls.context if self._tls is not None else True,
                 server_hostname=self._server_hostname,
                 middlewares=_SEND_ONCE if request.method in ("PUT", "DELETE") else None,
             ) as answer:
@@ -148,7 +149,6 @@ class ProxiedTransport:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=self._connections,
-                    ssl=self._tls.context if self._tls is not None else True,
                     keepalive_timeout=KEEPALIVE_SECONDS,
                 ),
                 headers={

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,26 @@ async def test_a_server_with_another_authority_is_not_talked_to(
         with pytest.raises(ConnectionLost, match="certificate is not trusted") as caught:
             await client.request("GET", "/version")
     assert caught.value.sent is False
+
+
+async def test_another_authority_in_the_file_is_trusted_from_then_on(
+    own_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """An authority is replaced under a running pod; a standby was out of reach until it ended."""
+    plane, trusted = own_control_plane, tmp_path / "ca.crt"
+    shutil.copy(plane.ca_file, trusted)
+    endpoint = Endpoint(server=plane.url, token=plane.token, ca_file=str(trusted))
+    async with ApiClient(endpoint) as client:
+        assert await client.request("GET", "/version")
+        shutil.rmtree(plane.ca_file.parent)
+        await asyncio.to_thread(plane.restart_apiserver)
+        with pytest.raises(ConnectionLost, match="certificate is not trusted"):
+            await client.request("GET", "/version")
+        trusted.write_text("half", encoding="utf-8")
+        with pytest.raises(ConnectionLost, match="certificate is not trusted"):
+            await client.request("GET", "/version")
+        shutil.copy(plane.ca_file, trusted)
+        assert await client.request("GET", "/version")
 
 
 async def test_the_certificates_name_is_checked(control_plane: ControlPlane) -> None:
