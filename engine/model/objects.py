@@ -437,10 +437,11 @@ class PlainObject(Record, frozen=True):
 
 
 class ConfigMap(Record, frozen=True):
-    """A ConfigMap's text data."""
+    """A ConfigMap's text data, and what it holds in base64 because it is no text."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = {}
+    binary_data: dict[str, str] = {}
 
 
 def _without_nulls(value: Any) -> Any:

@@ -15,7 +15,7 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.model.objects import ConfigMap, decode
 from engine.policy.errors import Problem
-from engine.policy.source import DirectorySource, Reading
+from engine.policy.source import SUFFIXES, DirectorySource, Reading
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -90,7 +90,9 @@ class DirectoryPolicies:
 class ConfigMapSource:
     """A ConfigMap, read and watched through the API server.
 
-    A deleted ConfigMap is gone; one without data is empty. Binary data is not text and not read.
+    A deleted ConfigMap is gone; one without data is empty. A policy among the binary data, where
+    kubectl puts files that are not UTF-8, is a problem: to leave it out would decide as much as
+    to use it. Other binary data is not read.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
@@ -134,7 +136,14 @@ class ConfigMapSource:
         reference = Reference(
             "v1", "ConfigMap", self.namespace, self.map_name, meta.uid, meta.resource_version
         )
-        self._offer(Offer(dict(config_map.data), meta.resource_version, reference))
+        # As in a directory: editors that begin a file with a byte order mark mean none of it.
+        files = {name: text.removeprefix("\ufeff") for name, text in config_map.data.items()}
+        problems = tuple(
+            Problem(name, 0, 0, "want UTF-8 text under `data`, got `binaryData`")
+            for name in sorted(config_map.binary_data)
+            if name.endswith(SUFFIXES)
+        )
+        self._offer(Offer(files, meta.resource_version, reference, problems))
 
     def _gone(self) -> None:
         self._offer(Offer(None, "", self.reference))

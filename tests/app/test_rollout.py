@@ -1,6 +1,7 @@
 """Policies come into force when they pass everything, and a bad edit changes nothing."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -179,6 +180,31 @@ async def test_a_bad_edit_changes_nothing_and_says_why(
 
 def offer_of(texts: dict[str, str]) -> Offer:
     return Offer(texts, "", Reference("v1", "ConfigMap", NAMESPACE, NAME, "uid"))
+
+
+async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) -> None:
+    """kubectl puts a file that is not UTF-8 under `binaryData`, where nobody looked for it."""
+    good = files(prefer("node-1"))
+    edit(cluster, good)
+    async with scheduler(cluster, from_config_map=True) as app:
+        revision = app.rollout.active.bundle.revision
+        latin = base64.b64encode("# für alle\n".encode("latin-1")).decode()
+        found = cluster.get("configmaps", NAME, NAMESPACE)
+        assert found is not None
+        cluster.update(
+            "configmaps", {**found, "data": {}, "binaryData": {"mine.star": latin, "logo.png": ""}}
+        )
+        await eventually(lambda: len(rejections(cluster)) == 1)
+        assert rejections(cluster) == ["mine.star: want UTF-8 text under `data`, got `binaryData`"]
+        assert app.rollout.active.bundle.revision == revision
+
+
+async def test_a_byte_order_mark_is_no_part_of_a_policy(cluster: DevCluster) -> None:
+    edit(cluster, files("\ufeff" + prefer("node-2")))
+    async with scheduler(cluster, from_config_map=True):
+        cluster.create(make_pod("one"))
+        await eventually(lambda: node_of(cluster, "one") == "node-2")
+        assert rejections(cluster) == []
 
 
 async def test_a_deleted_configmap_leaves_what_is_in_force(cluster: DevCluster) -> None:
