@@ -4,7 +4,7 @@ Owns the order of requests and what follows each failure. What the objects mean,
 between two lists, is the sink's business (`informer.py`).
 
     listing --last page--> watching --server closes, connection breaks--> watching (same version)
-    watching --410, unreadable twice, version unknown to the server--> listing
+    watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
     listing --404 or 403 on an optional resource--> absent --slow retry--> listing
 
 A watch goes on from the resourceVersion of the last event handed over, so a break costs nothing;
@@ -51,6 +51,8 @@ _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 _SHORT_WATCH_SECONDS = 1.0
 #: A watch that lives this long has worked, even if nothing happened.
 _HEALTHY_WATCH_SECONDS = 5.0
+#: Before it closes a watch that lived this long, the server has sent a bookmark at least.
+_BOOKMARK_SECONDS = 55.0
 
 
 @dataclass(frozen=True)
@@ -308,10 +310,17 @@ class Reflector:
                 return
             else:
                 was_quiet = heard_before == self.counts.events + self.counts.bookmarks
-                if was_quiet and self._clock.monotonic() - started < _SHORT_WATCH_SECONDS:
+                lived = self._clock.monotonic() - started
+                if was_quiet and lived < _SHORT_WATCH_SECONDS:
                     await self._wait(None, "Watch closed at once")
-                elif self._backoff.attempts:
+                    continue
+                if self._backoff.attempts:
                     self._works_again()
+                if was_quiet and lived >= _BOOKMARK_SECONDS:
+                    # A server that was restored to an earlier state says nothing until its
+                    # versions have passed ours. If nothing happened at all, a list costs little.
+                    self._log.debug("Watch was silent, listing again")
+                    return
 
     async def _watch_once(self) -> None:
         options = self._options

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 import structlog
+from aiohttp import web
 
+from engine.lib.clock import VirtualClock
 from engine.watching.informer import Handlers
 from engine.watching.reflector import WatchOptions
 from tests.kube.faulty_server import (
@@ -369,6 +371,38 @@ async def test_a_hung_list_is_noticed() -> None:
         running(client, recorder, options=WatchOptions(list_timeout=0.1), sleep=Sleeper()),
     ):
         await recorder.until_told("add a")
+
+
+async def test_a_watch_without_a_word_leads_to_a_list() -> None:
+    """A server that lost its data is silent until its versions have passed those of before."""
+    clock = VirtualClock()
+
+    def silent_for(seconds: float, *chunks: bytes) -> Step:
+        send = watch(*chunks)
+
+        async def step(server: FaultyServer, request: web.Request) -> web.StreamResponse:
+            clock.advance(seconds)
+            return await send(server, request)
+
+        return step
+
+    steps = [
+        page(500, [item("a", 1), item("b", 2)]),
+        silent_for(60, bookmark(501)),
+        silent_for(30),
+        silent_for(60),
+        page(7, [item("b", 6, uid="another")]),
+        watch(event("ADDED", "c", 8), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, clock=clock),
+    ):
+        await recorder.until(lambda: "add c" in recorder.words)
+        assert recorder.words == ["add a", "add b", "delete b", "add b", "delete a", "add c"]
+        assert versions_watched(server) == ["list", "500", "501", "501", "list", "7"]
 
 
 async def test_a_version_from_the_future_leads_to_a_list() -> None:
