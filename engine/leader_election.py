@@ -17,13 +17,15 @@ import structlog
 
 from engine.binding.event_recorder import Reference, micro_time
 from engine.kube.client import ApiClient
-from engine.kube.errors import AlreadyExists, ApiError, NotFound
+from engine.kube.errors import AlreadyExists, ApiError, NotFound, ServerError
 from engine.kube.resources import LEASES
 from engine.lib.clock import Clock
 
 log = structlog.get_logger(component="leader_election")
 
 _JITTER: Final = 1.2
+#: The API server takes no larger count; who edits it to that must not keep everybody from leading.
+_MOST_TRANSITIONS: Final = 2**31 - 1
 #: A leader that has not renewed for this long beyond the lease is stuck: `/healthz` says so.
 _WATCHDOG_SECONDS: Final = 20.0
 
@@ -87,7 +89,15 @@ class _Lease(msgspec.Struct):
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
 
-_decode = msgspec.json.Decoder(_Lease).decode
+_decoder = msgspec.json.Decoder(_Lease)
+
+
+def _decode(raw: bytes) -> _Lease:
+    """The lease of an answer. Raises `ServerError` if it is none, such as the page of a proxy."""
+    try:
+        return _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ServerError(f"want a lease, got something else: {error}") from error
 
 
 class LeaderElector:
@@ -263,7 +273,9 @@ class LeaderElector:
             raise _HeldByOther
         transitions = lease.spec.lease_transitions or 0
         acquired = lease.spec.acquire_time if is_ours else None
-        spec = self._own_spec(acquired, transitions if is_ours else transitions + 1)
+        spec = self._own_spec(
+            acquired, transitions if is_ours else min(transitions + 1, _MOST_TRANSITIONS)
+        )
         await self._update(spec, lease.metadata.resource_version)
 
     def _own_spec(self, acquired: str | None, transitions: int) -> _LeaseSpec:

@@ -1,6 +1,7 @@
 """One leads, the others stand by; a leader that cannot renew stops acting before its time is up."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
 
@@ -9,8 +10,11 @@ import pytest
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from engine.kube.resources import LEASES
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
 from engine.lib.clock import VirtualClock
+from tests.controlplane import ControlPlane
+from tests.kube.faulty_server import FaultyServer, answer
 
 
 class Bench:
@@ -162,6 +166,47 @@ async def test_a_deleted_lease_is_made_again(bench: Bench) -> None:
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert bench.lease["holderIdentity"] == "one"
+
+
+async def test_an_answer_that_is_no_lease_is_a_failed_try() -> None:
+    """A proxy's page, with 200, ended the process with a traceback."""
+    page = answer(200, b"<html>Down for maintenance</html>")
+    clock, lease = VirtualClock(), {"metadata": {"resourceVersion": "1"}, "spec": {}}
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        await asyncio.sleep(0)
+
+    # A read; a read and a write that lead; a renewal, and the read that follows it.
+    steps = [page, answer(200, lease), answer(200, lease), page, page, answer(200, lease)]
+    async with FaultyServer(*steps) as server, server.client() as client:
+        settings = LeaseSettings(name="starsched", namespace="kube-system")
+        elector = LeaderElector(client, settings, identity="one", clock=clock, sleep=sleep)
+        await elector.acquire()
+        keeping = asyncio.ensure_future(elector.keep())
+        while server.steps and not keeping.done():  # noqa: ASYNC110  # the script has no event
+            await asyncio.sleep(0)
+        keeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+
+
+async def test_a_count_of_transitions_at_its_end_keeps_nobody_from_leading(
+    control_plane: ControlPlane, admin: ApiClient, namespace: str
+) -> None:
+    settings = LeaseSettings(name="starsched", namespace=namespace)
+    spec = {"leaseTransitions": 2**31 - 1, "holderIdentity": "gone", "leaseDurationSeconds": 1}
+    lease = {"metadata": {"name": "starsched"}, "spec": spec}
+    await admin.create(LEASES, json.dumps(lease).encode(), namespace)
+    clock = VirtualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    elector = LeaderElector(admin, settings, identity="one", clock=clock, sleep=sleep)
+    async with asyncio.timeout(10):
+        await elector.acquire()
+    assert elector.holder == "one"
 
 
 async def test_two_that_come_at_once_do_not_both_lead(bench: Bench) -> None:
