@@ -47,7 +47,8 @@ from engine.model.pod import Pod
 from engine.model.pod_templates import PodTemplates
 from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.events import FACTS_UPDATE
+from engine.queueing.events import FACTS_UPDATE, GATE_FAILED
+from engine.queueing.failed_gates import FailedGates
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -194,6 +195,7 @@ class App:
             on_ready=self._wake,
             on_incoming=self._count_incoming,
         )
+        self._failed_gates = FailedGates(self._clock, self._ask_gate_again)
         # 3. Telling the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
         self.recorder = EventRecorder(
@@ -455,6 +457,7 @@ class App:
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
+            self._failed_gates.retry()
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
 
@@ -531,13 +534,18 @@ class App:
         if (preempting := self.preemptor.gate(pod)) is not None:
             return preempting  # for a moment only: nobody is told
         started = self._clock.monotonic()
-        gate = self.rollout.active.scheduler.pre_enqueue(pod, self.cache.snapshot())
+        failures: list[PolicyFailure] = []
+        gate = self.rollout.active.scheduler.pre_enqueue(
+            pod, self.cache.snapshot(), failures.append
+        )
+        self._note_gate(pod, failures)
         status = "Success" if gate is None else "Unschedulable"
         self.metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
             self._clock.monotonic() - started
         )
         # Gates of the API are told by the API server; a standby leaves telling to the leader.
-        if gate is not None and gate[0] != API_GATES and self.leading.is_set():
+        is_told = gate is not None and gate[0] == API_GATES and not failures
+        if gate is not None and not is_told and self.leading.is_set():
             self.outcomes.gated(
                 pod,
                 *gate,
@@ -545,6 +553,19 @@ class App:
                 revision=self.rollout.active.bundle.revision,
             )
         return gate
+
+    def _note_gate(self, pod: Pod, failures: list[PolicyFailure]) -> None:
+        """Count and tell that a gate could not be judged, and ask about the pod again later."""
+        if not failures:
+            self._failed_gates.forget(pod.uid)
+            return
+        self._failed_gates.note(pod.uid)
+        for failure in failures:
+            self.metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
+            log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))
+
+    def _ask_gate_again(self, uid: str) -> None:
+        self.queue.reconsider(uid, GATE_FAILED, only_gated=True)
 
     def _is_going(self, uid: str) -> bool:
         known = self.cache.get_pod(uid)

@@ -67,6 +67,8 @@ POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 # Labels of moves that no event causes.
 SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE: Final = "BackoffComplete"
+#: The label of asking a gate again that could not be judged.
+GATE_FAILED: Final = "GateFailed"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 PREEMPTION_STARTED: Final = "PreemptionStarted"
 PREEMPTION_DONE: Final = "PreemptionDone"

@@ -187,14 +187,22 @@ class Scheduler:
             return verdict
         return sort_key(verdict)
 
-    def pre_enqueue(self, pod: Pod, facts: Snapshot) -> tuple[str, str] | None:
+    def pre_enqueue(
+        self,
+        pod: Pod,
+        facts: Snapshot,
+        on_failure: Callable[[PolicyFailure], None] | None = None,
+    ) -> tuple[str, str] | None:
         """None if the pod may be tried, else the policy that gates it and the reason.
 
         A policy that fails here gates the pod: what cannot be judged is not let through.
+        *on_failure* is told, as it may be worth asking again.
         """
         profile = self._profiles.get(pod.scheduler_name)
         for enabled in profile.at("pre_enqueue") if profile is not None else ():
             verdict = self._ask(enabled, "pre_enqueue", pod, facts)
+            if isinstance(verdict, PolicyFailure) and on_failure is not None:
+                on_failure(verdict)
             if verdict is not None:
                 return enabled.policy, str(verdict)
         for plugin in self._plugins_at(profile, "preEnqueue"):

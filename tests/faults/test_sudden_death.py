@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
-from tests.app.harness import eventually, node_of, placements, scheduler
-from tests.faults.processes import Replica, kill_all
+from tests.app.harness import condition, edit, eventually, namespace, node_of, placements, scheduler
+from tests.faults.processes import Replica, kill_all, sandboxes
 
 PODS = 60
 
@@ -107,6 +108,37 @@ async def test_the_sandbox_is_killed_while_it_decides(cluster: DevCluster) -> No
             await asyncio.gather(killing, return_exceptions=True)
         await eventually(lambda: len(placements(cluster)) == PODS, what="every pod to be placed")
         assert len(killed) > 5, "the sandbox was hardly killed"
+
+
+async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster) -> None:
+    """Pods that came while no sandbox started waited five minutes whatever happened."""
+    gate = 'def pre_enqueue(pod):\n    return None if pod.labels.get("n") else "no n"\n'
+    cluster.create(namespace())
+    edit(cluster, {"gate.star": gate})
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        over = threading.Event()
+
+        def kill_sandboxes() -> None:  # beside the loop, which waits for their answers
+            while not over.wait(0.005):
+                kill_all(sandboxes())
+
+        killing = asyncio.ensure_future(asyncio.to_thread(kill_sandboxes))
+        names: list[str] = []
+
+        def is_one_gated() -> bool:
+            # Its answer for one pod says nothing of the next.
+            names.append(f"p{len(names)}")
+            cluster.create(make_pod(names[-1], labels={"n": names[-1]}))
+            told = [condition(cluster, name).get("message", "") for name in names]
+            return any("gated by policy `gate`" in text for text in told)
+
+        try:
+            await eventually(is_one_gated)
+        finally:
+            over.set()
+            await killing
+        await eventually(lambda: len(placements(cluster)) == len(names), what="all to be placed")
 
 
 async def test_a_standby_takes_over_from_a_leader_that_dies(
