@@ -17,7 +17,7 @@ import structlog
 
 from engine.binding.event_recorder import Reference, micro_time
 from engine.kube.client import ApiClient
-from engine.kube.errors import AlreadyExists, ApiError, NotFound, ServerError
+from engine.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError
 from engine.kube.resources import LEASES
 from engine.lib.clock import Clock
 
@@ -203,18 +203,30 @@ class LeaderElector:
         if not self._is_leading:
             return
         self._is_leading = False
-        seen = self._seen
-        if seen is None:
+        if self._seen is None:
             return
-        now = micro_time(self._clock.now())
-        spec = _LeaseSpec("", 1, now, now, seen.spec.lease_transitions)
         try:
-            await self._update(spec, seen.metadata.resource_version)
+            await self._give_back(self._seen)
         except ApiError as error:
             log.warning("Cannot release the lease", lease=self._lease_name, reason=str(error))
         else:
             log.info("Released the lease", lease=self._lease_name)
         self._tell("stopped leading")
+
+    async def _give_back(self, lease: _Lease) -> None:
+        """Leave *lease* to whoever comes, or what became of it meanwhile if that is still ours."""
+        try:
+            await self._let_go(lease)
+        except Conflict:
+            # A renewal that was broken off by the end of the process may have arrived.
+            lease = await self._read()
+            if lease.spec.holder_identity == self.identity:
+                await self._let_go(lease)
+
+    async def _let_go(self, lease: _Lease) -> None:
+        now = micro_time(self._clock.now())
+        spec = _LeaseSpec("", 1, now, now, lease.spec.lease_transitions)
+        await self._update(spec, lease.metadata.resource_version)
 
     # --- one try ---------------------------------------------------------------------------
 
@@ -256,16 +268,11 @@ class LeaderElector:
         await self._update(spec, seen.metadata.resource_version)
 
     async def _read_and_take(self) -> None:
-        settings = self.settings
         try:
-            raw = await self._client.get(
-                LEASES, settings.name, settings.namespace, timeout=self._request_timeout
-            )
+            lease = await self._read()
         except NotFound:
             await self._create()
             return
-        lease = _decode(raw)
-        self._observe(lease)
         held_by = lease.spec.holder_identity or ""
         expires_at = self._seen_at + (lease.spec.lease_duration_seconds or 0)
         is_ours = held_by == self.identity
@@ -277,6 +284,15 @@ class LeaderElector:
             acquired, transitions if is_ours else min(transitions + 1, _MOST_TRANSITIONS)
         )
         await self._update(spec, lease.metadata.resource_version)
+
+    async def _read(self) -> _Lease:
+        settings = self.settings
+        raw = await self._client.get(
+            LEASES, settings.name, settings.namespace, timeout=self._request_timeout
+        )
+        lease = _decode(raw)
+        self._observe(lease)
+        return lease
 
     def _own_spec(self, acquired: str | None, transitions: int) -> _LeaseSpec:
         now = micro_time(self._clock.now())

@@ -98,6 +98,25 @@ async def test_a_released_lease_is_taken_at_the_next_try(bench: Bench) -> None:
     assert bench.told == ["one became leader", "one stopped leading", "two became leader"]
 
 
+async def test_a_lease_is_released_although_a_renewal_was_broken_off(bench: Bench) -> None:
+    """SIGTERM in the middle of a renewal left the lease to expire, seconds without a scheduler."""
+    leader = bench.elector("one")
+    await leader.acquire()
+    bench.clock.advance(2)
+    await bench.elector("one").acquire()  # arrived, and its answer was not waited for
+    await leader.release()
+    assert bench.lease["holderIdentity"] == ""
+
+
+async def test_a_lease_that_somebody_took_is_not_released(bench: Bench) -> None:
+    first = bench.elector("one")
+    await first.acquire()
+    bench.clock.advance(60)
+    await bench.elector("two").acquire()
+    await first.release()
+    assert bench.lease["holderIdentity"] == "two"
+
+
 async def test_renewing_keeps_the_acquire_time_and_the_transitions(bench: Bench) -> None:
     first = bench.elector("one")
     await first.acquire()

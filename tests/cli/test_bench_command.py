@@ -76,6 +76,7 @@ def bench(*arguments: object) -> Result:
 def measured(*arguments: object) -> dict[str, Any]:
     result = bench(*arguments, "--output", "json")
     assert result.exit_code in (0, 1), result.output
+    assert result.stdout, result.output
     said: dict[str, Any] = json.loads(result.stdout)
     return said
 
@@ -177,7 +178,8 @@ def test_a_slower_edit_since_a_git_revision_fails(tmp_path: Path) -> None:
     # The other way round it is a gain, and without a limit nothing fails.
     git(tmp_path, "commit", "-qam", "The long way")
     policies(directory, SHORT)
-    gain = measured(directory, "--compare", "HEAD", "--fail-over", "0%")
+    # Of few rounds, one that other programs slow down leaves the verdict to the operations.
+    gain = measured(directory, "--compare", "HEAD", "--fail-over", "0%", "--rounds", 24)
     assert gain["exceeded"] == []
     assert gain["changes"][0]["operations"] < -0.5
     # It reads less, so it is asked less too: that counts, not what one question takes.
