@@ -6,16 +6,18 @@ can run is not read by it. Used for the fields of counters, and of ranges of sco
 
 import ast
 import functools
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from engine.policy.evaluator import Files
-from engine.policy.syntax import is_load, loads_of, parse
+from engine.policy.syntax import is_load, loads_of, parse, text_of
 
 
 def attributes_read(files: Files, module: str, hook: str) -> frozenset[str] | None:
-    """Every attribute name that *hook* of *module* can come upon; None if a file does not parse.
+    """Every attribute name that *hook* of *module* can come upon; None if that cannot be told.
 
+    A file may not parse, or take an attribute by a name that is no constant.
     That is what is written in the function, in what it names, in what that names, and so on, in
     *module* and the files that it loads: nothing else can run when the hook is called.
     """
@@ -34,6 +36,8 @@ def attributes_read(files: Files, module: str, hook: str) -> frozenset[str] | No
         for found in (definitions.get(name), definitions.get(_ALWAYS)):
             if found is None:
                 continue
+            if _ANY in found.attributes:
+                return None
             attributes |= found.attributes
             todo += [(path, other) for other in found.names if other in definitions]
             todo += [(load, original) for load, original in found.loads]
@@ -64,6 +68,9 @@ def range_reads(text: str) -> frozenset[str] | None:
     return frozenset(n.attr for n in read)
 
 
+# Among attributes: the name of one is computed, so it may be any.
+_ANY: Final = "\0"
+
 # The name of the statements of a file that define nothing.
 _ALWAYS: Final = ""
 
@@ -87,7 +94,8 @@ def _definitions(text: str) -> Mapping[str, _Definition] | None:
     for statement in tree.body:
         for name in _defined(statement):
             written.setdefault(name, []).append(statement)
-    found = {name: _definition(statements) for name, statements in written.items()}
+    texts = _texts(tree)
+    found = {name: _definition(statements, texts) for name, statements in written.items()}
     for load in loads_of(tree):
         known = found.get(load.local, _Definition(frozenset(), frozenset(), frozenset()))
         found[load.local] = known._replace(loads=known.loads | {(load.module, load.name)})
@@ -107,7 +115,7 @@ def _defined(statement: ast.stmt) -> Iterable[str]:
     return (_ALWAYS,)
 
 
-def _definition(statements: Iterable[ast.AST]) -> _Definition:
+def _definition(statements: Iterable[ast.AST], texts: Container[str]) -> _Definition:
     attributes: set[str] = set()
     names: set[str] = set()
     for statement in statements:
@@ -116,6 +124,29 @@ def _definition(statements: Iterable[ast.AST]) -> _Definition:
                 attributes.add(node.attr)
             elif isinstance(node, ast.Name):
                 names.add(node.id)
+            elif _takes_any(node, texts):
+                attributes.add(_ANY)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 attributes.add(node.value)  # getattr(count, "min") and the like
     return _Definition(frozenset(attributes), frozenset(names), frozenset())
+
+
+def _takes_any(node: ast.AST, texts: Container[str]) -> bool:
+    """True for `getattr(x, name)` where the name is neither written there nor one of *texts*."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        and not all(
+            isinstance(each, ast.Constant) or (isinstance(each, ast.Name) and each.id in texts)
+            for each in node.args[1:2]
+        )
+    )
+
+
+def _texts(tree: ast.Module) -> frozenset[str]:
+    """The names of a file that are given a text, and nothing else."""
+    given = [s for s in tree.body if isinstance(s, ast.Assign) and text_of(s.value) is not None]
+    named = [target.id for s in given for target in s.targets if isinstance(target, ast.Name)]
+    every = Counter(name for statement in tree.body for name in _defined(statement))
+    return frozenset(name for name in named if every[name] == 1)

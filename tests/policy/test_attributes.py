@@ -24,6 +24,19 @@ def test_what_other_hooks_read_is_not_read(other: str) -> None:
     assert read(SCORE + other) == frozenset({"here"})
 
 
+@pytest.mark.parametrize("call", ["getattr(c, ARGS.field)", 'hasattr(c, "m" + "in")'])
+def test_a_name_that_is_computed_may_be_any(call: str) -> None:
+    """A field that an argument of the profile names was missing, and the hook failed."""
+    text = (
+        'ARGS = plugin_args(field = "max")\n'
+        "def score(pod, node, counts):\n    return _of(counts[0])\n"
+        f"def _of(c):\n    return {call}\n"
+    )
+    assert read(text) is None
+    other = "def filter(pod, node, counts):\n    return counts[0].max\n"
+    assert read(text + other, "filter") == frozenset({"max"})
+
+
 def test_helpers_of_helpers_count() -> None:
     text = """
 def score(pod, node, counts):
