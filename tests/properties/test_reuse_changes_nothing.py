@@ -380,8 +380,14 @@ class _Sameness(RuleBasedStateMachine):
 
     @rule(revision=st.integers(0, len(REVISIONS) - 1))
     def policies_are_tried_on_a_copy(self, revision: int) -> None:
-        """As a roll-out does it: they inherit, decide on a frozen copy, and then for real."""
-        before, copy = self.scheduler, frozen_copy(self.cluster.cache.snapshot())
+        """As a roll-out does it: they inherit, decide on a frozen copy, and then for real.
+
+        The cluster has changed since the last decision.
+        """
+        before = self.scheduler
+        for name in sorted(self.cluster.nodes)[:2]:
+            self.cluster.put_node(name, annotations={"tried": str(self.steps)})
+        copy = frozen_copy(self.cluster.cache.snapshot())
         self.revision = revision % len(self.revisions)
         self.schedulers.pop(self.revision, None)
         programs = before.bundle.program, self.scheduler.bundle.program
@@ -429,14 +435,19 @@ class _Sameness(RuleBasedStateMachine):
             self._decide(self.cluster.new_pod(kind), "none")
 
     def _decide(self, pod: Any, place: str) -> None:
-        cluster, (bundle, evaluator) = self.cluster, self.revisions[self.revision]
+        cluster, (bundle, _) = self.cluster, self.revisions[self.revision]
         assert self.scheduler.bundle is bundle
         (decision,) = assert_same(
-            self.scheduler, cluster.cache, cluster.nominator, [pod], cluster.anew(), evaluator
+            self.scheduler, cluster.cache, cluster.nominator, [pod], cluster.anew(), self.reference
         )
         self.judged(decision.failures)
         if decision.node is not None and place != "none":
             cluster.place(pod, decision.node, confirmed=place == "confirmed")
+
+    @property
+    def reference(self) -> InProcessEvaluator:
+        """Whom the scheduler without reuse asks."""
+        return self.revisions[self.revision][1]
 
     def judged(self, failures: Any) -> None:
         """The shipped policies do not fail."""
@@ -458,12 +469,21 @@ class ReuseOfAnyPolicy(_Sameness):
     def write_policies(self, first: str, second: str, alone: bool) -> None:
         note(first)
         self.revisions = []
+        self.interpreted: list[InProcessEvaluator] = []
         for text in (first, second):
             files = {"wild.star": text, "helpers.star": LIBRARY}
             if alone:
                 files["profile.yaml"] = _ALONE
             bundle = build_bundle(files)
             self.revisions.append((bundle, InProcessEvaluator(bundle.program)))
+            self.interpreted.append(InProcessEvaluator(bundle.program, translates=False))
+
+    @property
+    def reference(self) -> InProcessEvaluator:
+        """One that has the interpreter run every hook."""
+        reference = self.interpreted[self.revision]
+        reference.is_near = super().reference.is_near
+        return reference
 
     def judged(self, failures: Any) -> None:
         """They may fail, in the same way each time."""
