@@ -238,6 +238,10 @@ def _event(event: Any, workload: Workload) -> None:
             is_number = isinstance(stays, int | float) and not isinstance(stays, bool)
             if stays is not None and (not is_number or stays < 0):
                 raise WorkloadError(f"want `for` to be seconds, got `{stays}`")
+            meta = added.get("metadata")
+            if isinstance(meta, dict) and not meta.get("name") and meta.get("generateName"):
+                name = f"{meta['generateName']}{len(workload.arrivals)}"
+                added = {**added, "metadata": {**meta, "name": name}}
             pod = workload.cluster.pod_of(added)
             until = None if stays is None else at + float(stays)
             workload.arrivals.append(Arrival(at, pod, until))

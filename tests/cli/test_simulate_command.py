@@ -136,6 +136,10 @@ def test_pods_that_leave_their_name_to_the_server_are_each_one(tmp_path: Path) -
     path.write_text(yaml.safe_dump_all([NODE, unnamed, unnamed, job, pod("x", "9")]))
     result = run(str(path))
     assert "5 pods: 4 placed, 1 pending" in result.output, result.output
+    events = [{"at": 1, "add": one} for one in (NODE, unnamed, unnamed)]
+    path = tmp_path / "events.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert "2 pods: 2 placed, 0 pending" in run(str(path)).output
 
 
 def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
