@@ -167,7 +167,7 @@ def _read(members: Mapping[str, msgspec.Raw], key: str, kind: Any) -> Any:
 def _decoded(key: str, decode: Any) -> Any:
     try:
         return decode()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"{key}: {error}") from error
 
 

@@ -152,7 +152,7 @@ class ExtenderServer:
             try:
                 if judge is None:
                     return _problem(503, "no policies are in force yet")
-                answer = await handle(judge, await request.read())
+                answer = await handle(judge, await _body(request))
                 result = "success" if answer.status == 200 else "error"
                 return answer
             except BadRequest as error:
@@ -232,6 +232,16 @@ class ExtenderServer:
             raise
         finally:
             self._count(self._clock.monotonic() - started, failed)
+
+
+async def _body(request: web.Request) -> bytes:
+    """The body, unpacked. Raises `BadRequest` if it cannot be, or does not arrive."""
+    try:
+        return await request.read()
+    except web.RequestPayloadError as error:
+        raise BadRequest("the body is not encoded as its head says") from error
+    except ConnectionError as error:
+        raise BadRequest("the client went away before the end of the body") from error
 
 
 def _json(body: bytes) -> web.Response:

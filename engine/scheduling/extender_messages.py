@@ -225,7 +225,7 @@ def _decode(body: bytes | msgspec.Raw, kind: Any) -> Any:
         raise ExtenderError("EOF")
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ExtenderError(f"cannot read the extender's answer: {error}") from error
 
 

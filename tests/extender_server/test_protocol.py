@@ -1,5 +1,7 @@
 """The protocol as kube-scheduler speaks it, against policies that see only the request."""
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,8 @@ async def test_binding_needs_an_api_server(folder: Path) -> None:
         ("filter", b"", "want the JSON of a request"),
         ("filter", b"{", "want the JSON of a request"),
         ("filter", b"[]", "want the JSON of a request"),
+        ("filter", b"[" * 20_000, "want the JSON of a request"),
+        ("bind", b'{"PodName":' + b"[" * 20_000, "want the JSON of a request"),
         ("filter", {"Nodes": {"items": []}}, "want `Pod`, got none"),
         ("filter", {"Pod": POD}, "want `Nodes` or `NodeNames`, got neither"),
         ("filter", {"Pod": 7, "NodeNames": []}, "Pod: "),
@@ -219,6 +223,17 @@ async def test_a_request_that_is_none_is_refused_with_the_reason(
         assert want in answer
         name = "starsched_extender_served_duration_seconds_count"
         assert running.metric(name, verb=verb, result="refused") == 1
+
+
+async def test_a_body_that_is_not_packed_as_it_says_is_refused(folder: Path) -> None:
+    """It was answered as a fault of ours, with a traceback in the log for each."""
+    async with extender(folder) as running:
+        packed = gzip.compress(json.dumps(with_nodes(POD, *NODES)).encode())
+        for body, want in ((packed, 200), (b"nonsense", 400)):
+            headers = {"Content-Encoding": "gzip"}
+            url = f"{running.url}/filter"
+            async with running.session.post(url, data=body, headers=headers) as answer:
+                assert answer.status == want
 
 
 async def test_a_request_beyond_the_limit_is_refused(folder: Path) -> None:
