@@ -16,7 +16,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
-from engine.offline.judge import judge
+from engine.offline.judge import Judgement, judge
 from engine.offline.policy_files import TEST_SUFFIX
 from engine.offline.test_properties import (
     order_matters,
@@ -27,6 +27,7 @@ from engine.offline.world import World, pod_of
 from engine.policy.arguments import read_arguments
 from engine.policy.bundle import Bundle, Policy
 from engine.policy.documents import read_documents
+from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox.modules import Natives
 from engine.scheduling.pod_groups import POD_GROUPS, PodGroups
@@ -69,7 +70,10 @@ class Answers:
 
     def _judge(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
-        pod, scheduler = self._ready(request["pod"], request)
+        try:
+            pod, scheduler = self._ready(request["pod"], request)
+        except PolicyErrors as errors:  # a policy may refuse its arguments when it is loaded
+            return Judgement(failures=tuple(map(str, errors.problems))).to_plain()
         _see_groups(scheduler, world, request, [pod])
         return judge(world, scheduler, pod).to_plain()
 
