@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -101,6 +102,8 @@ async def scheduler_at(
                 assert app.leading.is_set(), "the scheduler did not start"
             yield app
         finally:
+            if running.done() and not running.cancelled() and (error := running.exception()):
+                traceback.print_exception(error)  # it may be why the test waits in vain
             app.request_stop()
             await asyncio.gather(running, return_exceptions=True)
             app.cache.check_invariants()

@@ -230,7 +230,7 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
     cluster: DevCluster,
 ) -> None:
     cluster.create(make_node("node-1"))
-    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    lease = LeaseSettings(lease_duration=30.0, renew_deadline=20.0, retry_period=0.1)
     async with (
         scheduler(cluster, lease=lease) as first,
         scheduler(cluster, lease=lease, wait=False) as second,
@@ -241,7 +241,7 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
         await eventually(lambda: second.cache.pod_count == 1)
         assert not second.leading.is_set()
         first.request_stop()
-        await eventually(second.leading.is_set, seconds=1.9)
+        await eventually(second.leading.is_set, seconds=lease.lease_duration / 2)
         cluster.create(make_pod("two"))
         await eventually(lambda: node_of(cluster, "two"))
     notes = [event["note"].split(" ", 1)[1] for event in events(cluster, "LeaderElection")]
