@@ -47,16 +47,25 @@ class HookChanges:
 
         None if that is not known any more: any slot may have.
         """
-        touched: dict[int, int] = {}
+        # What a placement changes, it changes in several columns: most logs are the same.
+        logs: list[tuple[list[int], int]] = []
         bit = 1
         for column, version in zip(self._columns, self._versions, strict=True):
             if column.version != version:
                 slots = column.changed_since(version)
                 if slots is None:
                     return None
-                for slot in slots:
-                    touched[slot] = touched.get(slot, 0) | bit
+                if logs and logs[-1][0] == slots:
+                    logs[-1] = slots, logs[-1][1] | bit
+                else:
+                    logs.append((slots, bit))
             bit <<= 1
+        if not logs:
+            return {}
+        touched = dict.fromkeys(*logs[0])
+        for slots, mask in logs[1:]:
+            for slot in dict.fromkeys(slots):
+                touched[slot] = touched.get(slot, 0) | mask
         return touched
 
     def hooks(self, mask: int) -> tuple[list[int], list[int]]:
