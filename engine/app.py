@@ -544,8 +544,8 @@ class App:
             self._clock.monotonic() - started
         )
         # Gates of the API are told by the API server; a standby leaves telling to the leader.
-        is_told = gate is not None and gate[0] == API_GATES and not failures
-        if gate is not None and not is_told and self.leading.is_set():
+        is_of_api = gate is not None and gate[0] == API_GATES and not failures
+        if gate is not None and not is_of_api and self.leading.is_set():
             self.outcomes.gated(
                 pod,
                 *gate,

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from engine.cli.input_error import InputError, input_errors
+from engine.offline.policy_files import walk
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
@@ -102,16 +103,15 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
                 raise InputError(f"{file}: {error}") from error
 
 
-def _files(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+def _files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    if path.resolve() in above:
-        return  # a link to where it is in
-    above = (*above, path.resolve())
-    for child in sorted(path.iterdir()):
-        if not child.name.startswith(".") and (child.is_dir() or child.suffix == _SUFFIX):
-            yield from _files(child, above)
+    for directory in walk(path):
+        for child in sorted(directory.iterdir()):
+            is_hidden = child.name.startswith(".")
+            if child.suffix == _SUFFIX and not is_hidden and not child.is_dir():
+                yield child
 
 
 def _diff(name: str, before: str, after: str) -> str:

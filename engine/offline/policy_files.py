@@ -103,17 +103,26 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
     return PolicyFiles(directory, texts, frozenset(texts))
 
 
-def _directories(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+def walk(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """*root* and every directory in it, but for hidden ones, and for links to where they are in.
+
+    Hidden ones are a mounted ConfigMap's earlier versions, or a version control's.
+    """
     if root.resolve() in above:
-        return  # a link to where it is in
+        return
+    yield root
     above = (*above, root.resolve())
-    if any(name.endswith(_STARLARK) for name in _names(root)):
-        yield root
     for child in sorted(root.iterdir()):
-        # Hidden ones are a mounted ConfigMap's earlier versions, or a version control's. The
-        # shared functions that ship are no policies: they are checked with those that load them.
-        if child.is_dir() and not child.name.startswith(".") and child.resolve() != _STD:
-            yield from _directories(child, above)
+        if child.is_dir() and not child.name.startswith("."):
+            yield from walk(child, above)
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    """Those with policies. The shared functions that ship are checked with those that load them."""
+    for directory in walk(root):
+        is_asked = directory is root or directory.resolve() != _STD
+        if is_asked and any(name.endswith(_STARLARK) for name in _names(directory)):
+            yield directory
 
 
 def _names(directory: Path) -> list[str]:

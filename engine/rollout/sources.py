@@ -136,14 +136,12 @@ class ConfigMapSource:
         reference = Reference(
             "v1", "ConfigMap", self.namespace, self.map_name, meta.uid, meta.resource_version
         )
-        # As in a directory: editors that begin a file with a byte order mark mean none of it.
-        files = {name: text.removeprefix("\ufeff") for name, text in config_map.data.items()}
         problems = tuple(
             Problem(name, 0, 0, "want UTF-8 text under `data`, got `binaryData`")
             for name in sorted(config_map.binary_data)
             if name.endswith(SUFFIXES)
         )
-        self._offer(Offer(files, meta.resource_version, reference, problems))
+        self._offer(Offer(config_map.data, meta.resource_version, reference, problems))
 
     def _gone(self) -> None:
         self._offer(Offer(None, "", self.reference))
