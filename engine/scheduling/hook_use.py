@@ -61,14 +61,15 @@ class ScoreVector:
     """One policy's scores by slot: raw as answered, and as they count after normalisation.
 
     Scores without `normalize` count as they are. Those with it depend on the range of all raw
-    scores, so a change of the range counts them all anew.
+    scores, so a change of the range counts them all anew. Often there is no range: `constant` is
+    then the raw score of every feasible node, and what it counts.
     """
 
-    __slots__ = ("failures", "is_constant", "normal", "raw", "use")
+    __slots__ = ("constant", "failures", "normal", "raw", "use")
 
     def __init__(self, use: HookUse, size: int) -> None:
         self.use = use
         self.raw: NDArray[np.int64] = np.full(size, SCORE_NONE, np.int64)
         self.normal: NDArray[np.int64] = np.zeros(size, np.int64)
         self.failures: dict[int, PolicyFailure] = {}
-        self.is_constant = False  # one score, and one normalised score, for all feasible nodes
+        self.constant: tuple[int, int] | None = None

@@ -107,7 +107,7 @@ class PodClass:
     @property
     def totals_hold_for_subsets(self) -> bool:
         """True if leaving out feasible nodes does not change the totals of the others."""
-        return all(v.is_constant or not v.use.normalizes for v in self.vectors)
+        return all(v.constant or not v.use.normalizes for v in self.vectors)
 
     def update(
         self,
@@ -323,10 +323,13 @@ class PodClass:
         if was_feasible and vector.raw.item(slot) == value:
             return
         vector.raw[slot] = value
-        if vector.use.normalizes:
+        if not vector.use.normalizes:
+            counts = 0 if value == SCORE_NONE else value
+        elif vector.constant is not None and vector.constant[0] == value:
+            counts = vector.constant[1]
+        else:
             moved[k] = True
             return
-        counts = 0 if value == SCORE_NONE else value
         before = vector.normal.item(slot) if was_feasible else 0
         self.totals[slot] += (counts - before) * vector.use.enabled.weight
         vector.normal[slot] = counts
@@ -339,7 +342,7 @@ class PodClass:
         for k, vector in enumerate(self.vectors):
             vector.raw[slot] = SCORE_NONE
             vector.normal[slot] = 0
-            moved[k] |= vector.use.normalizes
+            moved[k] |= vector.use.normalizes and vector.constant is None
 
     # --- many slots ------------------------------------------------------------------------
 
@@ -480,6 +483,8 @@ class PodClass:
             vector.raw[feasible] = values
             if not vector.use.normalizes:
                 normal = np.where(values == SCORE_NONE, 0, values)
+            elif vector.constant is not None and bool((values == vector.constant[0]).all()):
+                normal = np.full(len(feasible), vector.constant[1])
             else:
                 # As it was; where that does not hold any more, the whole vector is done anew.
                 normal = vector.normal[feasible]
@@ -505,11 +510,13 @@ class PodClass:
         raw = vector.raw[feasible]
         use = vector.use
         answer = normalizer.normalize(use.enabled.instance, raw, reads_count=use.reads_count)
+        vector.constant = None
         if isinstance(answer, PolicyFailure):
             self.normalize_failure = answer
             return
         vector.normal[feasible] = answer
-        vector.is_constant = bool(len(raw) and not use.reads_count and raw.min() == raw.max())
+        if len(raw) and not use.reads_count and raw.min() == raw.max():
+            vector.constant = raw.item(0), answer.item(0)
 
     def _current_tables(self, memo: VerdictMemo) -> list[Table]:
         """The table of every filter and score, with room for all projections.
