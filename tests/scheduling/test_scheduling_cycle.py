@@ -247,6 +247,51 @@ def test_a_score_that_another_node_has_changed_is_not_kept() -> None:
     assert after[0] == after[1] > before[0]
 
 
+LIKES_ODD_ONES = """
+def filter(pod, node):
+    return "closed" if node.labels["is"] == "closed" else None
+
+def score(pod, node):
+    return int(node.labels["raw"])
+
+def normalize(score, over):
+    return 100 if over.min == over.max else 100 * (score - over.min) // (over.max - over.min)
+"""
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+@pytest.mark.parametrize("count", [3, 40])
+def test_nodes_that_come_and_go_are_normalised_with_the_others(count: int, is_near: bool) -> None:
+    """Few and many at a time; whether one score is left, or a range comes of it."""
+
+    def put(first: int, last: int, raw: int = 7, state: str = "open") -> None:
+        for i in range(first, last):
+            cache.update_node(make_node(f"n{i}", labels={"is": state, "raw": str(raw)}))
+
+    def chosen(scheduler: Scheduler) -> list[str | None]:
+        return [scheduler.schedule(pod, cache.snapshot()).node for pod in pods]
+
+    files = {"odd.star": LIKES_ODD_ONES, "p.yaml": only("odd")}
+    remembering = make_scheduler(files, is_near=is_near)
+    pods = [make_pod(f"p{i}") for i in range(12)]
+    cache = Cache()
+    put(0, count)
+    put(count, 3 * count, state="closed")
+    assert chosen(remembering) == chosen(make_scheduler(files))
+    changes: list[tuple[int, int, int, str]] = [
+        (1, 2, 7, "open"),  # as good as those before
+        (0, 1, 7, "closed"),
+        (2, 3, 8, "open"),  # better: a range
+        (1, 2, 7, "closed"),  # and none again
+        (0, 2, 7, "open"),
+        (0, 3, 7, "closed"),
+        (0, 2, 9, "open"),  # another score for all
+    ]
+    for first, last, raw, state in changes:
+        put(first * count, last * count, raw, state)
+        assert chosen(remembering) == chosen(make_scheduler(files))
+
+
 def _churn(cache: Cache, scheduler: Scheduler, pods: int) -> Iterator[int]:
     for i in range(pods):
         # Every pod asks for another amount, so no projection of a node ever returns.
