@@ -31,6 +31,7 @@ from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
 from engine.lib import garbage
 from engine.lib.clock import SystemClock
+from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
     API_VERSION,
     KIND,
@@ -62,6 +63,8 @@ log = structlog.get_logger(component="run")
 
 CONFIGMAP_PREFIX: Final = "configmap:"
 _SECOND_SIGNAL_EXIT: Final = 1
+#: Open files without those of bindings: a watch of each resource takes one, each sandbox some.
+_LEAST_OPEN_FILES: Final = 64
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
@@ -208,11 +211,25 @@ def run_command(**options: Any) -> None:
     address = listen_address(options["metrics_address"])
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
+    _allow_open_files(options["max_bindings_in_flight"] or MOST_IN_FLIGHT)
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise SystemExit(runner.run(_serve(options, config_text, address)))
+
+
+def _allow_open_files(bindings: int) -> None:
+    """Have room for so many *bindings*. Raises `UsageError` if there is none even without them."""
+    wanted = _LEAST_OPEN_FILES + bindings
+    allowed = allow_open_files(wanted)
+    if allowed < _LEAST_OPEN_FILES:
+        raise click.UsageError(
+            f"open files: want a limit of at least {_LEAST_OPEN_FILES}, better {wanted}, "
+            f"got {allowed}\nhint: `ulimit -n {wanted}`, or LimitNOFILE= of a systemd unit"
+        )
+    if allowed < wanted:
+        log.warning("Few files may be open; bindings may fail", limit=allowed, wanted=wanted)
 
 
 async def _serve(

@@ -88,6 +88,29 @@ def test_a_wrong_configuration_is_told_with_file_and_line(kubeconfig: Path, tmp_
     assert "podInitialBackoffSeconds" in result.output
 
 
+@pytest.mark.parametrize(
+    ("soft", "hard", "want"),
+    [
+        pytest.param(
+            32, 32, "open files: want a limit of at least 64, better 160, got 32", id="few"
+        ),
+        pytest.param(32, 160, "Expected object with name other", id="few, but it may have more"),
+    ],
+)
+def test_too_few_open_files_are_told_at_once(
+    kubeconfig: Path, soft: int, hard: int, want: str
+) -> None:
+    """It used to end with the traceback of whatever was opened last."""
+    arguments = f"--kubeconfig={kubeconfig} --context=other --metrics-address=none"
+    command = f"ulimit -Sn {soft}; ulimit -Hn {hard}; exec {sys.executable} -m engine.cli.main run"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} {arguments}"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert want in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_unknown_context_is_a_usage_error(kubeconfig: Path) -> None:
     result = run(f"--kubeconfig={kubeconfig}", "--context=elsewhere")
     assert result.exit_code == 2
