@@ -47,8 +47,8 @@ from engine.model.pod import Pod
 from engine.model.pod_templates import PodTemplates
 from engine.policy.analysis import reads_ages
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.events import FACTS_UPDATE, GATE_FAILED
-from engine.queueing.failed_gates import FailedGates
+from engine.queueing.events import FACTS_UPDATE, GATE_FAILED, KEY_FAILED
+from engine.queueing.failed_hooks import FailedHooks
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
@@ -195,7 +195,8 @@ class App:
             on_ready=self._wake,
             on_incoming=self._count_incoming,
         )
-        self._failed_gates = FailedGates(self._clock, self._ask_gate_again)
+        self._failed_gates = FailedHooks(self._clock, self._ask_gate_again)
+        self._failed_keys = FailedHooks(self._clock, self._ask_key_again)
         # 3. Telling the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
         self.recorder = EventRecorder(
@@ -458,6 +459,7 @@ class App:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
             self._failed_gates.retry()
+            self._failed_keys.retry()
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
 
@@ -526,8 +528,10 @@ class App:
         key = self.rollout.active.scheduler.queue_key(pod, self.cache.snapshot())
         if isinstance(key, PolicyFailure):
             self.metrics.policy_failures.labels(key.policy, key.hook, key.kind).inc()
+            self._failed_keys.note(pod.uid)
             log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
             return ((0, -pod.priority),)
+        self._failed_keys.forget(pod.uid)
         return key
 
     def _gate_of(self, pod: Pod) -> tuple[str, str] | None:
@@ -566,6 +570,9 @@ class App:
 
     def _ask_gate_again(self, uid: str) -> None:
         self.queue.reconsider(uid, GATE_FAILED, only_gated=True)
+
+    def _ask_key_again(self, uid: str) -> None:
+        self.queue.reorder(uid, KEY_FAILED)
 
     def _is_going(self, uid: str) -> bool:
         known = self.cache.get_pod(uid)

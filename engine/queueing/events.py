@@ -69,6 +69,8 @@ SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 #: The label of asking a gate again that could not be judged.
 GATE_FAILED: Final = "GateFailed"
+#: The label of asking for a place in the order again that could not be judged.
+KEY_FAILED: Final = "KeyFailed"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 PREEMPTION_STARTED: Final = "PreemptionStarted"
 PREEMPTION_DONE: Final = "PreemptionDone"

@@ -495,6 +495,21 @@ class SchedulingQueue:
         key = self._key_of(queued.pod) if reorders else None
         return self._settle_anew(queued, label, key) is not Place.UNSCHEDULABLE
 
+    def reorder(self, uid: str, label: str) -> None:
+        """Ask for the place of a waiting pod in the order again; what it waits for stays.
+
+        Args:
+            uid: The pod.
+            label: Why, for metrics.
+        """
+        queued = self._known.get(uid)
+        if queued is None:
+            return
+        if queued.place in (Place.ACTIVE, Place.BACKOFF):
+            self._reorder(queued, label)
+        elif queued.place is Place.UNSCHEDULABLE:
+            queued.sort_key = self._key_of(queued.pod)  # nothing is ordered there
+
     def _reorder(self, queued: QueuedPod, label: str) -> None:
         """Give a pod that is ready or backs off the place that it has in the order by now."""
         key = self._key_of(queued.pod)

@@ -1,6 +1,7 @@
 """A scheduler, or its sandbox, that is killed at a bad moment. No pod is lost or bound twice."""
 
 import asyncio
+import contextlib
 import functools
 import threading
 from collections import Counter
@@ -11,7 +12,17 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
-from tests.app.harness import condition, edit, eventually, namespace, node_of, placements, scheduler
+from tests.app.harness import (
+    condition,
+    edit,
+    events,
+    eventually,
+    metric,
+    namespace,
+    node_of,
+    placements,
+    scheduler,
+)
 from tests.faults.processes import Replica, kill_all, sandboxes
 
 PODS = 60
@@ -117,13 +128,6 @@ async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster
     edit(cluster, {"gate.star": gate})
     async with scheduler(cluster, from_config_map=True) as app:
         await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
-        over = threading.Event()
-
-        def kill_sandboxes() -> None:  # beside the loop, which waits for their answers
-            while not over.wait(0.005):
-                kill_all(sandboxes())
-
-        killing = asyncio.ensure_future(asyncio.to_thread(kill_sandboxes))
         names: list[str] = []
 
         def is_one_gated() -> bool:
@@ -133,12 +137,62 @@ async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster
             told = [condition(cluster, name).get("message", "") for name in names]
             return any("gated by policy" in text for text in told)
 
-        try:
+        async with _without_sandboxes():
             await eventually(is_one_gated)
-        finally:
-            over.set()
-            await killing
         await eventually(lambda: len(placements(cluster)) == len(names), what="all to be placed")
+
+
+async def test_a_place_in_the_order_that_nobody_could_judge_is_asked_for_again(
+    cluster: DevCluster,
+) -> None:
+    """Pods that came while no sandbox started went by their priority until they were tried."""
+    order = 'def queue_key(pod):\n    return -int(pod.labels.get("n", "0"))\n'
+    cluster.create(namespace())
+    edit(cluster, {"order.star": order})
+    async with scheduler(cluster, from_config_map=True, bindings=1) as app:
+        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        # While a binding hangs there is no room for another, so nobody is tried.
+        hung = cluster.faults.hang(verb="create", resource="pods/binding")
+        cluster.create(make_pod("first"))
+        await asyncio.wait_for(hung.wait_hit(), 30)
+        names: list[str] = []
+
+        def has_one_failed() -> bool:
+            names.append(f"p{len(names)}")
+            cluster.create(make_pod(names[-1], labels={"n": str(len(names))}))
+            count = functools.partial(metric, app, "starsched_policy_failures_total")
+            return count(policy="order", hook="queue_key", kind="killed") > 0
+
+        async with _without_sandboxes():
+            await eventually(has_one_failed)
+        await eventually(
+            lambda: metric(
+                app, "scheduler_queue_incoming_pods_total", queue="active", event="KeyFailed"
+            ),
+            what="the order to be made anew",
+        )
+        hung.release()
+        await eventually(lambda: len(events(cluster, "Scheduled")) == len(names) + 1)
+        told = sorted(events(cluster, "Scheduled"), key=lambda event: event["eventTime"])
+        got = [event["regarding"]["name"] for event in told]
+        assert got == ["first", *reversed(names)]
+
+
+@contextlib.asynccontextmanager
+async def _without_sandboxes() -> AsyncIterator[None]:
+    """Kill every sandbox that starts until the block ends."""
+    over = threading.Event()
+
+    def kill_sandboxes() -> None:  # beside the loop, which waits for their answers
+        while not over.wait(0.005):
+            kill_all(sandboxes())
+
+    killing = asyncio.ensure_future(asyncio.to_thread(kill_sandboxes))
+    try:
+        yield
+    finally:
+        over.set()
+        await killing
 
 
 async def test_a_standby_takes_over_from_a_leader_that_dies(

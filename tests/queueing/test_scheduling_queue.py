@@ -332,6 +332,29 @@ def test_an_update_changes_the_place_in_the_order() -> None:
     assert bench.pop_names() == ["a", "b"]
 
 
+def test_a_place_in_the_order_that_is_asked_for_again_holds_wherever_the_pod_waits() -> None:
+    """A pod whose key failed for a moment kept the place that it was given instead of one."""
+    keys: dict[str, int] = {}
+    bench = Bench(key_of=lambda pod: ((0, keys.get(pod.name, 0)),))
+    names = ["ready", "backing off", "set aside"]
+    aside, off, ready = make_pod("set aside"), make_pod("backing off"), make_pod("ready")
+    bench.queue.add(off)
+    bench.queue.requeue_error(bench.pop())
+    bench.reject(aside)
+    bench.queue.add(ready)
+    keys.update({name: place for place, name in enumerate(names)})
+    for pod in (aside, off, ready):
+        bench.queue.reorder(pod.uid, "KeyFailed")
+    assert [bench.place(pod) for pod in (aside, off, ready)] == [
+        "unschedulable",
+        "backoff",
+        "active",
+    ]
+    bench.after(60)
+    bench.queue.activate([aside.key])
+    assert bench.pop_names() == names
+
+
 def test_a_version_that_is_known_already_is_ignored() -> None:
     bench = Bench()
     old = make_pod(uid="u", resource_version="1")

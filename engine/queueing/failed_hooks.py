@@ -1,6 +1,6 @@
-"""Pods whose gate could not be judged, to be asked about again.
+"""Pods whose gate, or whose place in the order, could not be judged, to be asked about again.
 
-Owns when. A gate that is closed opens with what its policy reads; one that failed, because the
+Owns when. What a policy answered changes with what it reads; a hook that failed, because the
 sandbox was killed over it, may answer the next time whatever has happened meanwhile.
 """
 
@@ -15,15 +15,15 @@ _LONGEST_WAIT: Final = 60.0
 _MOST_AT_ONCE: Final = 100
 
 
-class FailedGates:
+class FailedHooks:
     """Asks again, the longest waiting first, until one fails anew; then it waits, longer each time.
 
-    So a gate that fails for good, and takes its time to do so, is asked once a minute in the end,
-    however many pods it holds.
+    So a hook that fails for good, and takes its time to do so, is asked once a minute in the end,
+    however many pods wait for its answer.
 
     Args:
         clock: Time.
-        ask_again: Asks the gate of the pod of a uid; it calls `note` if that fails again.
+        ask_again: Asks the hook about the pod of a uid; it calls `note` if that fails again.
     """
 
     def __init__(self, clock: Clock, ask_again: Callable[[str], object]) -> None:
@@ -37,12 +37,12 @@ class FailedGates:
         return len(self._uids)
 
     def note(self, uid: str) -> None:
-        """The gate of a pod has failed."""
+        """The hook has failed about a pod."""
         self.forget(uid)
         self._uids[uid] = None
 
     def forget(self, uid: str) -> None:
-        """The gate of a pod has answered."""
+        """The hook has answered about a pod."""
         self._uids.pop(uid, None)
 
     def retry(self) -> None:

@@ -1,30 +1,30 @@
-"""When a gate that could not be judged is asked again."""
+"""When a hook that failed is asked again."""
 
 from engine.lib.clock import VirtualClock
-from engine.queueing.failed_gates import FailedGates
+from engine.queueing.failed_hooks import FailedHooks
 
 
 class Bench:
-    """Gates that fail for the pods in `failing`."""
+    """A hook that fails for the pods in `failing`."""
 
     def __init__(self, *failing: str) -> None:
         self.clock = VirtualClock()
         self.failing = set(failing)
         self.asked: list[str] = []
-        self.gates = FailedGates(self.clock, self.ask)
+        self.hooks = FailedHooks(self.clock, self.ask)
         for uid in failing:
-            self.gates.note(uid)
+            self.hooks.note(uid)
 
     def ask(self, uid: str) -> None:
         self.asked.append(uid)
         if uid in self.failing:
-            self.gates.note(uid)
+            self.hooks.note(uid)
 
     def run(self, seconds: int) -> list[str]:
         """Who was asked about within so many seconds."""
         before = len(self.asked)
         for _ in range(seconds):
-            self.gates.retry()
+            self.hooks.retry()
             self.clock.advance(1)
         return self.asked[before:]
 
@@ -34,10 +34,10 @@ def test_all_are_asked_about_as_soon_as_the_first_is_answered() -> None:
     assert bench.run(1) == ["a"]
     bench.failing.clear()
     assert bench.run(1) == ["b", "c", "a"]
-    assert len(bench.gates) == 0
+    assert len(bench.hooks) == 0
 
 
-def test_a_gate_that_fails_for_good_is_asked_once_a_minute_in_the_end() -> None:
+def test_a_hook_that_fails_for_good_is_asked_once_a_minute_in_the_end() -> None:
     bench = Bench(*(f"p{i}" for i in range(1000)))
     assert len(bench.run(600)) < 20
     assert len(set(bench.asked)) == len(bench.asked)  # each in its turn
@@ -51,7 +51,7 @@ def test_a_crowd_is_not_asked_about_at_once() -> None:
     assert len(bench.asked) == 1000
 
 
-def test_a_pod_whose_gate_has_answered_is_left_alone() -> None:
+def test_a_pod_whose_hook_has_answered_is_left_alone() -> None:
     bench = Bench("a", "b")
-    bench.gates.forget("a")
+    bench.hooks.forget("a")
     assert bench.run(60).count("a") == 0
