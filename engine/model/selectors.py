@@ -122,7 +122,11 @@ def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]
 def matches_node_selector_term(
     term: NodeSelectorTerm, labels: Mapping[str, str], node_name: str
 ) -> bool:
-    """If a node meets every requirement of *term*. An empty or malformed term matches nothing."""
+    """If a node meets every requirement of *term*. An empty or malformed term matches nothing.
+
+    Without a *node_name* requirements on fields are met if they make sense: kube-scheduler asks so
+    about the nodes of a volume, which it knows by their labels.
+    """
     if not term.match_expressions and not term.match_fields:
         return False
     for requirement in term.match_expressions:
@@ -132,8 +136,8 @@ def matches_node_selector_term(
         if requirement.operator not in _SET_OPERATORS or len(requirement.values) != 1:
             return False
     fields = {"metadata.name": node_name}
-    return all(_holds(r, labels) for r in term.match_expressions) and all(
-        _field_holds(r, fields) for r in term.match_fields
+    return all(_holds(r, labels) for r in term.match_expressions) and (
+        not node_name or all(_field_holds(r, fields) for r in term.match_fields)
     )
 
 

@@ -95,10 +95,22 @@ def test_an_affinity_that_makes_no_sense_is_met_by_no_node() -> None:
     for term in (
         {},
         {"matchExpressions": [need("n", "1", "2", operator="Gt")]},
-        {"matchFields": [need("metadata.name", "a")]},
+        {"matchFields": [need("metadata.name", "a", "b")]},
     ):
         affinity = {"required": {"nodeSelectorTerms": [term]}}
         assert _choose(claim(), [volume(affinity=affinity)]) is None, term
+
+
+def test_an_affinity_says_nothing_by_names_of_nodes() -> None:
+    """kube-scheduler asks with a node that has labels alone; we took it for a node called ""."""
+    names = {"matchFields": [need("metadata.name", "elsewhere")]}
+    for term, want in [
+        (names, "disk"),
+        ({**names, "matchExpressions": [need(HOSTNAME, "a")]}, "disk"),
+        ({**names, "matchExpressions": [need(HOSTNAME, "b")]}, None),
+    ]:
+        affinity = {"required": {"nodeSelectorTerms": [term]}}
+        assert _choose(claim(), [volume(affinity=affinity)], node="a") == want, term
 
 
 # --- beside a search that looks at everything ------------------------------------------------

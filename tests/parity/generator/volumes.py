@@ -215,6 +215,13 @@ class Storage:
             if draw.chance(0.1):
                 requirement["operator"] = "NotIn"
             terms.append({"matchExpressions": [requirement]})
+            if draw.chance(0.05):
+                name = {
+                    "key": "metadata.name",
+                    "operator": "In",
+                    "values": [draw.pick("n0", "n99")],
+                }
+                terms[-1]["matchFields"] = [name]
         return {"nodeSelectorTerms": terms}
 
 
