@@ -18,6 +18,7 @@ class Place(enum.Enum):
     UNSCHEDULABLE = "unschedulable"
     IN_FLIGHT = "in_flight"
     BINDING = "binding"
+    TERMINATING = "terminating"
 
 
 @dataclass(slots=True, eq=False)

@@ -54,6 +54,7 @@ class SchedulingQueue:
         active, backoff --pop--> in flight --done--> binding --delete (seen bound)--> unknown
         in flight, binding --requeue_unschedulable--> unschedulable | backoff (an event came)
         in flight, binding --requeue_error--> backoff
+        in flight --skip (it is being deleted)--> terminating --update (not so any more)--> active
         unschedulable --event that may help, flush, own update--> backoff | active | gated
         gated --the gate opens (event, flush, own update)--> backoff | active
         backoff --wait over (flush)--> active
@@ -62,7 +63,8 @@ class SchedulingQueue:
     Gated pods are set aside with the unschedulable ones, and are let go by their gate alone. A pod
     in binding is nobody's to pop; it stays known so that it can come back if its binding fails,
     and so that it does not come back if it was deleted or seen bound meanwhile. So `delete` has to
-    be called for every pod that is deleted *or seen with a node*.
+    be called for every pod that is deleted *or seen with a node*. A terminating pod stays known so
+    that its updates do not bring it back; only a restored API server can let it live on.
 
     A name belongs to one pod at a time: a pod that comes under the name of another uid ends that
     one. The newest version of a pod is kept here, also while it is in flight, so what a requeued
@@ -158,7 +160,10 @@ class SchedulingQueue:
             self.nominator.refresh(new)
             for event in pod_update_events(before, new):
                 self._in_flight.record(event, before, new)
-        elif queued.place is Place.BINDING:
+        elif queued.place is Place.TERMINATING and not new.is_terminating:
+            queued.place = Place.NOWHERE
+            self._settle(queued, POD_UPDATE.label)
+        elif queued.place in (Place.BINDING, Place.TERMINATING):
             self.nominator.refresh(new)
         else:
             self._update_waiting(queued, before)
@@ -231,14 +236,21 @@ class SchedulingQueue:
         return queued
 
     def done(self, uid: str) -> None:
-        """The pod's scheduling cycle is over and it will be bound, or skipped.
+        """The pod's scheduling cycle is over and it will be bound.
 
         Events are not recorded for it any more. It can still be requeued.
         """
+        self._finish(uid, Place.BINDING)
+
+    def skip(self, uid: str) -> None:
+        """The pod's scheduling cycle is over because the pod is being deleted."""
+        self._finish(uid, Place.TERMINATING)
+
+    def _finish(self, uid: str, place: Place) -> None:
         queued = self._in_flight.get(uid)
         self._in_flight.finish(uid)
         if queued is not None and self._known.get(uid) is queued:
-            queued.place = Place.BINDING
+            queued.place = place
 
     def requeue_unschedulable(
         self,
@@ -707,7 +719,8 @@ class SchedulingQueue:
             elif queued.place is Place.IN_FLIGHT:
                 assert self._in_flight.get(uid) is queued, f"`{key}` says in flight, but is lost"
             else:
-                assert queued.place is Place.BINDING, f"`{key}` is lost: {queued.place}"
+                is_let_go = queued.place in (Place.BINDING, Place.TERMINATING)
+                assert is_let_go, f"`{key}` is lost: {queued.place}"
             is_set_aside = queued.place is Place.UNSCHEDULABLE
             assert queued.gated_by is None or is_set_aside, f"`{key}` is gated and not set aside"
         assert len(self._uid_of) == len(self._known), "a name is kept of an unknown pod"

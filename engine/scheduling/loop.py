@@ -188,7 +188,7 @@ class SchedulingLoop:
             self._queue.done(pod.uid)
             return False
         if pod.is_terminating:
-            self._queue.done(pod.uid)
+            self._queue.skip(pod.uid)
             self._outcomes.skipped_deleting(
                 pod, profile=pod.scheduler_name, revision=scheduler.bundle.revision
             )

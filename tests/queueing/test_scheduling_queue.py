@@ -365,6 +365,20 @@ def test_a_version_that_is_known_already_is_ignored() -> None:
     assert bench.place(old) == "unschedulable"
 
 
+def test_a_pod_that_is_skipped_says_why_and_comes_back_only_if_it_lives_on() -> None:
+    """It was shown as being bound. An API server that was restored may take the deletion back."""
+    going, living = make_pod(uid="u", terminating=True), make_pod(uid="u")
+    bench = Bench()
+    bench.queue.add(going)
+    bench.queue.skip(bench.pop().uid)
+    assert bench.place(going) == "terminating"
+    bench.queue.update(going, make_pod(uid="u", terminating=True))
+    assert bench.place(going) == "terminating"
+    assert not bench.queue.has_poppable
+    bench.queue.update(going, living)
+    assert bench.pop().pod is living
+
+
 def test_an_update_of_an_unknown_pod_adds_it() -> None:
     bench = Bench()
     bench.queue.update(make_pod(uid="u"), make_pod(uid="u"))
