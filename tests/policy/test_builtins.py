@@ -127,6 +127,25 @@ def test_beta_cdf_at_known_points(x: float, a: float, b: float, want: float) -> 
     assert beta_cdf(x, a, b) == pytest.approx(want, rel=1e-10)
 
 
+@given(st.floats(0.001, 0.999), st.floats(1.0, 20.0), st.floats(0.0, 1.0))
+def test_beta_cdf_is_a_chance_for_huge_parameters_too(mean: float, size: float, x: float) -> None:
+    """Close to the mean of a narrow variable it was far off, or failed with a range error."""
+    a, b = 10**size * mean, 10**size * (1 - mean)
+    deviation = math.sqrt(mean * (1 - mean) / (a + b))
+    assert 0 <= beta_cdf(x, a, b) <= 1
+    if min(a, b) > 1e3:
+        assert beta_cdf(mean, a, b) == pytest.approx(0.5, abs=0.01)
+        assert beta_cdf(mean - 20 * deviation, a, b) == pytest.approx(0.0, abs=1e-6)
+        assert beta_cdf(mean + 20 * deviation, a, b) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("z", [-3.0, -1.0, 0.0, 0.5, 3.0])
+def test_beta_cdf_is_the_same_where_its_ways_of_counting_meet(z: float) -> None:
+    x = 0.8 + z * math.sqrt(0.8 * 0.2 / 5e5)
+    got, want = beta_cdf(x, 400_000.4, 100_000.1), beta_cdf(x, 400_000.0, 100_000.0)
+    assert got == pytest.approx(want, abs=2e-6)
+
+
 def _requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 

@@ -32,6 +32,10 @@ NAMES: Final = (
 # Starlark's own libraries, on in every policy file; documented with the names above.
 LIBRARIES: Final = ("struct", "json", "record", "field", "enum", "typing")
 
+# From shape parameters of this size on, a Beta variable is normal but for its skewness.
+_LARGE_SHAPE: Final = 1e5
+_LARGEST_POWER: Final = 700.0  # of e, in a float
+
 _INT64: Final = 1 << 63
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6})?", re.ASCII)
@@ -62,7 +66,8 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     """The chance that a Beta(*a*, *b*) variable is at most *x*.
 
     The regularised incomplete beta function by its continued fraction (Lentz's method), accurate
-    to about 1e-14. Raises ValueError unless *a* and *b* are positive.
+    to about 1e-14 for small parameters; if both are above 100,000, by the normal distribution with
+    a term for the skewness, to 1e-6. Raises ValueError unless *a* and *b* are positive.
     """
     if not (a > 0 and b > 0):
         raise ValueError(f"want positive shape parameters, got {a} and {b}")
@@ -70,12 +75,16 @@ def beta_cdf(x: float, a: float, b: float) -> float:
         return 0.0
     if x >= 1.0:
         return 1.0
+    if min(a, b) > _LARGE_SHAPE:
+        return _nearly_normal_cdf(x, a, b)
     # The fraction converges fast on this side of the mean only; the other side is its mirror.
     if x > (a + 1.0) / (a + b + 2.0):
         return 1.0 - beta_cdf(1.0 - x, b, a)
-    front = math.exp(
+    power = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
+    # Of a huge parameter the terms hardly differ, and their difference is only rounding.
+    front = math.exp(min(power, _LARGEST_POWER))
     tiny = 1e-300
     c, d = 1.0, 1.0 - (a + b) * x / (a + 1.0)
     d = 1.0 / (d if abs(d) > tiny else tiny)
@@ -92,7 +101,21 @@ def beta_cdf(x: float, a: float, b: float) -> float:
             fraction *= c * d
         if abs(c * d - 1.0) < 1e-15:
             break
-    return front * fraction / a
+    return min(front * fraction / a, 1.0)
+
+
+def _nearly_normal_cdf(x: float, a: float, b: float) -> float:
+    """`beta_cdf` for large *a* and *b*: the normal distribution and the first Edgeworth term.
+
+    There the fraction needs ever more steps, and its front is a small difference of huge numbers.
+    """
+    mean, rest = a / (a + b), b / (a + b)
+    deviation = math.sqrt(mean * rest / (a + b + 1.0))
+    skewness = 2.0 * (rest - mean) / math.sqrt((a + b) * mean * rest)
+    z = (x - mean) / deviation
+    density = math.exp(-min(z * z / 2.0, _LARGEST_POWER)) / math.sqrt(2.0 * math.pi)
+    below = 0.5 * math.erfc(-z / math.sqrt(2.0))
+    return min(max(below - skewness / 6.0 * (z * z - 1.0) * density, 0.0), 1.0)
 
 
 def round_half_away(x: float) -> int:
