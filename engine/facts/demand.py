@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.model.fact import number_of
 from engine.model.pod import Pod
 from engine.model.times import epoch_seconds
 from engine.policy.fact_config import PodDemand
@@ -65,7 +66,7 @@ class DemandLearner:
         at = seen.placed_at or now
         if at <= self._counted_before:
             return False
-        self._until = max(self._until, at)
+        self._until = max(self._until, min(at, now))
         self._take([_amount(pod, resource) for resource in self._config.resources])
         return True
 
@@ -106,21 +107,21 @@ class DemandLearner:
             "moments": self._moments,
         }
 
-    def restore(self, plain: Any) -> None:
+    def restore(self, plain: Any, now: float) -> None:
         """Go on from `to_plain`'s data, if they are about the same resources."""
         if not isinstance(plain, Mapping):
             return
         means, moments = _numbers(plain.get("means")), _numbers(plain.get("moments"))
-        count, until = plain.get("count"), plain.get("until")
+        count, until = number_of(plain.get("count")), number_of(plain.get("until"))
         if (
             plain.get("resources") == list(self._config.resources)
             and len(means) == len(self._means)
             and len(moments) == len(self._moments)
             and isinstance(count, int)
-            and isinstance(until, int | float)
+            and until is not None
         ):
             self._means, self._moments, self._count = means, moments, max(0, count)
-            self._until = self._counted_before = float(until)
+            self._until = self._counted_before = min(float(until), now)
 
 
 def _amount(pod: Pod, resource: str) -> int:
@@ -140,5 +141,5 @@ def decode_placed_pod(raw: bytes) -> PlacedPod:
 
 
 def _numbers(given: Any) -> list[float]:
-    is_list = isinstance(given, list) and all(isinstance(x, int | float) for x in given)
-    return [float(x) for x in given] if is_list else []
+    numbers = [number_of(one) for one in given] if isinstance(given, list) else []
+    return [] if None in numbers else [float(one) for one in numbers if one is not None]

@@ -173,8 +173,8 @@ class Learner(Protocol[P_contra]):
         """The same for a restart."""
         ...
 
-    def restore(self, plain: Any) -> None:
-        """Go on from what was kept."""
+    def restore(self, plain: Any, now: float) -> None:
+        """Go on from what was kept; nothing has happened after *now*."""
         ...
 
 
@@ -248,8 +248,8 @@ class LearnedSource(Generic[P]):
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
         if kept is not None:
             try:
-                self._learner.restore(msgspec.json.decode(kept))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                self._learner.restore(msgspec.json.decode(kept), self._clock.now())
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 log.warning("What was learned is lost", source=self.name, reason=str(error))
 
     def _informers(self) -> list[Informer[P]]:

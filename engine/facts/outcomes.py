@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.facts.readings import Reading, Readings, Subject
-from engine.model.fact import pod_type
+from engine.model.fact import number_of, pod_type
 from engine.model.times import epoch_seconds
 from engine.policy.fact_config import PodOutcomes
 
@@ -106,7 +106,8 @@ class OutcomeLearner:
         if not node:
             return False
         seen = self._seen.setdefault(pod.metadata.uid, _Seen())
-        rewards = [reward for at, reward in self._outcomes(pod, seen, now) if self._is_new(at)]
+        outcomes = self._outcomes(pod, seen, now)
+        rewards = [reward for at, reward in outcomes if self._is_new(at, now)]
         for reward in rewards:
             self._count(pod, node, reward)
         return bool(rewards)
@@ -142,10 +143,11 @@ class OutcomeLearner:
         seen.ran = True
         return sorted(found)
 
-    def _is_new(self, at: float) -> bool:
+    def _is_new(self, at: float, now: float) -> bool:
         if at <= self._counted_before:
             return False
-        self._until = max(self._until, at)
+        # A node's clock may be years ahead; until then nothing else would be new after a restart.
+        self._until = max(self._until, min(at, now))
         return True
 
     def _count(self, pod: WatchedPod, node: str, reward: float) -> None:
@@ -170,22 +172,22 @@ class OutcomeLearner:
         averages = [[*subject, round(value, 6)] for subject, value in self._averages.items()]
         return {"until": self._until, "averages": averages}
 
-    def restore(self, plain: Any) -> None:
+    def restore(self, plain: Any, now: float) -> None:
         """Go on from `to_plain`'s data; what is not understood is left out."""
         if not isinstance(plain, Mapping):
             return
-        until = plain.get("until")
-        if isinstance(until, int | float):
-            self._until = self._counted_before = float(until)
+        until = number_of(plain.get("until"))
+        if until is not None:
+            self._until = self._counted_before = min(float(until), now)
         rows = plain.get("averages")
         for row in rows if isinstance(rows, list) else ():
             if (
                 isinstance(row, list)
                 and len(row) == {"node": 3, "type": 3, "pair": 4}.get(str(row[0]) if row else "")
                 and all(isinstance(part, str) for part in row[:-1])
-                and isinstance(row[-1], int | float)
+                and (average := number_of(row[-1])) is not None
             ):
-                self._averages[tuple(row[:-1])] = float(row[-1])
+                self._averages[tuple(row[:-1])] = float(average)
 
 
 def _end_of(container: _Container) -> float | None:

@@ -113,7 +113,7 @@ def test_a_restart_goes_on_and_counts_nothing_twice() -> None:
     before.observe(_pod(uid="one", started=10), 20.0)
     before.observe(_pod(uid="two", started=50), 60.0)
     after = _learner(start=0.0)
-    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())))
+    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())), 1e6)
     for pod in (_pod(uid="one", started=10), _pod(uid="two", started=50)):
         assert not after.observe(pod, 100.0)
     assert after.readings() == before.readings()
@@ -122,13 +122,32 @@ def test_a_restart_goes_on_and_counts_nothing_twice() -> None:
 
 @pytest.mark.parametrize(
     "plain",
-    [None, [], {}, {"averages": 3}, {"until": "x", "averages": [["pair", "a", 1], [], [1]]}],
+    [
+        None,
+        [],
+        {},
+        {"averages": 3},
+        {"until": "x", "averages": [["pair", "a", 1], [], [1]]},
+        {"until": True, "averages": [["node", "a", 10**400], ["node", "a", False]]},
+        {"until": 10**400},
+    ],
 )
 def test_what_was_kept_and_makes_no_sense_is_left_out(plain: Any) -> None:
     learner = _learner()
-    learner.restore(plain)
+    learner.restore(plain, 1e6)
     assert learner.readings() == {}
     assert learner.observe(_pod(), 20.0)
+
+
+@pytest.mark.parametrize("until", [4e9, 1e300])
+def test_a_clock_that_was_ahead_does_not_end_the_learning(until: float) -> None:
+    """One node's clock was ahead; after a restart, nothing was learned until that moment came."""
+    before = _learner()
+    before.observe(_pod("Failed", ended=80_000), 100.0)
+    assert before.to_plain()["until"] == 100.0
+    after = _learner()
+    after.restore({"until": until, "averages": []}, 100.0)
+    assert after.observe(_pod("Failed", ended=101), 110.0)
 
 
 def test_the_averages_are_bounded() -> None:
@@ -184,13 +203,32 @@ def test_demand_goes_on_after_a_restart() -> None:
     before = DemandLearner(PodDemand())
     before.observe(_placed("1", "one", 10.0), 20.0)
     after = DemandLearner(PodDemand())
-    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())))
+    after.restore(msgspec.json.decode(msgspec.json.encode(before.to_plain())), 1e6)
     assert not after.observe(_placed("1", "one", 10.0), 30.0)
     assert after.readings() == before.readings()
     assert after.observe(_placed("1", "two", 11.0), 30.0)
     others = DemandLearner(PodDemand(resources=("cpu",)))
-    others.restore(before.to_plain())
+    others.restore(before.to_plain(), 1e6)
     assert others.readings() == {}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [{"count": 10**400}, {"until": 10**400}, {"means": [True]}, {"moments": [10**400]}],
+)
+def test_demand_that_makes_no_sense_is_left_out(broken: dict[str, Any]) -> None:
+    plain = {"until": 1, "resources": ["cpu"], "count": 1, "means": [1], "moments": [1]}
+    learner = DemandLearner(PodDemand(resources=("cpu",)))
+    learner.restore({**plain, **broken}, 1e6)
+    assert learner.readings() == {}
+
+
+def test_demand_is_learned_after_a_clock_was_ahead() -> None:
+    before = DemandLearner(PodDemand())
+    before.observe(_placed("1", "one", 1e9), 20.0)
+    after = DemandLearner(PodDemand())
+    after.restore({**before.to_plain(), "until": 1e9}, 20.0)
+    assert after.observe(_placed("1", "two", 21.0), 30.0)
 
 
 def test_a_pod_was_placed_when_its_condition_says() -> None:
