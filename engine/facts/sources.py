@@ -57,6 +57,28 @@ class Source(Protocol):
         ...
 
 
+class _Trouble:
+    """What is wrong with a source: counted every time, told once until it is something else."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._reason = ""
+        self.count = 0
+
+    def is_over(self) -> None:
+        """Nothing is wrong any more."""
+        if self._reason:
+            self._reason = ""
+            log.info("Facts are understood again", source=self._source)
+
+    def tell(self, message: str, reason: str) -> None:
+        """Something is wrong."""
+        self.count += 1
+        if reason != self._reason:
+            self._reason = reason
+            log.warning(message, source=self._source, reason=reason)
+
+
 class FileSource:
     """A facts document in a file, watched through the operating system and by looking.
 
@@ -68,12 +90,17 @@ class FileSource:
     def __init__(self, config: FileFacts, clock: Clock) -> None:
         self._path = Path(config.path)
         self._clock = clock
-        self.failures = 0
+        self._trouble = _Trouble(self.name)
 
     @property
     def name(self) -> str:
         """`file:path`."""
         return f"file:{self._path}"
+
+    @property
+    def failures(self) -> int:
+        """How often it could not be read or understood."""
+        return self._trouble.count
 
     async def run(self, tell: Tell) -> None:
         """Read the file now and whenever it changes, until cancelled."""
@@ -92,26 +119,27 @@ class FileSource:
                 watch.follow()
                 stamp = await asyncio.to_thread(_stamp, self._path)
                 if stamp != seen:
-                    seen = stamp
-                    await self._read(tell)
+                    # One that cannot be read may become readable without a change.
+                    seen = stamp if await self._read(tell) else object()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_SECONDS):
                         await changed.wait()
         finally:
             watch.stop()
 
-    async def _read(self, tell: Tell) -> None:
+    async def _read(self, tell: Tell) -> bool:
+        """Read the file and tell what it says. False if that is worth another try."""
         try:
             text, written_at = await asyncio.to_thread(_read_file, self._path)
         except FileNotFoundError:
             tell({})
-            return
+            return True
         except (OSError, ValueError) as error:
-            self.failures += 1
-            log.warning("Cannot read facts", source=self.name, reason=str(error))
-            return
+            self._trouble.tell("Cannot read facts", str(error))
+            return not isinstance(error, OSError)
         document = read_document(text, measured_at=written_at, now=self._clock.now())
-        self.failures += _tell_document(document, tell, self.name)
+        _tell_document(document, tell, self._trouble)
+        return True
 
 
 def _stamp(path: Path) -> object:
@@ -131,13 +159,14 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     return text, written_at
 
 
-def _tell_document(document: Document, tell: Tell, name: str) -> int:
-    """Tell what *document* says; 1 if something in it was not understood."""
+def _tell_document(document: Document, tell: Tell, trouble: _Trouble) -> None:
+    """Tell what *document* says, and what in it was not understood."""
     if document.problems:
-        log.warning("Malformed facts", source=name, reason="; ".join(document.problems))
+        trouble.tell("Malformed facts", "; ".join(document.problems))
+    else:
+        trouble.is_over()
     if document.readings or not document.problems:
         tell(document.readings)
-    return 1 if document.problems else 0
 
 
 class _FolderWatch(FileSystemEventHandler):
@@ -202,12 +231,17 @@ class ConfigMapSource:
         self._config = config
         self._client = client
         self._clock = clock
-        self.failures = 0
+        self._trouble = _Trouble(self.name)
 
     @property
     def name(self) -> str:
         """`configmap:namespace/name`."""
         return f"configmap:{self._config.namespace}/{self._config.name}"
+
+    @property
+    def failures(self) -> int:
+        """How often something in it was not understood."""
+        return self._trouble.count
 
     async def run(self, tell: Tell) -> None:
         """Watch the ConfigMap until cancelled."""
@@ -222,7 +256,7 @@ class ConfigMapSource:
                     merged.problems += [f"{key}: {problem}" for problem in document.problems]
                     for subject, readings in document.readings.items():
                         merged.readings.setdefault(subject, {}).update(readings)
-            self.failures += _tell_document(merged, tell, self.name)
+            _tell_document(merged, tell, self._trouble)
 
         informer = Informer[ConfigMap](
             self._client,

@@ -8,9 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from engine.app import App
 from engine.devcluster import DevCluster
+from engine.facts import sources
 from engine.facts.learned import KeepsConfigMap, KeepsFiles
 from engine.facts.readings import CLUSTER, Reading, Readings, Subject
 from engine.facts.sources import FileSource
@@ -213,6 +215,27 @@ async def test_a_broken_file_keeps_what_was_said(file: tuple[Path, _Told]) -> No
     _put(path.with_name("other.json"), "{}", at=300.0)
     _put(path, '{"cluster": {"price": 1, "more": 1}}', at=400.0)
     await eventually(lambda: told.last is not None and "more" in told.last[CLUSTER])
+
+
+async def test_a_file_that_becomes_readable_is_read_and_trouble_is_told_once(
+    file: tuple[Path, _Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stamp stays the same where only its permissions change, and it was never read again."""
+    path, told = file
+    refused = 0
+
+    def refuse(given: Path) -> tuple[bytes, float]:
+        nonlocal refused
+        refused += 1
+        raise PermissionError(f"{given}: not for you")
+
+    monkeypatch.setattr(sources, "_POLL_SECONDS", 0.05)
+    with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
+        patch.setattr(sources, "_read_file", refuse)
+        _put(path, '{"cluster": {"price": 1}}')
+        await eventually(lambda: refused >= 3)
+    assert [line["event"] for line in logs] == ["Cannot read facts"]
+    await eventually(lambda: told.price() == 1)
 
 
 # --- what is learned -------------------------------------------------------------------------
