@@ -15,9 +15,9 @@ import aiohttp
 import msgspec
 import structlog
 
-from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.readings import CLUSTER, Reading, Readings, Subject, time_of
 from engine.facts.sources import Tell
-from engine.model.fact import number_of
+from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 
 log = structlog.get_logger(component="facts")
@@ -107,7 +107,7 @@ def read_answer(query: FactQuery, body: bytes) -> dict[Subject, dict[str, Readin
     """
     try:
         answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise QueryError(f"not JSON: {error}") from error
     if not isinstance(answer, Mapping) or answer.get("status") != "success":
         reason = answer.get("error") if isinstance(answer, Mapping) else None
@@ -136,8 +136,7 @@ def _read_series(query: FactQuery, series: Any) -> tuple[Subject | None, Reading
     value = number_of(text)
     if value is not None and query.scale != 1.0:
         value = number_of(value * query.scale)
-    measured_at = float(at) if isinstance(at, int | float) else None
-    return _subject(query, labels), Reading(value, str(text), measured_at)
+    return _subject(query, labels), Reading(value, text_of(text), time_of(at))
 
 
 def _subject(query: FactQuery, labels: Mapping[str, Any]) -> Subject | None:

@@ -56,10 +56,10 @@ def reading_of(given: Any, measured_at: float | None = None, now: float | None =
     *now* is. *measured_at* is for values that say neither.
     """
     if isinstance(given, Mapping):
-        at = _time_of(given.get("time"))
-        age = given.get("age_seconds")
-        if at is None and now is not None and isinstance(age, int | float):
-            at = now - age
+        at = time_of(given.get("time"))
+        age = number_of(given.get("age_seconds"))
+        if at is None and now is not None and age is not None:
+            at = time_of(now - age)
         inner = given.get("value")
         if isinstance(inner, Mapping):
             inner = None
@@ -75,16 +75,22 @@ def reading_of_text(text: str) -> Reading:
     if stripped.startswith("{"):
         try:
             return reading_of(msgspec.json.decode(stripped))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return Reading(None, text)
     return Reading(number_of(text), text)
 
 
-def _time_of(given: Any) -> float | None:
+# The years 1 to 9999, as in RFC 3339. Numbers beyond it are milliseconds, or no time at all.
+_EARLIEST: Final = -62_135_596_800
+_LATEST: Final = 253_402_300_799
+
+
+def time_of(given: Any) -> float | None:
+    """Seconds since the epoch of an RFC 3339 text or a number of seconds; None if it is neither."""
     if isinstance(given, str):
         return epoch_seconds(given)
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) if math.isfinite(given) else None
+        return float(given) if _EARLIEST <= given <= _LATEST else None
     return None
 
 
@@ -113,7 +119,7 @@ def read_document(
     """
     try:
         given = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Document(problems=[f"not JSON: {error}"])
     return read_plain(given, measured_at=measured_at, now=now)
 
@@ -126,11 +132,11 @@ def read_plain(
     if not isinstance(given, Mapping):
         document.problems.append(f"want an object, got {_shown(given)}")
         return document
-    at = _time_of(given.get("time"))
+    at = time_of(given.get("time"))
     at = measured_at if at is None else at
     for section, values in given.items():
         if section == "time":
-            if _time_of(values) is None:
+            if time_of(values) is None:
                 document.problems.append(f"time: want a time, got {_shown(values)}")
             continue
         if section == "cluster":

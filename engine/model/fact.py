@@ -87,4 +87,7 @@ def text_of(given: Any) -> str:
     """How *given* (a text or a JSON value) is spelt."""
     if isinstance(given, str):
         return given
-    return msgspec.json.encode(given).decode() if given is not None else ""
+    try:
+        return msgspec.json.encode(given).decode() if given is not None else ""
+    except RecursionError:
+        return ""  # lists of lists, of hundreds of levels

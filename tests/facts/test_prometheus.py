@@ -164,6 +164,7 @@ def test_a_scalar_is_about_the_cluster() -> None:
         pytest.param(b"<html>", "not JSON", id="no JSON"),
         pytest.param(b"\xff\xfe", "not JSON", id="no text"),
         pytest.param(b"[]", "nothing that is understood", id="a list"),
+        pytest.param(b"[" * 5000, "not JSON", id="nested without end"),
         pytest.param(b'{"status":"error","error":"parse error"}', "parse error", id="an error"),
         pytest.param(_answer(kind="matrix"), "want an instant vector", id="a matrix"),
         pytest.param(b'{"status":"success"}', "want an instant vector", id="no data"),
@@ -181,6 +182,13 @@ def test_what_is_no_answer_is_an_error(body: bytes, reason: str) -> None:
 def test_a_malformed_series_is_left_out(series: Any) -> None:
     got = read_answer(FactQuery("x", "q"), _answer(series, _series(node="b")))
     assert list(got) == [("node", "b")]
+
+
+def test_a_sample_of_no_time_has_none() -> None:
+    series = {"metric": {"node": "a"}, "value": [10**30, "1"]}
+    body = _answer(series).replace(b"1" + b"0" * 30, b"9" * 400)
+    got = read_answer(FactQuery("x", "q"), body)
+    assert got == {("node", "a"): {"x": Reading(1, "1")}}
 
 
 # --- servers that misbehave ------------------------------------------------------------------

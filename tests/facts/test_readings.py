@@ -19,6 +19,9 @@ JSON = st.recursive(
 )
 
 
+DEEP = '{"value": ' + "[" * 5000 + "]" * 5000 + "}"
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
@@ -41,6 +44,9 @@ JSON = st.recursive(
         pytest.param("{broken", Reading(None, "{broken"), id="broken"),
         pytest.param('{"value": {"value": 1}}', Reading(None, ""), id="nested"),
         pytest.param('{"value": true}', Reading(None, "true"), id="a bool"),
+        pytest.param('{"value": 1, "time": %s}' % ("9" * 400), Reading(1, "1"), id="no such time"),
+        pytest.param('{"value": 1, "time": 1769860800000}', Reading(1, "1"), id="milliseconds"),
+        pytest.param(DEEP, Reading(None, DEEP), id="nested without end"),
     ],
 )
 def test_an_annotation_is_a_number_or_an_object(text: str, want: Reading) -> None:
@@ -103,6 +109,22 @@ def test_a_part_of_the_wrong_shape_is_told_of_and_the_rest_counts(given: Any, pr
     assert document.problems[0].startswith(problem)
     if isinstance(given, dict):
         assert document.readings == {CLUSTER: {"x": Reading(1, "1")}}
+
+
+@pytest.mark.parametrize("levels", [100, 900, 980, 990, 1000, 5000])
+def test_a_document_may_be_nested_without_end(levels: int) -> None:
+    value = "[" * levels + "]" * levels
+    document = read_document('{"cluster": {"x": VALUE}, "nodes": VALUE}'.replace("VALUE", value))
+    assert document.problems
+    assert document.readings.get(CLUSTER, {}).keys() <= {"x"}
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e300", "9" * 400, "1e12", "true"])
+def test_what_is_no_time_gives_no_age(number: str) -> None:
+    """A time of 400 digits ended the source with an OverflowError, one in milliseconds was now."""
+    text = '{"cluster": {"x": {"value": 1, "time": T}, "y": {"value": 1, "age_seconds": T}}}'
+    document = read_document(text.replace("T", number), now=1000.0)
+    assert document.readings == {CLUSTER: {"x": Reading(1, "1"), "y": Reading(1, "1")}}
 
 
 def test_what_is_not_json_says_nothing() -> None:
