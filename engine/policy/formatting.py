@@ -107,13 +107,13 @@ def _lines(tokens: list[_Token], source: list[str]) -> list[_Line]:
     indents = [0]
     current: list[_Token] = []
     last_row = 0
-    for index, token in enumerate(tokens):
+    for token, next_kind in zip(tokens, _next_kinds(tokens), strict=True):
         if token.kind == tokenize.INDENT:
             indents.append(len(token.text))
         elif token.kind == tokenize.DEDENT:
             indents.pop()
         elif token.kind == tokenize.COMMENT and not current:
-            level = _comment_level(tokens, index, indents)
+            level = _comment_level(token, next_kind, indents)
             blanks = token.start[0] - last_row - 1
             lines.append(_Line(level, _comment(token.text), blanks, is_comment=True))
             last_row = token.start[0]
@@ -122,7 +122,7 @@ def _lines(tokens: list[_Token], source: list[str]) -> list[_Line]:
                 first = current[0].start[0]
                 level = len(indents) - 1
                 lines.append(_Line(level, _statement(current, level, source), first - last_row - 1))
-                lines[-1].opens = _next_kind(tokens, index) == tokenize.INDENT
+                lines[-1].opens = next_kind == tokenize.INDENT
                 last_row = token.start[0]
             current = []
         elif token.kind == tokenize.NL:
@@ -133,17 +133,21 @@ def _lines(tokens: list[_Token], source: list[str]) -> list[_Line]:
     return lines
 
 
-def _next_kind(tokens: list[_Token], index: int) -> int:
-    for token in tokens[index + 1 :]:
-        if token.kind not in (tokenize.NL, tokenize.COMMENT):
-            return token.kind
-    return tokenize.ENDMARKER
+def _next_kinds(tokens: list[_Token]) -> list[int]:
+    """Of each token the kind of the next one that is neither a comment nor the end of its line."""
+    found = [tokenize.ENDMARKER] * len(tokens)
+    kind = tokenize.ENDMARKER
+    for index in range(len(tokens) - 1, -1, -1):
+        found[index] = kind
+        if tokens[index].kind not in (tokenize.NL, tokenize.COMMENT):
+            kind = tokens[index].kind
+    return found
 
 
-def _comment_level(tokens: list[_Token], index: int, indents: list[int]) -> int:
+def _comment_level(comment: _Token, next_kind: int, indents: list[int]) -> int:
     """Of a comment of its own: its column says to which block it belongs."""
-    column = tokens[index].start[1]
-    if column > indents[-1] and _next_kind(tokens, index) == tokenize.INDENT:
+    column = comment.start[1]
+    if column > indents[-1] and next_kind == tokenize.INDENT:
         return len(indents)
     return max(i for i, indent in enumerate(indents) if indent <= column or i == 0)
 
