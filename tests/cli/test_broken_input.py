@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cli.main import main
+from engine.policy.config import API_VERSION, KIND
 
 NODE = "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 1, pods: 9}}\n---\n"
 POD = "kind: Pod\nmetadata: {name: p}\n"
@@ -239,3 +240,38 @@ def test_no_manifest_is_a_traceback(
     result = run("simulate", path)
     assert result.exception is None or isinstance(result.exception, SystemExit)
     assert (result.exit_code == 2) == ("Error: " in result.output)
+
+
+@pytest.mark.parametrize(
+    ("command", "use", "code"),
+    [
+        (["check"], "str(_L30)", 1),
+        (["check"], "_L30 == _R30", 1),
+        (["simulate", "{cluster}", "--policies"], "{_T30: 1}", 2),
+    ],
+)
+def test_a_top_level_that_does_not_end_is_ended_and_named(
+    command: list[str], use: str, code: int, tmp_path: Path
+) -> None:
+    """Steps were bounded here and nothing else: thirty lines kept every command busy for hours.
+
+    Each list holds the one before twice. A sandbox ended that by time, and no command had one.
+    """
+    lines = ["_L0 = [0]", "_R0 = [0]", "_T0 = (0,)"]
+    for i in range(30):
+        lines += [f"_{name}{i + 1} = [_{name}{i}, _{name}{i}]" for name in "LR"]
+        lines.append(f"_T{i + 1} = (_T{i}, _T{i})")
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "slow.star").write_text(
+        "\n".join([*lines, f"_USE = {use}", "def filter(pod, node): return None", ""])
+    )
+    (policies / "profile.yaml").write_text(
+        f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+        "profiles: [{plugins: {multiPoint: {enabled: [{name: slow}]}}}]\n"
+    )
+    cluster = tmp_path / "cluster.json"
+    cluster.write_text('{"kind": "Node", "metadata": {"name": "a"}}')
+    got = run(*(part.format(cluster=cluster) for part in command), policies)
+    want = f"{policies / 'slow.star'}: loading did not answer within 2 s"
+    assert (got.exit_code, want in got.output) == (code, True)
