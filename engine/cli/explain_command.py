@@ -151,7 +151,9 @@ def _explain(
     if options["profile"]:
         spec = {**(manifest.get("spec") or {}), "schedulerName": options["profile"]}
         manifest = {**manifest, "spec": spec}
-    pod = cluster.pod_of(manifest)
+    placed_on = str((manifest.get("spec") or {}).get("nodeName") or "")
+    # One that waits goes to the node that it was promised; a placed one is asked about afresh.
+    pod = cluster.pod_of(manifest, unplaced=bool(placed_on))
     profiles = [profile.scheduler_name for profile in bundle.profiles]
     if pod.scheduler_name not in profiles:
         known = ", ".join(f"`{name}`" for name in profiles)
@@ -174,7 +176,7 @@ def _explain(
             evaluator,
             world,
             pod,
-            placed_on=str((manifest.get("spec") or {}).get("nodeName") or ""),
+            placed_on=placed_on,
             names=options["nodes"],
             pending=pending,
             unknown_facts=unknown,

@@ -170,7 +170,7 @@ def explain(
         bundle: The policies.
         evaluator: Of the bundle's program.
         world: The cluster.
-        pod: The pod, without a node.
+        pod: The pod, without a node; one that it was promised counts.
         placed_on: Where it is now, to be told.
         names: Nodes to be told about one by one.
         pending: Pods that wait; those with a nominated node hold room there.
@@ -208,7 +208,7 @@ def explain(
         placed_on=placed_on,
         message=message,
         words=in_words(message),
-        why=_why(bundle, pod, ranking) if decision.node is not None else (),
+        why=_why(bundle, pod, ranking, decision.node) if decision.node is not None else (),
         nodes=snapshot.node_count,
         feasible=len(explanation.feasible),
         verdicts=_verdicts(bundle, world, matrix),
@@ -311,8 +311,10 @@ def _ranking(explanation: Explanation) -> tuple[NodeScores, ...]:
     return tuple(rows)
 
 
-def _why(bundle: Bundle, pod: Pod, ranking: tuple[NodeScores, ...]) -> tuple[str, ...]:
-    """Why the first of the ranking is chosen, and which policies made the difference."""
+def _why(bundle: Bundle, pod: Pod, ranking: tuple[NodeScores, ...], chosen: str) -> tuple[str, ...]:
+    """Why *chosen* is: the promise, or that it leads the ranking, and by which policies."""
+    if chosen == pod.nominated_node_name:
+        return (f"`{chosen}` was promised to the pod (status.nominatedNodeName), whatever scores",)
     if not ranking:
         return ()
     first = ranking[0]

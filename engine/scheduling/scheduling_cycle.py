@@ -414,8 +414,10 @@ class Scheduler:
             detailed=detailed,
             can_reuse=can_reuse,
         )
-        if failed:
+        if failed and promised_slot is None:
             return self._failed(snapshot, failed)
+        # Where the pod was promised a node, scores are only told: they decide nothing.
+        ignored = (*ignored, *failed)
         silent = self._silent_uses(profile, uses) if detailed else []
         for use in (*uses, *silent):
             more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
@@ -431,11 +433,13 @@ class Scheduler:
                 rows.append(PolicyScores(name, 1, scores, scores, scores))
         # 6. The highest total wins; ties go by the pod's uid and the node's name.
         best = feasible[highest(totals)]
-        chosen = self._break_tie(profile, pod, best, snapshot)
+        chosen = (
+            self._break_tie(profile, pod, best, snapshot)
+            if promised_slot is None
+            else promised_slot
+        )
         if isinstance(chosen, PolicyFailure):
             return self._failed(snapshot, (chosen,))
-        if promised_slot is not None:
-            chosen = promised_slot
         decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves)
         if not detailed:
             return Explanation(decision)

@@ -107,11 +107,11 @@ class Totals:
             totals = totals + weighted
             if detailed:
                 rows.append(_row(enabled, raw, normal, weighted))
-        if failures and not self._ignores_failures:
-            return totals, rows, tuple(failures), ()
         if detailed:
             order = self._score_order
             rows.sort(key=lambda row: order[row.policy])
+        if failures and not self._ignores_failures:
+            return totals, rows, tuple(failures), ()
         return totals, rows, (), tuple(failures)
 
     def by_slot(

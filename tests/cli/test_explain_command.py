@@ -61,6 +61,19 @@ def test_a_placed_pod_is_explained_as_if_it_were_not(cluster: str) -> None:
     assert "n is feasible: place 1" in result.output
 
 
+def test_a_waiting_pod_goes_where_it_was_promised_to_go(tmp_path: Path) -> None:
+    """After an eviction a scheduler takes it there; it was sent to the node with more room."""
+    small = {**NODE, "metadata": {"name": "small"}}
+    large = {**NODE, "metadata": {"name": "large"}, "status": {"allocatable": {**ROOM, "cpu": "9"}}}
+    path = tmp_path / "cluster.yaml"
+    waits = {**pod("waits", "1"), "status": {"nominatedNodeName": "small"}}
+    path.write_text(yaml.safe_dump_all([small, large, waits]))
+    result = run("waits", f"--snapshot={path}")
+    assert result.exit_code == 0, result.output
+    assert "goes to small;" in result.output
+    assert "`small` was promised to the pod" in result.output
+
+
 def test_json_holds_everything(cluster: str) -> None:
     result = run("fits", cluster, "--output=json")
     assert result.exit_code == 3

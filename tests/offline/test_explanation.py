@@ -214,6 +214,30 @@ def test_room_that_is_promised_to_another_pod_is_taken() -> None:
     assert explained([node("n")], pod(cpu="2"), pending=[promised]).outcome == "unschedulable"
 
 
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "def pre_score(pod): return 1 // 0",
+        "def score(pod, node): return 1 // 0",
+        "def tie_key(pod, node): return [1 // 0]",
+    ],
+)
+def test_a_pod_with_a_promise_needs_no_score(hook: str) -> None:
+    """It was said to fail by scores, which a scheduler does not look at: it takes the promise."""
+    bundle = build_bundle({"broken.star": f"{hook}\n"})
+    evaluator = InProcessEvaluator(bundle.program)
+    nodes = [node("a"), node("b")]
+    promised = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
+    got = explain(bundle, evaluator, Cluster(nodes=nodes).world(), promised)
+    assert (got.outcome, got.node) == ("placed", "b")
+    assert got.why == ("`b` was promised to the pod (status.nominatedNodeName), whatever scores",)
+    assert explained(nodes, pod(), bundle=bundle).outcome == "failed"
+    decision = Scheduler(bundle, evaluator).schedule(
+        promised, Cluster(nodes=nodes).world().snapshot
+    )
+    assert decision.node == "b"
+
+
 def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() -> None:
     bundle = build_bundle({"colour.star": POLICY})
     nodes = [node("a", labels={"colour": "blue"}), node("b")]
