@@ -6,10 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from engine.cli.check_command import check_command
-from engine.cli.conformance_command import conformance_command
-from engine.cli.eject_command import eject_command
-from engine.cli.test_command import test_command as policy_test_command
+from engine.cli.main import main
 
 POLICY = "def score(pod, node):\n    return min(100, len(node.name))\n"
 BROKEN = (
@@ -33,11 +30,11 @@ def _write(directory: Path, **files: str) -> str:
 
 
 def _check(*arguments: str) -> Result:
-    return CliRunner().invoke(check_command, arguments)
+    return CliRunner().invoke(main, ["check", *arguments])
 
 
 def _test(*arguments: str) -> Result:
-    return CliRunner().invoke(policy_test_command, arguments)
+    return CliRunner().invoke(main, ["test", *arguments])
 
 
 # --- check ---------------------------------------------------------------------------------
@@ -282,7 +279,7 @@ def test_data_of_tests_may_lie_beside_policies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["NodePorts", "node_ports", "node_ports.star"])
 def test_eject_prints_the_built_in(name: str) -> None:
-    result = CliRunner().invoke(eject_command, [name])
+    result = CliRunner().invoke(main, ["eject", name])
     assert result.exit_code == 0
     assert result.output.startswith('"""Keeps a pod off nodes where one of the host ports')
     assert "def filter(pod, node):" in result.output
@@ -290,7 +287,7 @@ def test_eject_prints_the_built_in(name: str) -> None:
 
 def test_an_ejected_policy_replaces_the_built_in_and_passes_its_tests(tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        eject_command, ["NodeResourcesFit", "--with-test", "--to", str(tmp_path)]
+        main, ["eject", "NodeResourcesFit", "--with-test", "--to", str(tmp_path)]
     )
     assert result.exit_code == 0
     assert sorted(p.name for p in tmp_path.iterdir()) == [
@@ -298,13 +295,13 @@ def test_an_ejected_policy_replaces_the_built_in_and_passes_its_tests(tmp_path: 
         "node_resources_fit_test.star",
     ]
     assert _test(str(tmp_path)).exit_code == 0
-    again = CliRunner().invoke(eject_command, ["NodeResourcesFit", "--to", str(tmp_path)])
+    again = CliRunner().invoke(main, ["eject", "NodeResourcesFit", "--to", str(tmp_path)])
     assert again.exit_code == 2
     assert "exists already" in again.output
 
 
 def test_eject_suggests_a_name() -> None:
-    result = CliRunner().invoke(eject_command, ["NodePort"])
+    result = CliRunner().invoke(main, ["eject", "NodePort"])
     assert result.exit_code == 2
     assert "did you mean `node_ports`?" in result.output
 
@@ -317,7 +314,7 @@ TAINTS = Path(__file__).parents[1] / "data" / "conformance" / "taints.jsonl"
 def test_conformance_ends_with_the_counts(tmp_path: Path) -> None:
     file = tmp_path / "few.jsonl"
     file.write_text("".join(TAINTS.read_text().splitlines(keepends=True)[:2]))
-    result = CliRunner().invoke(conformance_command, [str(file)])
+    result = CliRunner().invoke(main, ["conformance", str(file)])
     assert result.exit_code == 0
     assert result.output.splitlines()[-1] == "answers: 10 matched, 0 differ, 0 unsupported"
 
@@ -327,14 +324,14 @@ def test_conformance_prints_each_difference(tmp_path: Path) -> None:
     scenario["answers"][0]["best"] = ["elsewhere"]
     file = tmp_path / "wrong.jsonl"
     file.write_text(json.dumps(scenario))
-    result = CliRunner().invoke(conformance_command, [str(file)])
+    result = CliRunner().invoke(main, ["conformance", str(file)])
     lines = result.output.splitlines()
     assert result.exit_code == 1
     assert lines[0] == f"wrong.jsonl {scenario['id']} {scenario['answers'][0]['pod']}"
     assert lines[1].startswith("  best: want ['elsewhere'], got [")
     assert lines[-1] == "answers: 4 matched, 1 differ, 0 unsupported"
     answer = json.loads(
-        CliRunner().invoke(conformance_command, [str(file), "--output", "json"]).output
+        CliRunner().invoke(main, ["conformance", str(file), "--output", "json"]).output
     )
     assert (answer["matched"], answer["differ"], answer["unsupported"]) == (4, 1, 0)
     assert answer["files"][0]["differences"][0]["scenario"] == scenario["id"]
@@ -343,15 +340,13 @@ def test_conformance_prints_each_difference(tmp_path: Path) -> None:
 def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text("{}\n")
-    result = CliRunner().invoke(conformance_command, [str(file)])
+    result = CliRunner().invoke(main, ["conformance", str(file)])
     assert result.exit_code == 2
     assert "x.jsonl:1: want a scenario" in result.output
 
 
-@pytest.mark.parametrize(
-    "command", [check_command, policy_test_command, eject_command, conformance_command]
-)
-def test_help_has_examples(command: object) -> None:
-    result = CliRunner().invoke(command, ["--help"])  # type: ignore[arg-type]  # click's own type
+@pytest.mark.parametrize("command", ["check", "test", "eject", "conformance"])
+def test_help_has_examples(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
     assert result.exit_code == 0
     assert "starsched" in result.output.split("Examples:")[1]
