@@ -1,7 +1,7 @@
 """Files that a command reads, as arguments and options name them.
 
-Owns that `-` is the standard input, as for kubectl. What is in the files is for those who read
-them; such a file can be read once.
+Owns that `-` is the standard input, as for kubectl, and keeping what can be read once only. What is
+in the files is for those who read them.
 """
 
 from pathlib import Path
@@ -22,3 +22,16 @@ class InputPath(click.Path):
         """The path of *value*. Fails as `click.Path` does if there is none."""
         found = super().convert(value, param, ctx)
         return _STDIN if found == Path("-") else found
+
+
+def kept_copy(path: Path, copy: Path) -> Path:
+    """*path* if any process can read it again; else what is in it as the file *copy*.
+
+    The latter are pipes, and descriptors of this process. Raises `OSError`.
+    """
+    is_own = path.absolute().is_relative_to("/dev") or path.absolute().is_relative_to("/proc")
+    if not is_own and (path.is_file() or path.is_dir()):
+        return path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(path.read_bytes())
+    return copy

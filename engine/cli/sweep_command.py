@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import read_config
 from engine.cli.sweep_reports import (
@@ -26,8 +27,9 @@ from engine.cli.sweep_reports import (
     require_parquet,
     write_table,
 )
+from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points, measure
-from engine.offline.workload import read_workload
+from engine.offline.workload import WorkloadError, read_workload
 from engine.offline.world import ManifestError
 from engine.policy.errors import PolicyErrors
 from engine.telemetry.logs import configure_logging
@@ -35,6 +37,8 @@ from engine.telemetry.logs import configure_logging
 INTERRUPTED: Final = 130
 _DASK: Final = "dask://"
 _RESULTS: Final = "results.jsonl"
+# What a line of it begins with.
+_BEGIN: Final = b'{"key":"'
 _PIPE_WIDTH: Final = 160
 
 
@@ -43,7 +47,7 @@ _PIPE_WIDTH: Final = 160
     "workload",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path, exists=True),
+    type=InputPath(),
     metavar="WORKLOAD...",
 )
 @policy_options
@@ -102,7 +106,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     WORKLOAD is what `simulate` takes. DIR gets results.jsonl (each result as it comes: an
     interrupted sweep goes on where it was), the table results.csv or results.parquet, and
     chart.svg. A result is known by the hash of its policies, arguments, workload and seed, so
-    whatever changed is computed anew. Workers of Dask read the workload from the same paths.
+    whatever changed is computed anew. Workers of Dask read the workload from the same paths; one
+    from a pipe or `-` is kept in DIR.
 
     \b
     Exit codes: 0 all was computed, 1 a simulation failed, 2 wrong usage, or policies, workload
@@ -124,6 +129,12 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
             require_parquet()
         except FormatError as error:
             raise click.UsageError(str(error)) from error
+    with input_errors():
+        # Every process reads the workload, and nothing but a file can be read by all.
+        workload = tuple(
+            kept_copy(path, directory / f"workload-{number}-{path.name}")
+            for number, path in enumerate(workload, 1)
+        )
     points = _points(workload, options)
     log = directory / _RESULTS
     try:
@@ -155,7 +166,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         raise click.ClickException(
             "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
         ) from error
-    except (ManifestError, OSError) as error:
+    except (ManifestError, ClusterFileError, WorkloadError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if options["output"] == "json":
         said = {
@@ -251,21 +262,27 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 def read_results(path: Path) -> dict[str, Measured]:
-    """What was computed before, by key; a last line that was cut off is left out.
+    """What was computed before, by key; a last result that was cut off is taken out.
 
-    Raises `SweepError` for any other line that is no result.
+    Raises `SweepError` for any other line that is no result, and takes nothing out.
     """
     found = {}
     if path.exists():
         text = path.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
+        rest = text[len(whole) :]
+        if not rest.startswith(_BEGIN[: len(rest)]):
+            whole = text  # cut off, or something that is no result: refused below
+        elif rest:
             path.write_bytes(whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 one = msgspec.json.decode(line, type=Measured)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise SweepError(f"{path}:{number}: want a result of a sweep: {error}") from error
+                raise SweepError(
+                    f"{path}:{number}: want a result of a sweep: {error}\n"
+                    "hint: delete the line, or take another directory with --to"
+                ) from error
             found[one.key] = one
     return found
 

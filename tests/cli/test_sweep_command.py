@@ -192,6 +192,30 @@ def test_parquet_without_its_package_says_what_to_install(
     assert not (tmp_path / "out").exists()
 
 
+def test_what_is_no_result_is_not_taken_for_one_that_was_cut_off(
+    snapshot: Path, tmp_path: Path
+) -> None:
+    """The end of a file of somebody else was deleted, if no line feed came after it."""
+    results = tmp_path / "results.jsonl"
+    results.write_text('{"mine": 1}')
+    assert sweep(snapshot, tmp_path).exit_code == 2
+    assert results.read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize("argument", ["-", "/dev/stdin"])
+def test_a_workload_can_come_from_a_pipe(snapshot: Path, tmp_path: Path, argument: str) -> None:
+    """`-` was no file, and of a pipe the processes that simulate read nothing: it was read."""
+    command = ["sweep", argument, "--to", str(tmp_path / "piped"), "--set", GRID, "--jobs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "engine.cli.main", *command],
+        input=snapshot.read_bytes(),
+        capture_output=True,
+        check=True,
+    )
+    assert b"2 results, 2 of them new" in done.stdout
+    assert (tmp_path / "piped" / "workload-1-stdin").read_bytes() == snapshot.read_bytes()
+
+
 def test_what_cannot_be_read_is_told_with_its_place(snapshot: Path, tmp_path: Path) -> None:
     to = tmp_path / "out"
     to.mkdir()
@@ -199,6 +223,7 @@ def test_what_cannot_be_read_is_told_with_its_place(snapshot: Path, tmp_path: Pa
     result = sweep(snapshot, to)
     assert result.exit_code == 2
     assert f"Error: {to}/results.jsonl:1: want a result of a sweep: " in result.output
+    assert "hint: delete the line, or take another directory with --to" in result.output
     table = tmp_path / "pods.csv"
     table.write_text("name,cpu\na,1\n")
     result = sweep(table, tmp_path / "other")
