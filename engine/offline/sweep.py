@@ -7,6 +7,7 @@ Which processes compute the points is the caller's choice of an executor.
 import functools
 import hashlib
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,10 @@ class Axis:
 
     @classmethod
     def parse(cls, text: str) -> "Axis":
-        """The axis of `Plugin.path=value,value`; values are YAML. Raises `SweepError`."""
+        """The axis of `Plugin.path=value,value`; values are YAML, each counts once.
+
+        Raises `SweepError`.
+        """
         path, equals, said = text.partition("=")
         parts = path.split(".")
         if not equals or len(parts) < 2 or not all(parts) or not said:
@@ -47,7 +51,7 @@ class Axis:
             values = tuple(yaml.safe_load(f"[{said}]"))
         except yaml.YAMLError as error:
             raise SweepError(f"{path}: {' '.join(str(error).split())}") from error
-        return cls(path, values)
+        return cls(path, tuple({repr(value): value for value in values}.values()))
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -81,6 +85,12 @@ def make_points(
     profile: str = "",
 ) -> list[Point]:
     """Every point of the grid, in order. Raises `SweepError`, `PolicyErrors`, `OSError`."""
+    for path, count in Counter(axis.path for axis in axes).items():
+        if count > 1:
+            raise SweepError(
+                f"{path}: want it once, got it {count} times\n"
+                "hint: commas separate the values of one argument"
+            )
     inputs = [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(workload)]
     points = []
     for values in itertools.product(*(axis.values for axis in axes)):

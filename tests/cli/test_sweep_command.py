@@ -108,6 +108,19 @@ def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path) -> None:
+    """The last one counted alone: the values of the others were left out without a word."""
+    result = sweep(snapshot, tmp_path / "out", "--set", GRID)
+    assert result.exit_code == 2, result.output
+    assert "scoringStrategy.type: want it once, got it 2 times" in result.output
+    assert "hint: commas separate the values of one argument" in result.output
+
+
+def test_a_value_counts_once() -> None:
+    """Each time that it was written it was simulated, and counted in the means."""
+    assert Axis.parse("A.b=1,2,1,[1],true,[1]").values == (1, 2, [1], True)
+
+
 def test_arguments_go_to_every_profile_and_leave_the_others(tmp_path: Path) -> None:
     config = "kind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: a\n- schedulerName: b\n"
     files = {"config.yaml": config, "mine.star": "x = 1"}
