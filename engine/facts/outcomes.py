@@ -21,6 +21,8 @@ from engine.policy.fact_config import PodOutcomes
 
 # More averages than this are not kept; those that have not changed for longest go first.
 MOST_AVERAGES: Final = 20_000
+# The API server takes a ConfigMap of 1 MiB; what is learned of the demand is in it too.
+_MOST_KEPT_BYTES: Final = 900_000
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True):
@@ -168,8 +170,16 @@ class OutcomeLearner:
         }
 
     def to_plain(self) -> dict[str, Any]:
-        """What a restart needs, as plain data."""
-        averages = [[*subject, round(value, 6)] for subject, value in self._averages.items()]
+        """What a restart needs, as plain data: the newest averages, as many as can be kept."""
+        averages: list[list[str | float]] = []
+        left = _MOST_KEPT_BYTES
+        for subject, value in reversed(self._averages.items()):
+            row: list[str | float] = [*subject, round(value, 6)]
+            left -= len(msgspec.json.encode(row)) + 1
+            if left < 0:
+                break
+            averages.append(row)
+        averages.reverse()
         return {"until": self._until, "averages": averages}
 
     def restore(self, plain: Any, now: float) -> None:

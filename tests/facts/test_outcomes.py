@@ -159,6 +159,20 @@ def test_the_averages_are_bounded() -> None:
     assert ("pair", "0", "a") not in learner.readings()
 
 
+def test_no_more_is_kept_than_a_config_map_holds() -> None:
+    """Of averages with long names nothing was kept: the API server refused them all."""
+    learner = _learner()
+    for number in range(3000):
+        labels = {"podtype": f"{number:063}"}
+        learner.observe(_pod(uid=str(number), node=f"{number:0253}", labels=labels), 20.0)
+    text = msgspec.json.encode(learner.to_plain())
+    assert 800_000 < len(text) < 1_000_000
+    after = _learner()
+    after.restore(msgspec.json.decode(text), 30.0)
+    known = list(learner.readings().items())
+    assert list(after.readings().items()) == known[-len(after.readings()) :]
+
+
 # --- demand ----------------------------------------------------------------------------------
 
 
