@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from engine.facts.readings import Readings, Subject
-from engine.facts.sources import Tell
+from engine.facts.sources import Tell, Trouble
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS, PODS
@@ -212,12 +212,17 @@ class LearnedSource(Generic[P]):
         self._is_restored = False
         self._is_new = False
         self._is_unsaved = False
-        self.failures = 0
+        self._trouble = Trouble(self.name)
 
     @property
     def name(self) -> str:
         """`learned:name`."""
         return f"learned:{self._learner.name}"
+
+    @property
+    def failures(self) -> int:
+        """How often what was learned could not be read or kept."""
+        return self._trouble.count
 
     async def run(self, tell: Tell) -> None:
         """Learn, tell and save, until cancelled."""
@@ -243,8 +248,7 @@ class LearnedSource(Generic[P]):
                 break
             except KeepError as error:
                 # Going on without it would in the end overwrite it.
-                self.failures += 1
-                log.warning("Cannot read what was learned", source=self.name, reason=str(error))
+                self._trouble.tell("Cannot read what was learned", str(error))
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
         if kept is not None:
             try:
@@ -296,10 +300,10 @@ class LearnedSource(Generic[P]):
             try:
                 text = msgspec.json.encode(self._learner.to_plain())
                 await self._keeper.save(self._learner.name, text)
+                self._trouble.is_over()
             except KeepError as error:
                 self._is_unsaved = True
-                self.failures += 1
-                log.warning("Cannot keep what was learned", source=self.name, reason=str(error))
+                self._trouble.tell("Cannot keep what was learned", str(error))
             except asyncio.CancelledError:
                 self._is_unsaved = True
                 raise

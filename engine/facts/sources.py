@@ -57,7 +57,7 @@ class Source(Protocol):
         ...
 
 
-class _Trouble:
+class Trouble:
     """What is wrong with a source: counted every time, told once until it is something else."""
 
     def __init__(self, source: str) -> None:
@@ -69,7 +69,7 @@ class _Trouble:
         """Nothing is wrong any more."""
         if self._reason:
             self._reason = ""
-            log.info("Facts are understood again", source=self._source)
+            log.info("Trouble with facts is over", source=self._source)
 
     def tell(self, message: str, reason: str) -> None:
         """Something is wrong."""
@@ -90,7 +90,7 @@ class FileSource:
     def __init__(self, config: FileFacts, clock: Clock) -> None:
         self._path = Path(config.path)
         self._clock = clock
-        self._trouble = _Trouble(self.name)
+        self._trouble = Trouble(self.name)
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     return text, written_at
 
 
-def _tell_document(document: Document, tell: Tell, trouble: _Trouble) -> None:
+def _tell_document(document: Document, tell: Tell, trouble: Trouble) -> None:
     """Tell what *document* says, and what in it was not understood."""
     if document.problems:
         trouble.tell("Malformed facts", "; ".join(document.problems))
@@ -231,7 +231,7 @@ class ConfigMapSource:
         self._config = config
         self._client = client
         self._clock = clock
-        self._trouble = _Trouble(self.name)
+        self._trouble = Trouble(self.name)
 
     @property
     def name(self) -> str:

@@ -12,12 +12,21 @@ import structlog
 
 from engine.app import App
 from engine.devcluster import DevCluster
-from engine.facts import sources
-from engine.facts.learned import KeepsConfigMap, KeepsFiles
+from engine.facts import learned, sources
+from engine.facts.learned import (
+    KeepError,
+    KeepsConfigMap,
+    KeepsFiles,
+    KeepsNothing,
+    LearnedSource,
+)
+from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
 from engine.facts.readings import CLUSTER, Reading, Readings, Subject
 from engine.facts.sources import FileSource
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock, VirtualClock
-from engine.policy.fact_config import FileFacts
+from engine.policy.fact_config import FileFacts, PodOutcomes
 from tests.app.harness import NAMESPACE, config_map, edit, eventually, namespace, node_of
 from tests.app.harness import scheduler as running_scheduler
 from tests.builders import node_manifest, pod_manifest
@@ -280,6 +289,39 @@ async def test_what_is_learned_is_kept_in_files_too(tmp_path: Path) -> None:
     await keeper.save("x", b"2")
     assert await keeper.load("x") == b"2"
     assert len(list((tmp_path / "state").iterdir())) == 1
+
+
+class _Unreadable(KeepsNothing):
+    tries = 0
+
+    async def load(self, name: str) -> bytes | None:
+        self.tries += 1
+        if self.tries < 4:
+            raise KeepError("no such luck")
+        return None
+
+
+async def test_what_cannot_be_read_is_told_once(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learned, "_LOAD_AGAIN_SECONDS", 0.0)
+    keeper, told = _Unreadable(), _Told()
+    async with ApiClient(Endpoint(server=cluster.url)) as client:
+        source = LearnedSource(
+            OutcomeLearner(PodOutcomes(), ()),
+            decode_watched_pod,
+            client=client,
+            keeper=keeper,
+            may_save=lambda: True,
+            clock=SystemClock(),
+        )
+        with structlog.testing.capture_logs() as logs:
+            running = asyncio.ensure_future(source.run(told))
+            await eventually(lambda: told.last == {}, what="nothing")
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    assert [line["event"] for line in logs].count("Cannot read what was learned") == 1
+    assert source.failures == 3
 
 
 def test_a_virtual_clock_makes_ages_of_its_own() -> None:
