@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 import structlog
+from aiohttp.http_exceptions import HttpProcessingError
 
 LogFormat = Literal["json", "text"]
 
@@ -24,6 +25,8 @@ _SECRET_KEYS: Final = frozenset(
     {"authorization", "token", "password", "secret", "client_key", "private_key", "kubeconfig_data"}
 )
 _BEARER: Final = re.compile(r"(?i)(bearer\s+)[a-z0-9._~+/=-]+")
+
+_REASON_LENGTH: Final = 300
 
 # kube's -v: 0 and 1 are outcomes, 2 adds steps of the runtime, 4 and more are for debugging.
 _DEBUG_VERBOSITY: Final = 4
@@ -85,11 +88,16 @@ class _StandardLibraryHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
+            level = record.levelno
             fields: dict[str, Any] = {"component": record.name}
-            if record.exc_info:
+            error = record.exc_info[1] if record.exc_info else None
+            if isinstance(error, HttpProcessingError):
+                # Whoever reaches a port can send what is no HTTP: a line, and no fault of ours.
+                level = logging.WARNING
+                fields["reason"] = " ".join(error.message.split())[:_REASON_LENGTH]
+            elif record.exc_info:
                 fields["exc_info"] = record.exc_info
-            log = structlog.get_logger()
-            log.log(record.levelno, record.getMessage(), **fields)
+            structlog.get_logger().log(level, record.getMessage(), **fields)
         except Exception:
             self.handleError(record)
 

@@ -1,5 +1,6 @@
 """Logs are one JSON object a line, with shared keys first and no secrets."""
 
+import asyncio
 import io
 import json
 import logging
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from aiohttp import web
 
 from engine.telemetry.logs import configure_logging, level_of
 
@@ -76,6 +78,26 @@ def test_warnings_of_libraries_come_out_in_the_same_form(stream: io.BytesIO) -> 
     logging.getLogger("aiohttp.client").warning("slow answer from %s", "there")
     (line,) = lines(stream)
     assert (line["message"], line["component"]) == ("slow answer from there", "aiohttp.client")
+
+
+async def test_what_is_no_http_is_a_warning_of_one_line(stream: io.BytesIO) -> None:
+    configure_logging(stream=stream)
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        reader, writer = await asyncio.open_connection(*runner.addresses[0])
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+        await writer.wait_closed()
+    finally:
+        await runner.cleanup()
+    (line,) = lines(stream)
+    assert line["message"] == "Error handling request from 127.0.0.1"
+    assert line["level"] == "warning"
+    assert line["reason"] == "Missing 'Host' header in request."
+    assert "exception" not in line
 
 
 def test_text_for_people_has_no_colours_in_a_pipe(stream: io.BytesIO) -> None:
