@@ -5,6 +5,7 @@ measured) and the document in which a file or a ConfigMap gives many of them. Ba
 too: what they mean is the policies' to judge. Pure.
 """
 
+import codecs
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,8 +118,9 @@ def read_document(
 
     A part of the wrong shape is left out and told of; the rest counts. Never raises.
     """
+    raw = text.encode(errors="replace") if isinstance(text, str) else text
     try:
-        given = msgspec.json.decode(text)
+        given = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Document(problems=[f"not JSON: {error}"])
     return read_plain(given, measured_at=measured_at, now=now)

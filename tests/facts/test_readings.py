@@ -1,5 +1,6 @@
 """What a value and a facts document say, and that bad ones only ever say less."""
 
+import codecs
 from typing import Any
 
 import msgspec
@@ -125,6 +126,13 @@ def test_what_is_no_time_gives_no_age(number: str) -> None:
     text = '{"cluster": {"x": {"value": 1, "time": T}, "y": {"value": 1, "age_seconds": T}}}'
     document = read_document(text.replace("T", number), now=1000.0)
     assert document.readings == {CLUSTER: {"x": Reading(1, "1"), "y": Reading(1, "1")}}
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF8, "\ufeff"])
+def test_a_byte_order_mark_is_no_part_of_a_document(mark: bytes | str) -> None:
+    text = '{"cluster": {"x": 1}}'
+    document = read_document(mark + text.encode() if isinstance(mark, bytes) else mark + text)
+    assert document.readings == {CLUSTER: {"x": Reading(1, "1")}}
 
 
 def test_what_is_not_json_says_nothing() -> None:
