@@ -81,8 +81,10 @@ class Outcome:
 def read_scenarios(path: Path) -> Iterator[Scenario]:
     """The scenarios of a file, one a line; blank lines are skipped.
 
-    Raises `ScenarioError` at the first line that is not one, `OSError` if the file cannot be read.
+    Raises `ScenarioError` at the first line that is not one, or if there is none, and `OSError` if
+    the file cannot be read.
     """
+    is_empty = True
     decoder = msgspec.json.Decoder(Scenario)
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -97,7 +99,10 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
                     f"{path}:{number}: want one answer per incoming pod, "
                     f"got {len(scenario.answers)} for {len(scenario.incoming)}"
                 )
+            is_empty = False
             yield scenario
+    if is_empty:
+        raise ScenarioError(f"{path}: want scenarios, one a line, found none")
 
 
 class Examiner:

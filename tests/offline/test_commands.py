@@ -345,6 +345,17 @@ def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path) -> None:
     assert "x.jsonl:1: want a scenario" in result.output
 
 
+def test_a_recording_without_a_scenario_agrees_with_nothing(tmp_path: Path) -> None:
+    """A recording that failed leaves an empty file, and that counted as agreement."""
+    file = tmp_path / "x.jsonl"
+    file.write_text("\n")
+    result = CliRunner().invoke(main, ["conformance", str(file)])
+    assert (result.exit_code, result.output) == (
+        2,
+        f"Error: {file}: want scenarios, one a line, found none\n",
+    )
+
+
 @pytest.mark.parametrize("command", ["check", "test", "eject", "conformance"])
 def test_help_has_examples(command: str) -> None:
     result = CliRunner().invoke(main, [command, "--help"])
