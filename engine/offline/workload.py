@@ -294,7 +294,7 @@ def _read_table(path: Path, workload: Workload) -> None:
 
 
 class _Table:
-    """A table whose rows have no more cells than there are columns, and a name each."""
+    """A table whose rows have a cell for each column, and a name each."""
 
     def __init__(self, text: str) -> None:
         table = text.lstrip()
@@ -320,9 +320,10 @@ class _Table:
         """The rows, *name* the column of their name. Raises `ValueError`."""
         for row in self._reader:
             # The reader keeps cells without a column under None.
-            more: Sequence[str] | None = row.get(None)
-            if more is not None:
-                got = len(self.columns) + len(more)
+            more: Sequence[str] = row.pop(None, ())
+            missing = sum(cell is None for cell in row.values())
+            if more or missing:
+                got = len(self.columns) + len(more) - missing
                 raise ValueError(f"want {len(self.columns)} cells, got {got}")
             if not row[name]:
                 raise ValueError(f"{name}: want a name, got none")

@@ -67,6 +67,9 @@ BROKEN = [
         ":2: creation_time: want seconds, got `soon`",
         id="time",
     ),
+    pytest.param(
+        ("x.csv", NODE_COLUMNS + "a,1,1,1,\nb,10"), ":3: want 5 cells, got 2", id="cut-off row"
+    ),
     pytest.param(("x.csv", b"a,b\n\xff,1\n"), ":2: want UTF-8 text", id="bytes"),
     pytest.param(("x.yaml", "a: b\nc: \xff".encode("latin1")), ":2: want UTF-8", id="YAML bytes"),
     pytest.param(("x.yaml", "just text\n"), ": document 1: want an object, got str", id="text"),
