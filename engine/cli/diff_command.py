@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from engine.cli.cluster_reading import tell_repeated
-from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_set
@@ -22,7 +22,6 @@ from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
 from engine.policy.bundle import Bundle
 from engine.recording.comparison import Comparison, compare_logs, compare_runs, summed_up
-from engine.recording.replay import ReplayError
 from engine.telemetry.logs import configure_logging
 
 WITHIN, EXCEEDED = 0, 1
@@ -115,11 +114,8 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     bundles = (read_set(before, options["config"])[0], read_set(after, options["config"])[0])
     for bundle in bundles:
         known_profile(bundle, options["profile"])
-    try:
-        with input_errors(options["inputs"]):
-            found = _compare(*bundles, options)
-    except ReplayError as error:
-        raise InputError(f"{options['inputs'][0]}: {error}") from error
+    with input_errors(options["inputs"]):
+        found = _compare(*bundles, options)
     exceeded = _exceeded(found, options)
     if options["output"] == "json":
         result = {

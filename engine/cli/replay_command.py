@@ -16,7 +16,7 @@ from engine.cli.policy_option import read_bundle
 from engine.offline.decision_log import read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
-from engine.recording.replay import Outcome, Replayer, ReplayError
+from engine.recording.replay import Outcome, Replayer
 
 SAME, DIFFERENT = 0, 1
 _SHOWN = 10
@@ -72,7 +72,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
                     same += 1
                 else:
                     differences.append(outcome)
-    except (ReplayError, PolicyErrors) as error:
+    except PolicyErrors as error:
         raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()

@@ -4,6 +4,7 @@ Owns the names and the order of its files and their lines. Writing them is `reco
 what entries are `recording.entries`'; what they mean to a cache is `recording.replay`'s.
 """
 
+import contextlib
 import gzip
 import re
 import zlib
@@ -27,7 +28,7 @@ class LogError(ValueError):
 
 
 class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_hash": "podHash"}):
-    """An entry as read; see `entries` for which kind has what."""
+    """An entry as read; see `entries` for which kind has what. `place` is its `file:line`."""
 
     number: int
     at: float
@@ -58,6 +59,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     verdict: msgspec.Raw = NO_TEXT
     answers: list[dict[str, Any]] = []
     error: str = ""
+    place: str = ""
 
 
 def number_of(file: Path) -> int | None:
@@ -111,12 +113,31 @@ def read_log(path: Path, on_cut: Callable[[str], None] | None = None) -> Iterato
                 raise LogError(f"{file}:{number}: want an entry of a log: {error}") from error
             if number == 1 and (line.event != "log" or line.format != FORMAT):
                 raise LogError(f"{file}: want a decision log of format {FORMAT}")
+            line.place = f"{file}:{number}"
             has_checkpoint = has_checkpoint or line.event == "checkpoint"
             yield line
     if not has_checkpoint:
         raise LogError(
             f"{file}:{number or 1}: want a whole checkpoint, the log ends before it does"
         )
+
+
+@contextlib.contextmanager
+def making_sense(line: Line) -> Iterator[None]:
+    """Raise `LogError`, with the place, if what *line* holds cannot be followed."""
+    try:
+        yield
+    except KeyError as error:
+        raise LogError(f"{place_of(line)}: {error} is missing") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LogError(f"{place_of(line)}: {error}") from error
+    except (AttributeError, IndexError, TypeError) as error:  # plain data of another shape
+        raise LogError(f"{place_of(line)}: {type(error).__name__}: {error}") from error
+
+
+def place_of(line: Line) -> str:
+    """Where *line* is, to begin a complaint with."""
+    return f"{line.place}: entry {line.number} (`{line.event}`)"
 
 
 def _lines(file: Path) -> Iterator[bytes]:

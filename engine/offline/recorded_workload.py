@@ -16,7 +16,7 @@ from engine.facts.collection import FactsDocument
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
-from engine.offline.decision_log import Line
+from engine.offline.decision_log import Line, making_sense
 from engine.offline.known_facts import RECORDED
 from engine.offline.world import OBJECT_KINDS
 
@@ -55,10 +55,11 @@ class RecordedWorkload:
 
 
 def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
-    """The workload that *lines* record. Raises `msgspec.DecodeError` for objects that are none."""
+    """The workload that *lines* record. Raises `LogError` for entries that make no sense."""
     reader = _Reader()
     for line in lines:
-        reader.take(line)
+        with making_sense(line):
+            reader.take(line)
     return reader.workload()
 
 

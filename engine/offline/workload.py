@@ -197,8 +197,8 @@ def _read_recorded(path: Path, workload: Workload) -> None:
     """The cluster and the pods of a decision log."""
     try:
         found = recorded_workload(read_log(path))
-    except (LogError, msgspec.DecodeError, KeyError) as error:
-        raise WorkloadError(f"{path}: {error}") from error
+    except LogError as error:
+        raise WorkloadError(str(error)) from error
     _merge(workload.cluster, found.cluster)
     workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]

@@ -18,7 +18,7 @@ from engine.model.fact import Facts, NodeFacts
 from engine.model.node import Node
 from engine.model.objects import NodeManifest, ObjectMeta
 from engine.model.pod import Pod
-from engine.offline.decision_log import Line
+from engine.offline.decision_log import Line, LogError, making_sense, place_of
 from engine.offline.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
@@ -82,10 +82,6 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
     notes: tuple[str, ...] = ()
 
 
-class ReplayError(ValueError):
-    """A log that makes no sense; the message names the entry."""
-
-
 class Replayer:
     """The state that a log describes, decision by decision.
 
@@ -132,7 +128,7 @@ class Replayer:
         return self._cache
 
     def outcomes(self, lines: Iterable[Line]) -> Iterator[Outcome]:
-        """What becomes of each decision in *lines*. Raises `ReplayError`, `PolicyErrors`."""
+        """What becomes of each decision in *lines*. Raises `LogError`, `PolicyErrors`."""
         for line in lines:
             self._follow_numbers(line)
             if self._is_skipping:
@@ -143,12 +139,8 @@ class Replayer:
             if line.event == "decision":
                 yield self._decide(line)
                 continue
-            try:
+            with making_sense(line):
                 self._apply(line)
-            except (msgspec.DecodeError, KeyError, AlreadyAssumed) as error:
-                raise ReplayError(
-                    f"entry {line.number} (`{line.event}`): {type(error).__name__}: {error}"
-                ) from error
 
     # --- the world ---------------------------------------------------------------------------
 
@@ -213,7 +205,7 @@ class Replayer:
             case "lost":
                 self._lost += 1
             case _:
-                raise KeyError(line.event)
+                raise ValueError("there is no such entry")
 
     def _put(self, line: Line) -> None:
         text = bytes(line.object)
@@ -233,6 +225,8 @@ class Replayer:
                 pod = Pod.from_raw(text)
                 self._pending[pod.uid] = pod
             case _:
+                if line.kind not in RECORDS:
+                    raise ValueError(f"want one of the kinds of objects, got `{line.kind}`")
                 obj = api.decode(RECORDS[line.kind], text)
                 self._cache.objects.put(line.kind, obj)
                 self._state.put(line.kind, object_key(obj), text)
@@ -251,10 +245,13 @@ class Replayer:
             self._cache.objects.delete(of, key)
 
     def _assume(self, line: Line) -> None:
-        pod = self._pending[line.uid]
+        pod = self._pending_pod(line.uid)
         if line.annotations:
             pod = pod.with_annotations(line.annotations)
-        assumed = self._cache.assume(pod, line.node)
+        try:
+            assumed = self._cache.assume(pod, line.node)
+        except AlreadyAssumed as error:
+            raise ValueError(str(error)) from error
         self._state.put("pod", line.uid, assumed_text(line.node))
         reserves = self._decided.pop(line.uid, ())
         if reserves:
@@ -291,7 +288,12 @@ class Replayer:
         for pod in list(self._nominator):
             self._nominator.remove(pod.uid)
         for uid, node in line.pods:
-            self._nominator.nominate(self._pending[uid], node)
+            self._nominator.nominate(self._pending_pod(uid), node)
+
+    def _pending_pod(self, uid: str) -> Pod:
+        if uid not in self._pending:
+            raise ValueError(f"the log has no pending pod with the uid `{uid}`")
+        return self._pending[uid]
 
     # --- deciding ----------------------------------------------------------------------------
 
@@ -318,12 +320,15 @@ class Replayer:
         scheduler, pod = self._scheduler, self._pending.get(line.uid)
         if scheduler is None or pod is None:
             missing = "policies" if scheduler is None else f"pod `{line.pod}`"
-            raise ReplayError(f"entry {line.number} (`decision`): the log has no {missing}")
+            raise LogError(f"{place_of(line)}: the log has no {missing}")
+        with making_sense(line):
+            recorded = msgspec.json.decode(line.verdict, type=Entry)
+            pod_hash = digest(object_text(pod))
         notes = list(self._notes)
         # 1. Are the inputs those of the record?
         if line.state != str(self._state):
             notes.append("the state is not the recorded one: the log was changed or lacks entries")
-        if line.pod_hash != digest(object_text(pod)):
+        if line.pod_hash != pod_hash:
             notes.append("the pod is not the recorded one")
         if self._other is None and scheduler.bundle.revision != line.revision:
             notes.append(
@@ -344,7 +349,6 @@ class Replayer:
             else:
                 self._decided.pop(pod.uid, None)
         # 3. Equal means equal bytes.
-        recorded: Entry = msgspec.json.decode(line.verdict)
         is_same = verdict_text(said) == bytes(line.verdict)
         if not is_same and recorded.get("node") != said.get("node"):
             self._decided.pop(pod.uid, None)  # what it would hold is not what was held

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,6 +269,42 @@ async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Pa
     # A log that ends in the middle of a line ends before it.
     file.write_bytes(b"".join(lines)[:-7])
     assert all(o.is_same for o in outcomes(file))
+
+
+async def test_a_garbled_entry_is_told_with_its_place(cluster: DevCluster, tmp_path: Path) -> None:
+    """Some ended in a traceback, others named no line, or the words of an exception alone."""
+    recorder = make_recorder(tmp_path, compress=False)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        await decide(cluster, app, ["one", "two"])
+        # The watch tells where they are.
+        await eventually(lambda: app.cache.assumed_count == 0)
+    recorder.close()
+    (file,) = log_files(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+
+    def told(command: str, event: str, old: bytes, new: bytes) -> str:
+        at = next(i for i, line in enumerate(lines) if b'"e":"%s"' % event.encode() in line)
+        garbled = re.sub(old, lambda _: new, lines[at], count=1)
+        assert garbled != lines[at]
+        file.write_bytes(b"".join([*lines[:at], garbled, *lines[at + 1 :]]))
+        arguments = ["builtin", "builtin", f"--on={file}"] if command == "diff" else [str(file)]
+        result = CliRunner().invoke(main, [command, *arguments])
+        assert result.exit_code == 2, result.output
+        place = f"Error: {file}:{at + 1}: entry {at + 1} (`{event}`): "
+        error = result.output.splitlines()[-1]
+        assert error.startswith(place)
+        return error.removeprefix(place)
+
+    for command in ("replay", "diff", "simulate"):
+        assert "utf-8" in told(command, "pending", b"default", b"def\xffult")
+        assert "Expected `object`" in told(command, "pending", b'"spec":{', b'"spec":1,"x":{')
+    for command in ("replay", "diff"):
+        assert "Expected `object`" in told(
+            command, "decision", b'"verdict":{', b'"verdict":1,"x":{'
+        )
+        assert "names no node" in told(command, "pod", b'"nodeName":"[^"]*"', b'"nodeName":""')
+        assert "no pending pod" in told(command, "assume", b'"uid":"[^"]*"', b'"uid":"x"')
+        assert "want one of the kinds" in told(command, "object", b'"kind":"', b'"kind":"un')
 
 
 async def test_other_policies_are_compared_on_the_recorded_states(
