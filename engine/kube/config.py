@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 REFRESH_SECONDS = 60.0
 #: The least time between two readings of a credential that the server rejects.
 REJECTED_REFRESH_SECONDS = 1.0
+#: How long a request waits for a refresh; the refresh goes on. Plugins may hang.
+REFRESH_PATIENCE = 5.0
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -102,15 +104,15 @@ class FixedCredentials:
 class _ConfiguredCredentials:
     """Credentials of a `kubernetes` Configuration, read again by its loader when old or rejected.
 
-    One refresh at a time; requests go on with the old value while it runs, except those that the
-    server rejected.
+    One refresh at a time; requests go on with the old value while it runs, except the one that
+    began it and those that the server rejected: they wait, but not for ever.
     """
 
     def __init__(self, configuration: Any, loader: Any, clock: Clock) -> None:
         self._configuration = configuration
         self._loader = loader
         self._clock = clock
-        self._refreshing = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
         self._header: str | None = None
         self._read_at = clock.monotonic()
         self._take()
@@ -123,8 +125,7 @@ class _ConfiguredCredentials:
     @property
     def is_due(self) -> bool:
         """True if the source is to be read again and nobody does so yet."""
-        is_old = self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
-        return is_old and not self._refreshing.locked()
+        return self._is_old and not self._is_refreshing
 
     @property
     def header(self) -> str | None:
@@ -135,21 +136,34 @@ class _ConfiguredCredentials:
         """The header's value; the source is read again when it is old or was rejected."""
         if rejected is None and not self.is_due:
             return self._header
-        async with self._refreshing:
-            now = self._clock.monotonic()
-            if rejected is None:
-                is_due = now - self._read_at >= REFRESH_SECONDS
-            else:
-                # Many requests are rejected at once: the first one refreshes for all of them.
-                is_due = rejected == (self._header or "") and self._may_retry(now)
-            if is_due:
-                self._read_at = now
-                await self._refresh(was_rejected=rejected is not None)
+        await self._finish()
+        # Many requests are rejected at once: the first one refreshes for all of them.
+        is_stale = self._is_old if rejected is None else self._may_replace(rejected)
+        if is_stale and not self._is_refreshing:
+            self._read_at = self._clock.monotonic()
+            self._refreshing = asyncio.ensure_future(
+                self._refresh(was_rejected=rejected is not None)
+            )
+        await self._finish()
         return self._header
 
-    def _may_retry(self, now: float) -> bool:
+    async def _finish(self) -> None:
+        """Wait for the refresh that is under way, if there is one; not longer than is bearable."""
+        if self._refreshing is not None and self._is_refreshing:
+            await asyncio.wait({self._refreshing}, timeout=REFRESH_PATIENCE)
+
+    @property
+    def _is_refreshing(self) -> bool:
+        return self._refreshing is not None and not self._refreshing.done()
+
+    @property
+    def _is_old(self) -> bool:
+        return self._clock.monotonic() - self._read_at >= REFRESH_SECONDS
+
+    def _may_replace(self, rejected: str) -> bool:
         """Whether a rejected credential may be asked for again; plugins may be slow programs."""
-        return now - self._read_at >= REJECTED_REFRESH_SECONDS
+        since = self._clock.monotonic() - self._read_at
+        return rejected == (self._header or "") and since >= REJECTED_REFRESH_SECONDS
 
     async def _refresh(self, *, was_rejected: bool) -> None:
         loader = self._loader
@@ -161,7 +175,8 @@ class _ConfiguredCredentials:
         try:
             loading = loader.load_and_set(self._configuration)
             if inspect.isawaitable(loading):  # of a kubeconfig, not of the in-cluster files
-                await loading
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await loading
         except Exception as error:
             # Whatever a plugin or a half-written file raises: the old credential may still be
             # good, and if not, the server's 401 says so. The message could quote the source.

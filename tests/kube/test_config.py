@@ -28,10 +28,12 @@ from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import FaultyServer, answer, refuse
 
 PLUGIN = """
-import json, pathlib, sys
+import json, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
 with (folder / "runs").open("a") as file:
     file.write("x")
+while (folder / "hang").exists():
+    time.sleep(0.01)
 status = {"token": (folder / "secret").read_text()}
 expiry = folder / "expiry"
 if expiry.exists():
@@ -220,6 +222,31 @@ async def test_a_plugin_that_keeps_being_rejected_does_not_run_for_every_request
     clock.advance(REJECTED_REFRESH_SECONDS)
     for _ in range(5):
         await credentials.authorization(rejected="Bearer bad")
+    assert plugin_runs(tmp_path) == 2
+
+
+async def test_a_plugin_that_hangs_keeps_requests_waiting_for_a_while_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that found the credential old, and all that were rejected, waited for ever."""
+    monkeypatch.setattr("engine.kube.config.REFRESH_PATIENCE", 0.2)
+    clock = VirtualClock()
+    (tmp_path / "secret").write_text("first")
+    (tmp_path / "expiry").write_text("2020-01-01T00:00:00Z")
+    path = write_config(tmp_path / "config", plugin_user(tmp_path))
+    credentials = await kubeconfig_credentials(path, clock=clock)
+
+    (tmp_path / "hang").touch()
+    (tmp_path / "secret").write_text("second")
+    clock.advance(REFRESH_SECONDS)
+    assert await credentials.authorization() == "Bearer first"
+    assert not credentials.is_due
+    assert await credentials.authorization(rejected="Bearer first") == "Bearer first"
+    (tmp_path / "hang").unlink()
+    async with asyncio.timeout(20):
+        while credentials.header == "Bearer first":
+            await credentials.authorization(rejected="Bearer first")
+    assert credentials.header == "Bearer second"
     assert plugin_runs(tmp_path) == 2
 
 
