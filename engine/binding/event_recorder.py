@@ -104,6 +104,8 @@ class _Series:
     """One event and how often it was seen.
 
     `new --create--> written --repeat--> due --patch--> written`; `due --404--> new`.
+
+    `last_at` is for people, by the wall clock; `seen_at` and `wrote_at` are monotonic.
     """
 
     __slots__ = (
@@ -114,18 +116,19 @@ class _Series:
         "last_at",
         "name",
         "namespace",
+        "seen_at",
         "wrote_at",
     )
 
-    def __init__(self, name: str, namespace: str, body: dict[str, Any], now: float) -> None:
+    def __init__(self, name: str, namespace: str, body: dict[str, Any], clock: Clock) -> None:
         self.name = name
         self.namespace = namespace
         self.body = body
         self.count = 1
         self.is_created = False
         self.is_queued = False
-        self.last_at = now
-        self.wrote_at = now
+        self.last_at = clock.now()
+        self.seen_at = self.wrote_at = clock.monotonic()
 
 
 class EventRecorder:
@@ -197,12 +200,13 @@ class EventRecorder:
         # another event.
         key = (*regarding[:5], kind, reason, action, note, controller, revision)
         known = self._series.get(key)
-        if known is not None and now - known.last_at < SERIES_SECONDS:
+        seen_at = self._clock.monotonic()
+        if known is not None and seen_at - known.seen_at < SERIES_SECONDS:
             self._series.move_to_end(key)
             known.count += 1
-            known.last_at = now
+            known.last_at, known.seen_at = now, seen_at
             # The second one turns the event into a series at once; later ones are collected.
-            if known.count == 2 or now - known.wrote_at >= SERIES_WRITE_SECONDS:
+            if known.count == 2 or seen_at - known.wrote_at >= SERIES_WRITE_SECONDS:
                 self._enqueue(known)
             return
         series = self._new(
@@ -250,7 +254,7 @@ class EventRecorder:
         }
         if related is not None:
             body["related"] = related.plain()
-        return _Series(name, namespace, body, now)
+        return _Series(name, namespace, body, self._clock)
 
     def _enqueue(self, series: _Series) -> None:
         if series.is_queued:
@@ -270,12 +274,12 @@ class EventRecorder:
                     await self._patch(series)
                 else:
                     await self._create(series)
-                series.wrote_at = self._clock.now()
+                series.wrote_at = self._clock.monotonic()
                 return
             except AlreadyExists:
                 # The answer to an earlier try was lost.
                 series.is_created = True
-                series.wrote_at = self._clock.now()
+                series.wrote_at = self._clock.monotonic()
                 return
             except NotFound as error:
                 if not series.is_created:

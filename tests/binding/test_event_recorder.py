@@ -21,10 +21,19 @@ from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
 from tests.builders import make_pod
 
 
+class MovedClock(VirtualClock):
+    """A clock whose time of day may be set by hand."""
+
+    moved = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.moved
+
+
 class Bench:
     def __init__(self, api: ScriptedApi, client: ApiClient) -> None:
         self.api = api
-        self.clock = VirtualClock()
+        self.clock = MovedClock()
         self.metrics = Metrics(CollectorRegistry())
         self.is_busy = False
         self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy, capacity=8)
@@ -119,6 +128,22 @@ async def test_repeats_become_a_series_of_one_event(bench: Bench) -> None:
     await bench.writer.flush(5)
     assert event["series"]["count"] == 4
     assert len(bench.api.events) == 1
+
+
+@pytest.mark.parametrize("moved", [-7200.0, 7200.0], ids=["back", "forward"])
+async def test_a_time_of_day_that_is_set_anew_neither_ends_nor_silences_a_series(
+    bench: Bench, moved: float
+) -> None:
+    """Set back by two hours, the repeats of the next two hours were not written."""
+    for _ in range(2):
+        bench.fail()
+        await eventually(lambda: not len(bench.writer) and not bench.writer.in_flight)
+    bench.clock.moved = moved
+    bench.clock.advance(61)
+    bench.fail()
+    await bench.writer.flush(5)
+    (event,) = bench.api.events.values()
+    assert event["series"]["count"] == 3
 
 
 async def test_another_text_is_another_event(bench: Bench) -> None:
