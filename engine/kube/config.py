@@ -136,7 +136,8 @@ class _ConfiguredCredentials:
         """The header's value; the source is read again when it is old or was rejected."""
         if rejected is None and not self.is_due:
             return self._header
-        await self._finish()
+        until = asyncio.get_running_loop().time() + REFRESH_PATIENCE
+        await self._finish(until)
         # Many requests are rejected at once: the first one refreshes for all of them.
         is_stale = self._is_old if rejected is None else self._may_replace(rejected)
         if is_stale and not self._is_refreshing:
@@ -144,13 +145,14 @@ class _ConfiguredCredentials:
             self._refreshing = asyncio.ensure_future(
                 self._refresh(was_rejected=rejected is not None)
             )
-        await self._finish()
+        await self._finish(until)
         return self._header
 
-    async def _finish(self) -> None:
-        """Wait for the refresh that is under way, if there is one; not longer than is bearable."""
+    async def _finish(self, until: float) -> None:
+        """Wait for the refresh that is under way, if there is one; by the loop's time, *until*."""
         if self._refreshing is not None and self._is_refreshing:
-            await asyncio.wait({self._refreshing}, timeout=REFRESH_PATIENCE)
+            left = max(0.0, until - asyncio.get_running_loop().time())
+            await asyncio.wait({self._refreshing}, timeout=left)
 
     @property
     def _is_refreshing(self) -> bool:

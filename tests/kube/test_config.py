@@ -250,6 +250,30 @@ async def test_a_plugin_that_hangs_keeps_requests_waiting_for_a_while_only(
     assert plugin_runs(tmp_path) == 2
 
 
+async def test_a_rejected_request_waits_for_a_hanging_plugin_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for the refresh that was under way, and then for the same one again."""
+    monkeypatch.setattr("engine.kube.config.REFRESH_PATIENCE", 1.5)
+    clock = VirtualClock()
+    (tmp_path / "secret").write_text("first")
+    (tmp_path / "expiry").write_text("2020-01-01T00:00:00Z")
+    path = write_config(tmp_path / "config", plugin_user(tmp_path))
+    credentials = await kubeconfig_credentials(path, clock=clock)
+
+    (tmp_path / "hang").touch()
+    clock.advance(REFRESH_SECONDS)
+    await credentials.authorization()
+    began = asyncio.get_running_loop().time()
+    await credentials.authorization(rejected="Bearer first")
+    assert asyncio.get_running_loop().time() - began < 2.8
+    (tmp_path / "secret").write_text("second")
+    (tmp_path / "hang").unlink()
+    async with asyncio.timeout(20):
+        while credentials.header == "Bearer first":
+            await credentials.authorization(rejected="Bearer first")
+
+
 async def test_a_rejected_token_is_tried_once_more_if_it_changed(tmp_path: Path) -> None:
     clock = VirtualClock()
     token = tmp_path / "token"
