@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from engine.cli.input_error import InputError, input_errors
-from engine.offline.policy_files import walk
+from engine.lib.directories import walk
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import engine
+from engine.lib.directories import walk
 from engine.policy.bundle import TEST_DATA_SUFFIXES
 from engine.policy.config import KIND, RUNTIME_KIND
 
@@ -101,20 +102,6 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
             f"{directory}: want a directory with `*.star` files of its own, or with a profile"
         )
     return PolicyFiles(directory, texts, frozenset(texts))
-
-
-def walk(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """*root* and every directory in it, but for hidden ones, and for links to where they are in.
-
-    Hidden ones are a mounted ConfigMap's earlier versions, or a version control's.
-    """
-    if root.resolve() in above:
-        return
-    yield root
-    above = (*above, root.resolve())
-    for child in sorted(root.iterdir()):
-        if child.is_dir() and not child.name.startswith("."):
-            yield from walk(child, above)
 
 
 def _directories(root: Path) -> Iterator[Path]:

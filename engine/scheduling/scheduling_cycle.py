@@ -402,8 +402,6 @@ class Scheduler:
             chosen = self._break_tie(profile, pod, highest(totals), snapshot)
             if isinstance(chosen, PolicyFailure):
                 return self._failed(snapshot, (chosen,))
-            if promised_slot is not None:
-                chosen = promised_slot
             return Explanation(self._placed(chosen, feasible_count, snapshot, ignored, reserves))
         feasible = np.flatnonzero(is_feasible)
         totals, rows, failed, ignored = self._totals.of(
