@@ -20,7 +20,7 @@ JSON = st.recursive(
 )
 
 
-DEEP = '{"value": ' + "[" * 5000 + "]" * 5000 + "}"
+DEEP = '{"value": ' + "[" * 200_000 + "]" * 200_000 + "}"
 
 
 @pytest.mark.parametrize(
