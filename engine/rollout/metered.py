@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from engine.framework.profile import Profile
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take, Verdict
+from engine.policy.syntax import AMONG_PREFIX
 
 # Hook -> kube-scheduler's name of the extension point.
 EXTENSION_POINTS: Final[Mapping[str, str]] = {
@@ -29,6 +30,10 @@ EXTENSION_POINTS: Final[Mapping[str, str]] = {
     "permit": "Permit",
     "group_of": "Permit",
 }
+
+
+# The functions that say which nodes count are asked for counters.
+_AMONG_POINT: Final = EXTENSION_POINTS["counters"]
 
 
 class Stopwatch(Protocol):
@@ -65,13 +70,10 @@ class MeteredEvaluator:
         self.is_near = evaluator.is_near
         self._evaluations = evaluations
         self._monotonic = monotonic
-        profile_of = _profile_by_instance(bundle.profiles)
-        default = bundle.profiles[0].scheduler_name if bundle.profiles else ""
-        self._keys = {
-            (index, hook): (instance.policy, point, profile_of.get(index, default))
-            for index, instance in enumerate(bundle.program.instances)
-            for hook, point in EXTENSION_POINTS.items()
-        }
+        self._instances = bundle.program.instances
+        self._profile_of = _profile_by_instance(bundle.profiles)
+        self._default = bundle.profiles[0].scheduler_name if bundle.profiles else ""
+        self._keys: dict[tuple[int, str], tuple[str, str, str]] = {}
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
@@ -101,7 +103,16 @@ class MeteredEvaluator:
     def _count(self, calls: Sequence[Call]) -> None:
         counts, keys = self._evaluations.counts, self._keys
         for call in calls:
-            counts[keys[call.instance, call.hook]] += 1 if call.nodes is None else len(call.nodes)
+            asked = call.instance, call.hook
+            key = keys.get(asked)
+            if key is None:
+                key = keys[asked] = self._key(*asked)
+            counts[key] += 1 if call.nodes is None else len(call.nodes)
+
+    def _key(self, index: int, hook: str) -> tuple[str, str, str]:
+        point = _AMONG_POINT if hook.startswith(AMONG_PREFIX) else EXTENSION_POINTS[hook]
+        profile = self._profile_of.get(index, self._default)
+        return self._instances[index].policy, point, profile
 
 
 def _profile_by_instance(profiles: Sequence[Profile]) -> dict[int, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import aiohttp
 import pytest
@@ -75,6 +76,37 @@ async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) ->
         assert metric(app, "scheduler_schedule_attempts_total", **labels) == 1
         # The API server writes the condition of a bound pod, not the scheduler.
         assert cluster.requests["patch", "pods/status"] == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "constraint"),
+    [
+        pytest.param({"nodeSelector": {"disk": "ssd"}}, {}, id="node selector"),
+        pytest.param({}, {"nodeTaintsPolicy": "Honor"}, id="taints"),
+    ],
+)
+async def test_a_pod_that_spreads_over_some_nodes_is_placed(
+    cluster: DevCluster, spec: dict[str, Any], constraint: dict[str, Any]
+) -> None:
+    """Asking which nodes count had no place in the metrics, and that cost every attempt."""
+    labels = {"topology.kubernetes.io/zone": "a", "disk": "ssd"}
+    cluster.create(make_node("node-1", labels=labels))
+    pod = make_pod("web", labels={"app": "web"})
+    pod["spec"] |= spec
+    pod["spec"]["topologySpreadConstraints"] = [
+        {
+            "maxSkew": 1,
+            "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+            **constraint,
+        }
+    ]
+    async with scheduler(cluster) as app:
+        cluster.create(pod)
+        await eventually(lambda: node_of(cluster, "web") == "node-1")
+        labels = {"result": "error", "profile": "default-scheduler"}
+        assert metric(app, "scheduler_schedule_attempts_total", **labels) == 0
 
 
 async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(

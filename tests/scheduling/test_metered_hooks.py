@@ -35,3 +35,13 @@ def test_a_guess_is_counted_if_it_is_asked() -> None:
     assert taken == [one.evaluate([call])]
     key = ("TaintToleration", "ScoreExtensionNormalize", "default-scheduler")
     assert evaluations.counts == {key: 4}
+
+
+def test_who_counts_is_counted_with_the_counters() -> None:
+    bundle = build_bundle({})
+    names = [instance.policy for instance in bundle.program.instances]
+    index = names.index("PodTopologySpread")
+    evaluations = Evaluations()
+    metered = MeteredEvaluator(InProcessEvaluator(bundle.program), bundle, evaluations, lambda: 0.0)
+    metered.evaluate([Call(index, "among_taints", b"{}", [b"{}", b"{}"])])
+    assert evaluations.counts == {("PodTopologySpread", "PreFilter", "default-scheduler"): 2}
