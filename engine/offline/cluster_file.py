@@ -217,6 +217,10 @@ class Cluster:
             if (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
                 yield manifest
 
+    def leaving_pods(self) -> Iterator[dict[str, Any]]:
+        """The manifests of placed pods that are being deleted."""
+        return (one for one in self.placed_pods() if _meta(one, "deletionTimestamp"))
+
     def find_pod(self, name: str) -> dict[str, Any]:
         """The manifest of the pod `namespace/name`, or of the only one called `name`.
 

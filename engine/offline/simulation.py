@@ -432,5 +432,7 @@ class _Evictions:
 
 
 def _unplaced(pod: Pod) -> Pod:
+    """*pod* without a node, and without one that it was promised before it had one."""
     spec = msgspec.structs.replace(pod.manifest.spec, node_name="")
-    return Pod(msgspec.structs.replace(pod.manifest, spec=spec))
+    status = msgspec.structs.replace(pod.manifest.status, nominated_node_name="")
+    return Pod(msgspec.structs.replace(pod.manifest, spec=spec, status=status))

@@ -190,7 +190,11 @@ def _merge(into: Cluster, more: Cluster) -> None:
 
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
-    workload.arrivals += [Arrival(0.0, cluster.pod_of(one)) for one in cluster.pending_pods()]
+    # What a pod was promised it keeps, as in the cluster: others leave that room to it. Whoever had
+    # to go for it goes, or the pod would wait for ever.
+    for one in cluster.pending_pods():
+        workload.arrivals.append(Arrival(0.0, cluster.pod_of(one, unplaced=False)))
+    workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]
 
 
 def _read_recorded(path: Path, workload: Workload) -> None:

@@ -161,6 +161,40 @@ def test_a_victim_without_a_controller_is_gone() -> None:
     assert list(simulation.placed) == ["a/urgent"]
 
 
+def written(path: Path, *manifests: dict[str, Any]) -> Workload:
+    path.write_text(json.dumps({"kind": "List", "items": manifests}))
+    return read_workload(path)
+
+
+def test_a_pod_keeps_the_room_that_it_was_promised(tmp_path: Path) -> None:
+    """Promises of pending pods were read and dropped, so the first of the file took the room."""
+    promised = pod("promised", "4") | {"status": {"nominatedNodeName": "n1"}}
+    planned = written(tmp_path / "c.json", node("n1"), pod("first", "1"), promised)
+    simulation, _, _ = run(planned)
+    assert simulation.lives["a/promised"].node == "n1"
+    assert "1 Insufficient cpu" in simulation.lives["a/first"].reason
+
+
+def test_whoever_has_to_go_for_a_promise_goes_at_the_start(tmp_path: Path) -> None:
+    """Nobody is evicted for a pod that waits for victims, which held their room for ever."""
+    promised = pod("promised", "4", priority=10) | {"status": {"nominatedNodeName": "n1"}}
+    victim = pod("victim", "4", nodeName="n1", priority=0)
+    victim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    simulation, _, result = run(written(tmp_path / "c.json", node("n1"), victim, promised))
+    assert (simulation.lives["a/promised"].node, result.evictions) == ("n1", 0)
+
+
+def test_what_an_evicted_pod_was_promised_once_is_no_promise_to_the_next_one(
+    tmp_path: Path,
+) -> None:
+    old = pod("old", "4", owned=True, nodeName="n1", priority=0)
+    old["status"] = {"nominatedNodeName": "n1"}
+    planned = written(tmp_path / "c.json", node("n1"), old, pod("urgent", "4", priority=10))
+    simulation, _, _ = run(planned)
+    again = simulation.lives["a/old"]
+    assert (again.evictions, again.wants.nominated_node_name) == (1, "")
+
+
 def test_nodes_come_and_go(tmp_path: Path) -> None:
     events = [
         {"at": 0, "add": node("tiny", 0)},
