@@ -8,6 +8,7 @@ told and tried again, and until then the facts grow old.
 import asyncio
 import contextlib
 import os
+import stat
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -151,12 +152,16 @@ def _stamp(path: Path) -> object:
 
 
 def _read_file(path: Path) -> tuple[bytes, float]:
-    with path.open("rb") as file:
-        written_at = os.fstat(file.fileno()).st_mtime
+    # Not to wait for who may write to a pipe: a thread that does keeps the process from ending.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            got = "a named pipe" if stat.S_ISFIFO(state.st_mode) else "a device"
+            raise ValueError(f"want a regular file, got {got}")
         text = file.read(_MAX_BYTES + 1)
     if len(text) > _MAX_BYTES:
         raise ValueError(f"want at most {_MAX_BYTES:,} bytes")
-    return text, written_at
+    return text, state.st_mtime
 
 
 def _tell_document(document: Document, tell: Tell, trouble: Trouble) -> None:

@@ -1,6 +1,7 @@
 """Facts from a file, from a ConfigMap and from annotations, in a running scheduler."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -245,6 +246,32 @@ async def test_a_file_that_becomes_readable_is_read_and_trouble_is_told_once(
         await eventually(lambda: refused >= 3)
     assert [line["event"] for line in logs] == ["Cannot read facts"]
     await eventually(lambda: told.price() == 1)
+
+
+async def test_a_named_pipe_is_refused_and_a_file_in_its_place_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading it waited for a writer, for ever, in a thread that kept the process from ending."""
+    monkeypatch.setattr(sources, "_POLL_SECONDS", 0.05)
+    path, told = tmp_path / "facts.json", _Told()
+    os.mkfifo(path)
+    source = FileSource(FileFacts(str(path)), SystemClock())
+    with structlog.testing.capture_logs() as logs:
+        running = asyncio.ensure_future(source.run(told))
+        try:
+            await eventually(lambda: source.failures, what="a refusal")
+            _put(path, '{"cluster": {"price": 1}}')
+            await eventually(lambda: told.price() == 1)
+        finally:
+            # A writer that comes and goes lets go of who waits.
+            with contextlib.suppress(OSError):
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    assert [(line["event"], line.get("reason")) for line in logs] == [
+        ("Cannot read facts", "want a regular file, got a named pipe"),
+        ("Trouble with facts is over", None),
+    ]
 
 
 # --- what is learned -------------------------------------------------------------------------
