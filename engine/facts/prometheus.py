@@ -1,8 +1,8 @@
 """Facts that a Prometheus server answers: instant queries over its HTTP API, again and again.
 
 Owns the requests and what an answer means. A query that fails keeps what it said before, and its
-facts grow old; the others go on. No credentials are sent and no redirects followed: who may edit
-policies chooses the address.
+facts grow old; the others go on, and wait for none that hangs. No credentials are sent and no
+redirects followed: who may edit policies chooses the address.
 
 Source: the HTTP API of Prometheus, version 1.
 """
@@ -25,6 +25,10 @@ log = structlog.get_logger(component="facts")
 # An answer of this size has some hundred thousand series.
 _MAX_BYTES: Final = 64 << 20
 _REASON_LENGTH: Final = 300
+# A server answers some twenty queries at once, and not all of them are to be ours.
+_MOST_AT_ONCE: Final = 8
+# Queries that take longer than this are told of later than the others.
+_LATE_SECONDS: Final = 1.0
 
 
 class QueryError(Exception):
@@ -38,6 +42,7 @@ class PrometheusSource:
         self._config = config
         self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}
         self._failing: set[int] = set()
+        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self.failures = 0
 
     @property
@@ -50,17 +55,32 @@ class PrometheusSource:
         interval = self._config.interval.total_seconds()
         loop = asyncio.get_running_loop()
         timeout = aiohttp.ClientTimeout(total=self._config.timeout.total_seconds())
-        async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
+        # What is said first is said by all: a snapshot of the cluster takes that.
+        patience = None
+        asking: dict[int, asyncio.Task[None]] = {}
+        async with (
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            asyncio.TaskGroup() as group,
+        ):
             while True:
-                started = loop.time()
+                ends_at = loop.time() + interval
                 for number, query in enumerate(self._config.queries):
-                    await self._ask(session, number, query)
+                    if number not in asking or asking[number].done():
+                        asking[number] = group.create_task(self._ask(session, number, query))
+                _, late = await asyncio.wait(asking.values(), timeout=patience)
                 tell(self._merged())
-                await asyncio.sleep(max(0.0, started + interval - loop.time()))
+                patience = _LATE_SECONDS
+                if late:
+                    done, _ = await asyncio.wait(late, timeout=max(0.0, ends_at - loop.time()))
+                    if done:
+                        tell(self._merged())
+                await asyncio.sleep(max(0.0, ends_at - loop.time()))
 
     async def _ask(self, session: aiohttp.ClientSession, number: int, query: FactQuery) -> None:
         try:
-            self._answers[number] = read_answer(query, await self._fetch(session, query))
+            async with self._turns:
+                answer = await self._fetch(session, query)
+            self._answers[number] = read_answer(query, answer)
         except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
             self.failures += 1
             if number not in self._failing:  # told once, not at every try

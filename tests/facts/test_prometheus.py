@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
+from engine.facts import prometheus as prometheus_facts
 from engine.facts.prometheus import PrometheusSource, QueryError, read_answer
 from engine.facts.readings import CLUSTER, Reading, Readings, Subject
 from engine.policy.fact_config import FactQuery, PrometheusFacts
@@ -243,6 +244,43 @@ async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: 
         state["fault"] = ""
         newest = len(asked)
         await eventually(lambda: (told.value(("node", "a")) or 0) > newest, what="a new answer")
+    finally:
+        over.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await runner.cleanup()
+
+
+async def test_a_query_that_hangs_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The queries went one after the other, each behind the time-out of those before it."""
+    monkeypatch.setattr(prometheus_facts, "_LATE_SECONDS", 0.05)
+    asked = 0
+    is_hanging, over = False, asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        if is_hanging and (await request.post())["query"] == "slow":
+            await over.wait()
+        return web.Response(body=_answer(_series(str(asked), node="a")))
+
+    runner, port = await _serve(answer)
+    config = PrometheusFacts(
+        f"http://127.0.0.1:{port}",
+        interval=SECOND / 20,
+        timeout=SECOND * 60,
+        queries=(FactQuery("slow", "slow"), FactQuery("load", "load")),
+    )
+    source, told = PrometheusSource(config), Listener()
+    running = asyncio.ensure_future(source.run(told))
+    try:
+        await eventually(lambda: told.value(("node", "a")) is not None)
+        assert told.value(("node", "a"), "slow") is not None, "said first is said by all"
+        is_hanging, newest = True, asked
+        await eventually(lambda: told.value(("node", "a")) > newest, what="what does not hang")
+        assert source.failures == 0
     finally:
         over.set()
         running.cancel()
