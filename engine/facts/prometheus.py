@@ -13,14 +13,11 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
-import structlog
 
-from engine.facts.readings import CLUSTER, Reading, Readings, Subject, time_of
-from engine.facts.sources import Tell
+from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject, time_of
+from engine.facts.sources import Tell, Trouble
 from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
-
-log = structlog.get_logger(component="facts")
 
 # An answer of this size has some hundred thousand series.
 _MAX_BYTES: Final = 64 << 20
@@ -41,14 +38,18 @@ class PrometheusSource:
     def __init__(self, config: PrometheusFacts) -> None:
         self._config = config
         self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}
-        self._failing: set[int] = set()
+        self._troubles = [Trouble(self.name, fact=query.fact) for query in config.queries]
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
-        self.failures = 0
 
     @property
     def name(self) -> str:
         """`prometheus:url`."""
         return f"prometheus:{self._config.url}"
+
+    @property
+    def failures(self) -> int:
+        """How often a query was not answered, or not clearly."""
+        return sum(trouble.count for trouble in self._troubles)
 
     async def run(self, tell: Tell) -> None:
         """Ask every query now and again after each interval, until cancelled."""
@@ -77,25 +78,19 @@ class PrometheusSource:
                 await asyncio.sleep(max(0.0, ends_at - loop.time()))
 
     async def _ask(self, session: aiohttp.ClientSession, number: int, query: FactQuery) -> None:
+        trouble = self._troubles[number]
         try:
             async with self._turns:
-                answer = await self._fetch(session, query)
-            self._answers[number] = read_answer(query, answer)
+                answer = read_answer(query, await self._fetch(session, query))
         except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.failures += 1
-            if number not in self._failing:  # told once, not at every try
-                self._failing.add(number)
-                reason = str(error) or type(error).__name__
-                log.warning(
-                    "Cannot query facts",
-                    source=self.name,
-                    fact=query.fact,
-                    reason=reason[:_REASON_LENGTH],
-                )
+            reason = str(error) or type(error).__name__
+            trouble.tell("Cannot query facts", reason[:_REASON_LENGTH])
+            return
+        self._answers[number] = answer.readings
+        if answer.problems:
+            trouble.tell("Ambiguous facts", answer.problems[0][:_REASON_LENGTH])
         else:
-            if number in self._failing:
-                self._failing.discard(number)
-                log.info("Facts are answered again", source=self.name, fact=query.fact)
+            trouble.is_over()
 
     async def _fetch(self, session: aiohttp.ClientSession, query: FactQuery) -> bytes:
         async with session.post(
@@ -119,11 +114,12 @@ class PrometheusSource:
         return dict(merged)
 
 
-def read_answer(query: FactQuery, body: bytes) -> dict[Subject, dict[str, Reading]]:
+def read_answer(query: FactQuery, body: bytes) -> Document:
     """The readings in the answer to *query*. Raises `QueryError` if it is none.
 
     Series without the labels that say what they are about, and samples that are histograms, are
-    left out.
+    left out. Where several series are about the same, the one counts whose labels sort first, for
+    servers give them in any order; that is a problem, told of for one of them.
     """
     try:
         answer = msgspec.json.decode(body)
@@ -139,12 +135,32 @@ def read_answer(query: FactQuery, body: bytes) -> dict[Subject, dict[str, Readin
     result = data.get("result")
     if kind == "scalar":
         result = [{"metric": {}, "value": result}]
-    readings: dict[Subject, dict[str, Reading]] = {}
+    found = Document()
+    labels_of: dict[Subject, Mapping[str, Any]] = {}
+    repeated: set[Subject] = set()
     for series in result if isinstance(result, Sequence) else ():
         subject, reading = _read_series(query, series)
-        if subject is not None and reading is not None:
-            readings.setdefault(subject, {})[query.fact] = reading
-    return readings
+        if subject is None or reading is None:
+            continue
+        before = labels_of.get(subject)
+        if before is not None:
+            repeated.add(subject)
+            if _in_order(before) <= _in_order(series["metric"]):
+                continue
+        labels_of[subject] = series["metric"]
+        found.readings[subject] = {query.fact: reading}
+    if repeated:
+        such = min(repeated)
+        labels = ", ".join(f"{name}={value!r}" for name, value in _in_order(labels_of[such]))
+        found.problems.append(
+            f"several series are about `{'/'.join(such)}`, and `{{{labels}}}` counts, whose labels "
+            "sort first: aggregate them in the query"
+        )
+    return found
+
+
+def _in_order(labels: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return sorted((name, str(value)) for name, value in labels.items())
 
 
 def _read_series(query: FactQuery, series: Any) -> tuple[Subject | None, Reading | None]:

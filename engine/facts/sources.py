@@ -59,10 +59,13 @@ class Source(Protocol):
 
 
 class Trouble:
-    """What is wrong with a source: counted every time, told once until it is something else."""
+    """What is wrong with a source, or a *part* of it as its keys in the log say.
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    Counted every time, told once until it is something else.
+    """
+
+    def __init__(self, source: str, **part: str) -> None:
+        self._part = {"source": source, **part}
         self._reason = ""
         self.count = 0
 
@@ -70,14 +73,14 @@ class Trouble:
         """Nothing is wrong any more."""
         if self._reason:
             self._reason = ""
-            log.info("Trouble with facts is over", source=self._source)
+            log.info("Trouble with facts is over", **self._part)
 
     def tell(self, message: str, reason: str) -> None:
         """Something is wrong."""
         self.count += 1
         if reason != self._reason:
             self._reason = reason
-            log.warning(message, source=self._source, reason=reason)
+            log.warning(message, **self._part, reason=reason)
 
 
 class FileSource:

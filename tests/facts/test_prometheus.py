@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from engine.facts import prometheus as prometheus_facts
 from engine.facts.prometheus import PrometheusSource, QueryError, read_answer
-from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 from tests.app.harness import eventually
 from tests.facts.prometheus_server import free_port, prometheus
@@ -148,7 +149,7 @@ def test_labels_say_what_a_series_is_about(
     query: dict[str, Any], labels: dict[str, str], want: Subject | None
 ) -> None:
     got = read_answer(FactQuery("load", "q", **query), _answer(_series(**labels)))
-    assert got == ({} if want is None else {want: {"load": Reading(1, "1", 100.5)}})
+    assert got == Document({} if want is None else {want: {"load": Reading(1, "1", 100.5)}})
 
 
 def test_a_scalar_is_about_the_cluster() -> None:
@@ -156,7 +157,7 @@ def test_a_scalar_is_about_the_cluster() -> None:
         {"status": "success", "data": {"resultType": "scalar", "result": [7, "2.5"]}}
     )
     got = read_answer(FactQuery("x", "q", about="cluster", scale=2.0), body)
-    assert got == {CLUSTER: {"x": Reading(5.0, "2.5", 7.0)}}
+    assert got == Document({CLUSTER: {"x": Reading(5.0, "2.5", 7.0)}})
 
 
 @pytest.mark.parametrize(
@@ -182,14 +183,36 @@ def test_what_is_no_answer_is_an_error(body: bytes, reason: str) -> None:
 )
 def test_a_malformed_series_is_left_out(series: Any) -> None:
     got = read_answer(FactQuery("x", "q"), _answer(series, _series(node="b")))
-    assert list(got) == [("node", "b")]
+    assert list(got.readings) == [("node", "b")]
+    assert got.problems == []
 
 
 def test_a_sample_of_no_time_has_none() -> None:
     series = {"metric": {"node": "a"}, "value": [10**30, "1"]}
     body = _answer(series).replace(b"1" + b"0" * 30, b"9" * 400)
     got = read_answer(FactQuery("x", "q"), body)
-    assert got == {("node", "a"): {"x": Reading(1, "1")}}
+    assert got == Document({("node", "a"): {"x": Reading(1, "1")}})
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_of_several_series_about_the_same_the_labels_decide_and_it_is_told(
+    order: tuple[int, ...],
+) -> None:
+    """The one that came last counted, without a word, and servers give them in any order."""
+    given = [
+        _series("1", node="a", cpu="0"),
+        _series("2", node="a", cpu="1"),
+        _series("3", node="b", cpu="1"),
+    ]
+    got = read_answer(FactQuery("x", "q"), _answer(*(given[place] for place in order)))
+    assert got.readings == {
+        ("node", "a"): {"x": Reading(1, "1", 100.5)},
+        ("node", "b"): {"x": Reading(3, "3", 100.5)},
+    }
+    assert got.problems == [
+        "several series are about `node/a`, and `{cpu='0', node='a'}` counts, whose labels sort "
+        "first: aggregate them in the query"
+    ]
 
 
 # --- servers that misbehave ------------------------------------------------------------------
@@ -286,3 +309,35 @@ async def test_a_query_that_hangs_keeps_nobody_waiting(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await runner.cleanup()
+
+
+async def test_trouble_with_a_query_is_told_when_it_changes() -> None:
+    state = {"status": 500, "asked": 0}
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        state["asked"] += 1
+        twice = [_series("1", node="a", cpu=str(cpu)) for cpu in range(2)]
+        return web.Response(status=state["status"], body=_answer(*twice))
+
+    runner, port = await _serve(answer)
+    config = PrometheusFacts(
+        f"http://127.0.0.1:{port}", interval=SECOND / 50, queries=(FactQuery("load", "q"),)
+    )
+    source = PrometheusSource(config)
+    with structlog.testing.capture_logs() as logs:
+        running = asyncio.ensure_future(source.run(Listener()))
+        try:
+            for status in (500, 404, 200):
+                state["status"] = status
+                enough = state["asked"] + 3
+                await eventually(lambda enough=enough: state["asked"] > enough)  # type: ignore[misc]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await runner.cleanup()
+    assert [(line["event"], line["fact"], line["reason"][:22]) for line in logs] == [
+        ("Cannot query facts", "load", "got HTTP status 500"),
+        ("Cannot query facts", "load", "got HTTP status 404"),
+        ("Ambiguous facts", "load", "several series are abo"),
+    ]
+    assert source.failures >= 6
