@@ -6,9 +6,11 @@ commands do not pay for the scheduler's libraries.
 
 import importlib
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 import click
+
+from engine.cli.standard_output import lost_output_ends_it
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -86,6 +88,10 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 
 class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        with lost_output_ends_it():
+            return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

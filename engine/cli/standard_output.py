@@ -1,0 +1,38 @@
+"""What is printed, where it cannot be printed: a pipe that nobody reads, a full disk.
+
+Owns how every command ends then. What files cannot hold is told where they are written.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def lost_output_ends_it() -> Iterator[None]:
+    """Exit with code 1 if what is printed is lost: in silence if nobody reads it, else told."""
+    if sys.stdout is None:  # closed by whoever started the command
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # to the end
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # or the interpreter would, and tell of it as it likes
+    except OSError as error:
+        # Errors of files name them.
+        if error.filename is not None or error.errno not in (errno.EPIPE, *_FULL):
+            raise
+        # Nothing is to be left that would be tried once more.
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            with contextlib.suppress(OSError):
+                click.echo(f"Error: standard output: {os.strerror(error.errno).lower()}", err=True)
+        raise SystemExit(1) from None
