@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from engine.cli.input_error import input_errors
+from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, load_problems, read_paths
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
@@ -182,7 +183,7 @@ def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
                 path = files.directory / file
                 is_dos = b"\r\n" in path.read_bytes()
                 with input_errors():
-                    path.write_text(text, encoding="utf-8", newline="\r\n" if is_dos else None)
+                    write_file(path, text.replace("\n", "\r\n") if is_dos else text)
                 click.echo(f"corrected {path}", err=True)
                 texts[file] = text
         corrected.append(replace(files, texts=texts))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from engine.cli.input_error import input_errors
+from engine.cli.output_file import write_file
 from engine.offline.coverage import FileCoverage, percent
 from engine.offline.coverage_reports import as_html, as_lcov, as_text
 
@@ -39,9 +40,9 @@ class CoverageOutput:
         with input_errors():
             if self.html_file is not None:
                 page = as_html(reached, is_whole=self.with_libraries)
-                self.html_file.write_text(page, encoding="utf-8")
+                write_file(self.html_file, page)
             if self.lcov_file is not None:
-                self.lcov_file.write_text(as_lcov(reached), encoding="utf-8")
+                write_file(self.lcov_file, as_lcov(reached))
 
     def print(self, reached: Sequence[FileCoverage]) -> None:
         """Print the table, if it was asked for."""

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from engine.cli.input_error import input_errors
+from engine.cli.output_file import write_file
 from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 
 _PREFIX = "@kubernetes/"
@@ -74,7 +75,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
     with input_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for path in wanted:
-            (directory / path).write_text(shipped[path], encoding="utf-8")
+            write_file(directory / path, shipped[path])
     written = [str(directory / path) for path in wanted]
     if output == "json":
         _print_json({"written": written})

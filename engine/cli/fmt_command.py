@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.output_file import write_file
 from engine.lib.directories import walk
 from engine.policy.formatting import FormatError, formatted
 
@@ -71,7 +72,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
             diffs[shown] = _diff(shown, text, result)
         if path is not None and not only_looks:
             with input_errors():
-                path.write_text(result, encoding="utf-8")
+                write_file(path, result)
         elif not is_plain:
             click.echo(diffs[shown] if diff else f"would change {shown}")
     if is_plain:

@@ -35,10 +35,15 @@ def input_errors(paths: Iterable[Path] = ()) -> Iterator[None]:
     except (WorkloadError, ClusterFileError, LogError) as error:
         raise InputError(str(error)) from error
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"{error.filename}: {reason}" if error.filename else reason) from error
+        raise InputError(reason_of(error)) from error
     except ManifestError as error:
         raise InputError(_with_place(error, list(paths))) from error
+
+
+def reason_of(error: OSError) -> str:
+    """The file and what the operating system says of it."""
+    reason = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def require_places(*paths: Path | None) -> None:

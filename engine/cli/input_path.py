@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from engine.cli.output_file import write_file
+
 _STDIN: Final = Path("/dev/stdin")
 
 
@@ -33,5 +35,5 @@ def kept_copy(path: Path, copy: Path) -> Path:
     if not is_own and (path.is_file() or path.is_dir()):
         return path
     copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(path.read_bytes())
+    write_file(copy, path.read_bytes())
     return copy

@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from engine.cli.input_error import input_errors
+from engine.cli.output_file import write_file
 from engine.offline.scaffold import HOOKS, new_policy
 from engine.policy.builtin import KUBERNETES, builtin_files
 from engine.policy.documents import did_you_mean
@@ -76,8 +77,7 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     with input_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
-            with (directory / file).open("x", encoding="utf-8") as stream:
-                stream.write(text)
+            write_file(directory / file, text)
     written = [str(directory / file) for file in texts]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode({"written": written})).decode())

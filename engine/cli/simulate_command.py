@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from engine.cli.cluster_reading import tell_repeated
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.line_chart import line_chart
+from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
@@ -137,7 +139,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         if options["steps"] is not None:
             write_steps(options["steps"], recorder.steps)
         if chart is not None:
-            chart.write_text(_chart(recorder.steps), encoding="utf-8")
+            write_file(chart, _chart(recorder.steps))
     if options["output"] == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
     else:
@@ -189,18 +191,19 @@ def _run(bundle: Bundle, workload: Workload, recorder: Recorder, *, retries: boo
 def write_steps(path: Path, steps: list[Step]) -> None:
     """Write *steps* as CSV: one line a moment, requested and allocatable by resource."""
     names = sorted({name for step in steps for name in step.allocatable})
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        head = ["at", "arrived", "placed", "pending", "evictions"]
-        table.writerow(
-            [*head, *(f"{part}:{name}" for name in names for part in ("requested", "allocatable"))]
+    text = StringIO(newline="")
+    table = csv.writer(text)
+    head = ["at", "arrived", "placed", "pending", "evictions"]
+    table.writerow(
+        [*head, *(f"{part}:{name}" for name in names for part in ("requested", "allocatable"))]
+    )
+    for step in steps:
+        amounts = (
+            part.get(name, 0) for name in names for part in (step.requested, step.allocatable)
         )
-        for step in steps:
-            amounts = (
-                part.get(name, 0) for name in names for part in (step.requested, step.allocatable)
-            )
-            row = [step.at, step.arrived, step.placed, step.pending, step.evictions]
-            table.writerow([*row, *amounts])
+        row = [step.at, step.arrived, step.placed, step.pending, step.evictions]
+        table.writerow([*row, *amounts])
+    write_file(path, text.getvalue())
 
 
 def _chart(steps: list[Step]) -> str:

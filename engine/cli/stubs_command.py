@@ -9,6 +9,8 @@ import click
 import msgspec
 
 from engine.cli.editor_bridge import serve
+from engine.cli.input_error import input_errors
+from engine.cli.output_file import write_file
 from engine.offline.stubs import stub_text
 
 #: Where servers look for names that are there without being imported.
@@ -84,11 +86,9 @@ def stubs_command(
         said = "current" if is_current else "missing, or of another version"
         _say(output, f"{path}: {said}", {"file": str(path), "current": is_current})
         raise SystemExit(CURRENT if is_current else STALE)
-    try:
+    with input_errors():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"{error.filename}: {error.strerror}") from error
+        write_file(path, text)
     _say(output, f"wrote {path}", {"file": str(path), "current": True})
 
 

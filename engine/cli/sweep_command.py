@@ -16,8 +16,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
+from engine.cli.output_file import naming, write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import read_config
 from engine.cli.sweep_reports import (
@@ -153,7 +154,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         results = [known[point.key] for point in points]
         table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
         write_table(table, results)
-        chart.write_text(bar_chart(results), encoding="utf-8")
+        write_file(chart, bar_chart(results))
     except KeyboardInterrupt:
         there = sum(point.key in known for point in points)
         click.echo(
@@ -166,7 +167,9 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         raise click.ClickException(
             "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
         ) from error
-    except (ManifestError, ClusterFileError, WorkloadError, OSError) as error:
+    except OSError as error:
+        raise click.ClickException(reason_of(error)) from error
+    except (ManifestError, ClusterFileError, WorkloadError) as error:
         raise click.ClickException(str(error)) from error
     if options["output"] == "json":
         said = {
@@ -274,7 +277,7 @@ def read_results(path: Path) -> dict[str, Measured]:
         if not rest.startswith(_BEGIN[: len(rest)]):
             whole = text  # cut off, or something that is no result: refused below
         elif rest:
-            path.write_bytes(whole)
+            write_file(path, whole)
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 one = msgspec.json.decode(line, type=Measured)
@@ -297,7 +300,7 @@ def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[M
         transient=True,
         disable=not sys.stderr.isatty(),
     )
-    with path.open("ab") as log, progress:
+    with naming(path), path.open("ab") as log, progress:
         bar = progress.add_task("simulations", total=len(points))
         waiting = [pool.submit(measure, point) for point in points]
         try:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape as plain
 from rich.table import Table
 
+from engine.cli.output_file import naming
 from engine.offline.sweep import Measured
 
 _MOST_COLUMNS: Final = 6
@@ -65,13 +66,22 @@ def require_parquet() -> None:
 
 def write_table(path: Path, results: Sequence[Measured]) -> None:
     """Write *results* to *path*, as Parquet if it ends so and as CSV otherwise."""
-    columns = columns_of(results)
     beside = path.with_name(f".{path.name}")
-    if path.suffix == ".parquet":
+    try:
+        with naming(path):
+            _write_table(beside, columns_of(results), is_parquet=path.suffix == ".parquet")
+            # Whoever reads the table of an earlier sweep meanwhile sees all of it.
+            beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write_table(path: Path, columns: dict[str, list[Any]], *, is_parquet: bool) -> None:
+    if is_parquet:
         import pyarrow
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(pyarrow.table(columns), beside)
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
     else:
         text = StringIO(newline="")
         table = csv.writer(text)
@@ -80,9 +90,7 @@ def write_table(path: Path, results: Sequence[Measured]) -> None:
             [_text(value) if isinstance(value, bool) else value for value in row]
             for row in zip(*columns.values(), strict=True)
         )
-        beside.write_text(text.getvalue(), encoding="utf-8", newline="")
-    # Whoever reads the table of an earlier sweep meanwhile sees all of it.
-    beside.replace(path)
+        path.write_text(text.getvalue(), encoding="utf-8", newline="")
 
 
 def differing(results: Sequence[Measured]) -> list[str]:
