@@ -419,6 +419,11 @@ def read_documents(path: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(document, dict):
                 kind = type(document).__name__
                 raise ClusterFileError(f"{file}: document {number}: want an object, got {kind}")
+            version = document.get("apiVersion", API_VERSION)
+            if document.get("kind") == KIND and version != API_VERSION:
+                raise ClusterFileError(
+                    f"{file}: {KIND}: apiVersion: want `{API_VERSION}`, got `{version}`"
+                )
             yield document
 
 

@@ -20,6 +20,7 @@ import msgspec
 from engine.model.node import Node
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
+from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
@@ -230,6 +231,11 @@ def _items(
     if kind != SNAPSHOT and not kind.endswith("List"):
         yield _Found(name, number, path, value, line_of)
         return
+    version = value.get("apiVersion", SNAPSHOT_VERSION)
+    if kind == SNAPSHOT and version != SNAPSHOT_VERSION:
+        raise _Found(name, number, path, value, line_of).problem(
+            f"want `{SNAPSHOT_VERSION}`, got {_shown(version)}", ("apiVersion",)
+        )
     items = value.get("items")
     if not isinstance(items, list):
         raise _Found(name, number, path, value, line_of).problem(

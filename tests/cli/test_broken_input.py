@@ -112,6 +112,11 @@ BROKEN = [
         id="duration",
     ),
     pytest.param(("x.jsonl", "5\nx\n"), ":1: want an object with `at`", id="no time"),
+    pytest.param(
+        ("x.json", '{"kind": "ClusterSnapshot", "apiVersion": "starsched.dev/v2", "items": []}'),
+        ": ClusterSnapshot: apiVersion: want `starsched.dev/v1`, got `starsched.dev/v2`",
+        id="snapshot of a later version",
+    ),
     pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),
 ]
 

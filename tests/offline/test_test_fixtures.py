@@ -349,6 +349,12 @@ NODE = "kind: Node\nmetadata: {name: a}\n"
             "f.yaml:2: document 1, NodeList: items: want a list, got `5` (int)",
             id="items",
         ),
+        pytest.param(
+            "kind: ClusterSnapshot\napiVersion: starsched.dev/v2\nitems: []\n",
+            "f.yaml:2: document 1, ClusterSnapshot: apiVersion: want `starsched.dev/v1`, "
+            "got `starsched.dev/v2` (str)",
+            id="snapshot of a later version",
+        ),
         pytest.param("- 1\n", "f.yaml:1: document 1: want an object, got an array", id="list"),
         pytest.param("kind: Node\n  metadata: {\n", "f.yaml:2:11: want YAML: ", id="no YAML"),
         pytest.param(
