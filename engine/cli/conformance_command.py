@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.input_error import InputError
+from engine.cli.input_path import InputPath
+from engine.offline.cluster_file import ClusterFileError
 from engine.offline.conformance import (
     Agreement,
     Examiner,
@@ -26,7 +28,7 @@ from engine.offline.conformance import (
     "files",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=InputPath(dir_okay=False),
     metavar="FILE...",
 )
 @click.option(
@@ -40,9 +42,9 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     """Judge every incoming pod of recorded scenarios with the shipped policies.
 
     Each FILE holds one scenario a line: nodes, placed pods, other objects, an optional
-    KubeSchedulerConfiguration, incoming pods and what kube-scheduler answered for each. Every
-    difference is printed. An answer that needs a plugin that is not shipped is unsupported. The
-    last line counts the answers.
+    KubeSchedulerConfiguration, incoming pods and what kube-scheduler answered for each. It may be
+    compressed; `-` is the standard input. Every difference is printed. An answer that needs a
+    plugin that is not shipped is unsupported. The last line counts the answers.
 
     \b
     Exit codes: 0 no answer differs, 1 some do, 2 the command cannot run.
@@ -54,7 +56,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     """
     try:
         scenarios = {path: list(read_scenarios(path)) for path in files}
-    except (ScenarioError, OSError) as error:
+    except (ScenarioError, ClusterFileError) as error:
         raise InputError(str(error)) from error
     outcomes = _examine(scenarios)
     every = [outcome for found in outcomes.values() for outcome in found]

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.offline.cluster_file import unpacked
 from engine.offline.judge import Judgement, judge
 from engine.offline.world import ManifestError, World, pod_of
 from engine.policy.bundle import Bundle, build_bundle
@@ -81,26 +82,25 @@ class Outcome:
 def read_scenarios(path: Path) -> Iterator[Scenario]:
     """The scenarios of a file, one a line; blank lines are skipped.
 
-    Raises `ScenarioError` at the first line that is not one, or if there is none, and `OSError` if
-    the file cannot be read.
+    Raises `ScenarioError` at the first line that is not one, or if there is none, and
+    `ClusterFileError` if the file, which may be compressed, cannot be read.
     """
     is_empty = True
     decoder = msgspec.json.Decoder(Scenario)
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                scenario = decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise ScenarioError(f"{path}:{number}: want a scenario: {error}") from error
-            if len(scenario.answers) != len(scenario.incoming):
-                raise ScenarioError(
-                    f"{path}:{number}: want one answer per incoming pod, "
-                    f"got {len(scenario.answers)} for {len(scenario.incoming)}"
-                )
-            is_empty = False
-            yield scenario
+    for number, line in enumerate(unpacked(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            scenario = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ScenarioError(f"{path}:{number}: want a scenario: {error}") from error
+        if len(scenario.answers) != len(scenario.incoming):
+            raise ScenarioError(
+                f"{path}:{number}: want one answer per incoming pod, "
+                f"got {len(scenario.answers)} for {len(scenario.incoming)}"
+            )
+        is_empty = False
+        yield scenario
     if is_empty:
         raise ScenarioError(f"{path}: want scenarios, one a line, found none")
 

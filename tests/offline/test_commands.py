@@ -1,5 +1,8 @@
+import gzip
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -319,6 +322,21 @@ def test_conformance_ends_with_the_counts(tmp_path: Path) -> None:
     assert result.output.splitlines()[-1] == "answers: 10 matched, 0 differ, 0 unsupported"
 
 
+def test_recordings_are_read_compressed_and_from_a_pipe(tmp_path: Path) -> None:
+    line = TAINTS.read_bytes().splitlines(keepends=True)[0]
+    file = tmp_path / "few.jsonl.gz"
+    file.write_bytes(gzip.compress(line))
+    result = CliRunner().invoke(main, ["conformance", str(file)])
+    assert result.output.splitlines()[-1] == "answers: 5 matched, 0 differ, 0 unsupported"
+    piped = subprocess.run(
+        [sys.executable, "-m", "engine.cli.main", "conformance", "-"],
+        input=line,
+        capture_output=True,
+        check=True,
+    )
+    assert piped.stdout.decode().splitlines()[-1] == result.output.splitlines()[-1]
+
+
 def test_conformance_prints_each_difference(tmp_path: Path) -> None:
     scenario = json.loads(TAINTS.read_text().splitlines()[0])
     scenario["answers"][0]["best"] = ["elsewhere"]
@@ -337,9 +355,10 @@ def test_conformance_prints_each_difference(tmp_path: Path) -> None:
     assert answer["files"][0]["differences"][0]["scenario"] == scenario["id"]
 
 
-def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [b"{}\n", b'{"id": "\xff"}\n'], ids=["JSON", "bytes"])
+def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "x.jsonl"
-    file.write_text("{}\n")
+    file.write_bytes(text)
     result = CliRunner().invoke(main, ["conformance", str(file)])
     assert result.exit_code == 2
     assert "x.jsonl:1: want a scenario" in result.output
