@@ -7,6 +7,7 @@ Configuration is `config`'s, argument values are `arguments`'.
 
 import ast
 import difflib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -57,6 +58,9 @@ _UNIVERSE: Final = frozenset(
     | {"type", "zip"}
 )
 KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) | {"plugin_args"}
+
+# To look for a near name takes as long as there are names, and nobody reads thousands of hints.
+_MOST_HINTS: Final = 100
 
 _AMONG_PARAMETERS: Final = (("pod", "node", "state", "cluster"), 1)
 
@@ -132,6 +136,7 @@ class _Checker:
         self._is_test = file.endswith(TEST_SUFFIX)
         self._problems: list[Problem] = []
         self._lines = files[file].split("\n")
+        self._hints = 0
 
     def run(self) -> list[Problem]:
         """All problems of the file."""
@@ -151,6 +156,11 @@ class _Checker:
         line = getattr(node, "lineno", 0)
         column = self._column(line, getattr(node, "col_offset", -1))
         self._problems.append(Problem(self._file, line, column, message, hint))
+
+    def _near(self, name: str, known: Iterable[str]) -> str:
+        """The hint for a name that is not among those *known*, if there are not too many."""
+        self._hints += 1
+        return did_you_mean(name, known) if self._hints <= _MOST_HINTS else ""
 
     def _column(self, line: int, offset: int) -> int:
         """The column, in characters from 1, of a byte offset from 0."""
@@ -200,6 +210,7 @@ class _Checker:
     # --- loads -----------------------------------------------------------------------------
 
     def _loads(self) -> None:
+        exports: dict[str, set[str] | None] = {}
         for load in loads_of(self._tree):
             refusal = load_refusal(self._files, self._file, load.module)
             if refusal is not None:
@@ -208,7 +219,7 @@ class _Checker:
                     for file in self._files
                     if not file.endswith(TEST_SUFFIX) and file != self._file
                 ]
-                self._add(load.call.args[0], refusal, did_you_mean(load.module, near))
+                self._add(load.call.args[0], refusal, self._near(load.module, near))
                 continue
             if load.module in _FOR_TESTS and not self._is_test:
                 hint = f"tests are in files that end in `{TEST_SUFFIX}`"
@@ -217,12 +228,14 @@ class _Checker:
             if load.name.startswith("_"):
                 self._add(load.node, f"`{load.name}` is private to `{load.module}`")
                 continue
-            exported = _exports(self._files[load.module])
+            if load.module not in exports:
+                exports[load.module] = _exports(self._files[load.module])
+            exported = exports[load.module]
             if exported is not None and load.name not in exported:
                 self._add(
                     load.node,
                     f"`{load.module}` has no `{load.name}` to load",
-                    did_you_mean(load.name, exported),
+                    self._near(load.name, exported),
                 )
 
     # --- hooks -----------------------------------------------------------------------------
@@ -266,7 +279,7 @@ class _Checker:
 
     def _misspelt_hooks(self) -> None:
         """A function that nobody calls and whose name is nearly a hook's is probably one."""
-        own: set[str] = set()
+        used: set[str] | None = None
         for function in self._functions():
             name = function.name
             if is_hook(name) or name.startswith("_"):
@@ -274,18 +287,21 @@ class _Checker:
             close = difflib.get_close_matches(name, HOOKS, 1, _MISSPELT)
             if not close:
                 continue
-            own = own or {node.id for node in walk(self._tree) if isinstance(node, ast.Name)}
-            if name not in own and not self._is_loaded(name):
+            if used is None:
+                used = {node.id for node in walk(self._tree) if isinstance(node, ast.Name)}
+                used |= self._loaded_by_others()
+            if name not in used:
                 message = f"`{name}` is no hook, and nothing calls it"
                 self._add(function, message, f"did you mean `{close[0]}`?")
 
-    def _is_loaded(self, name: str) -> bool:
-        return any(
-            load.module == self._file and load.name == name
+    def _loaded_by_others(self) -> set[str]:
+        return {
+            load.name
             for file, text in self._files.items()
             if not file.startswith("@") and (tree := parse(text)) is not None
             for load in loads_of(tree)
-        )
+            if load.module == self._file
+        }
 
     # --- arguments ---------------------------------------------------------------------------
 
@@ -317,14 +333,13 @@ class _Checker:
         known = KNOWN_NAMES | {name for name, _ in self._defined()} | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
-        for name, node in _free_names(self._tree):
-            if name in known:
-                continue
+        free = [(name, node) for name, node in _free_names(self._tree) if name not in known]
+        for name, node in sorted(free, key=lambda one: (one[1].lineno, one[1].col_offset)):
             if name == "print":
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
             else:
-                self._add(node, f"no `{name}` is defined", did_you_mean(name, sorted(known)))
+                self._add(node, f"no `{name}` is defined", self._near(name, known))
 
     def _recursion(self) -> None:
         """Functions that call themselves, directly or through each other."""
@@ -333,16 +348,12 @@ class _Checker:
             name: {n for n, _ in _free_names(function) if n in functions}
             for name, function in functions.items()
         }
-        reported: set[str] = set()
-        for name, function in functions.items():
-            path = _way_back(name, calls)
-            if path is None or reported & set(path):
-                continue
-            reported |= set(path)
+        for path in _circles(calls):
             how = (
                 "calls itself" if len(path) == 1 else f"calls itself by way of {_listed(path[1:])}"
             )
-            self._add(function, f"{name}() {how}", "write a loop: recursion is not allowed")
+            message = f"{path[0]}() {how}"
+            self._add(functions[path[0]], message, "write a loop: recursion is not allowed")
         inner = [
             node
             for node in walk(self._tree)
@@ -363,7 +374,8 @@ class _Checker:
                 self._problems.append(self._problem_of(note))
 
     def _problem_of(self, note: Note) -> Problem:
-        lines = self._files[note.module].split("\n")
+        is_own = note.module == self._file
+        lines = self._lines if is_own else self._files[note.module].split("\n")
         column = note.column
         if 1 <= note.line <= len(lines):
             before = lines[note.line - 1].encode()[: note.column - 1]
@@ -466,18 +478,55 @@ def _bound_in(function: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
             stack.extend(children(node))
 
 
-def _way_back(start: str, calls: Mapping[str, set[str]]) -> list[str] | None:
-    """A shortest way of calls from *start* to itself, without the end; None if there is none."""
-    ways: list[list[str]] = [[start]]
-    seen: set[str] = set()
-    while ways:
-        way = ways.pop(0)
-        for name in sorted(calls[way[-1]]):
+def _circles(calls: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """Shortest ways of calls from one of *calls* to itself, without the end; no two share one.
+
+    In the order of *calls*. Those in no circle are put aside at once, not searched from each.
+    """
+    callers: dict[str, list[str]] = {name: [] for name in calls}
+    for name, called in calls.items():
+        for other in called:
+            callers[other].append(name)
+    left = set(calls)
+    calling = {name: len(called) for name, called in calls.items()}
+    called_by = {name: len(found) for name, found in callers.items()}
+
+    def put_aside(names: Iterable[str]) -> None:
+        """Put *names* aside, and with them those that call none then, or that none calls."""
+        stack = list(names)
+        left.difference_update(stack)
+        while stack:
+            name = stack.pop()
+            for others, counts in ((calls[name], called_by), (callers[name], calling)):
+                for other in others:
+                    counts[other] -= 1
+                    if not counts[other] and other in left:
+                        left.discard(other)
+                        stack.append(other)
+
+    put_aside([name for name in calls if not (calling[name] and called_by[name])])
+    for name in calls:
+        way = _way_back(name, calls, left) if name in left else None
+        if way is not None:
+            yield way
+            put_aside(way)
+
+
+def _way_back(start: str, calls: Mapping[str, set[str]], among: set[str]) -> list[str] | None:
+    """A shortest way from *start* to itself *among* some, without the end; None if none is."""
+    came_from: dict[str, str] = {}
+    queue = deque([start])
+    while queue:
+        last = queue.popleft()
+        for name in sorted(calls[last] & among):
             if name == start:
-                return way
-            if name not in seen:
-                seen.add(name)
-                ways.append([*way, name])
+                way = [last]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if name not in came_from:
+                came_from[name] = last
+                queue.append(name)
     return None
 
 
@@ -493,12 +542,8 @@ def _load_circles(files: Mapping[str, str]) -> list[Problem]:
                 edges[file].add(load.module)
                 places.setdefault((file, load.module), load.call.args[0])
     problems = []
-    reported: set[str] = set()
-    for file in sorted(edges):
-        way = _way_back(file, edges)
-        if way is None or reported & set(way):
-            continue
-        reported |= set(way)
+    for way in _circles({file: edges[file] for file in sorted(edges)}):
+        file = way[0]
         node = places[file, (way[1] if len(way) > 1 else file)]
         circle = " -> ".join([*way, file])
         message = f"files load each other in a circle: {circle}"

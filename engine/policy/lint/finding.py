@@ -12,7 +12,7 @@ from typing import Final
 from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.errors import Problem
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import is_hook
+from engine.policy.syntax import is_hook, loads_of, parse
 
 #: What each lint looks for; the order is that of the documents.
 LINTS: Final[dict[str, str]] = {
@@ -71,6 +71,18 @@ class PolicySource:
         if self.is_test:
             return {}
         return {name: function for name, function in self.functions.items() if is_hook(name)}
+
+    @cached_property
+    def loaded_by_others(self) -> frozenset[str]:
+        """The names that other files load from a file that is called like this one."""
+        own = self.file.rpartition("/")[2]
+        return frozenset(
+            load.name
+            for file, text in self.files.items()
+            if "load(" in text and file != self.file and (tree := parse(text)) is not None
+            for load in loads_of(tree)
+            if load.module.rpartition("/")[2] == own
+        )
 
     @cached_property
     def _lines(self) -> list[str]:

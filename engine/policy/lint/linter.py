@@ -46,9 +46,12 @@ def lint_files(files: Mapping[str, str]) -> list[Finding]:
             continue
         source = PolicySource(everything, file, tree)
         silences = list(_silences(files[file]))
+        about: dict[tuple[str, int], list[_Silence]] = {}
+        for silence in silences:
+            about.setdefault((silence.name, silence.about), []).append(silence)
         used: set[_Silence] = set()
         for finding in dict.fromkeys(_all(source)):
-            by = [s for s in silences if (s.name, s.about) == (finding.lint, finding.problem.line)]
+            by = about.get((finding.lint, finding.problem.line), [])
             used.update(by)
             if not by:
                 found.append(finding)

@@ -8,7 +8,7 @@ from engine.framework.extension_points import HOOK_PARAMETERS
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.check import KNOWN_NAMES
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import is_hook, loads_of, local_names, parse, walk
+from engine.policy.syntax import is_hook, loads_of, local_names, walk
 
 # What hooks call their parameters: helpers that are handed these may call them the same.
 _GIVEN: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)
@@ -43,20 +43,9 @@ def _unused_functions(source: PolicySource, used: set[str]) -> Iterator[Finding]
             hint = "tests are functions whose names start with `test_`"
         else:
             hint = ""
-            if not name.startswith("_") and (not source.hooks or _is_loaded(source, name)):
+            if not name.startswith("_") and (not source.hooks or name in source.loaded_by_others):
                 continue
         yield source.finding("unused-function", function, f"nothing calls `{name}`", hint)
-
-
-def _is_loaded(source: PolicySource, name: str) -> bool:
-    own = source.file.rpartition("/")[2]
-    for file, text in source.files.items():
-        if "load(" not in text or (tree := parse(text)) is None or file == source.file:
-            continue
-        for load in loads_of(tree):
-            if load.name == name and load.module.rpartition("/")[2] == own:
-                return True
-    return False
 
 
 def _unused_variables(source: PolicySource, used: set[str]) -> Iterator[Finding]:
@@ -69,7 +58,7 @@ def _unused_variables(source: PolicySource, used: set[str]) -> Iterator[Finding]
             continue  # a table of cases
         if target.id.startswith("_") or source.is_test:
             yield source.finding("unused-variable", target, f"`{target.id}` is never read")
-        elif source.hooks and not _is_loaded(source, target.id):
+        elif source.hooks and target.id not in source.loaded_by_others:
             yield source.finding("unused-variable", target, f"nothing reads or loads `{target.id}`")
     for function in walk(source.tree):
         if not isinstance(function, ast.FunctionDef):
@@ -78,7 +67,9 @@ def _unused_variables(source: PolicySource, used: set[str]) -> Iterator[Finding]
         reported: set[str] = set()
         for node in walk(function):
             target = _plain_target(node) if isinstance(node, ast.stmt) else None
-            if target is None or target.id in read | reported or target.id.startswith("_"):
+            if target is None or target.id in read or target.id.startswith("_"):
+                continue
+            if target.id in reported:
                 continue
             reported.add(target.id)
             yield source.finding("unused-variable", target, f"`{target.id}` is set and never read")
@@ -98,13 +89,14 @@ def _plain_target(statement: ast.stmt) -> ast.Name | None:
 def _unused_arguments(source: PolicySource) -> Iterator[Finding]:
     if source.is_test:
         return
+    calls = set(plugin_args_calls(source.tree))
     for statement in source.tree.body:
         target = _plain_target(statement)
         call = getattr(statement, "value", None)
-        if target is None or call not in plugin_args_calls(source.tree):
+        if target is None or call not in calls:
             continue
         read: set[str] = set()
-        escapes = not target.id.startswith("_") and _is_loaded(source, target.id)
+        escapes = not target.id.startswith("_") and target.id in source.loaded_by_others
         owned = set()
         for node in walk(source.tree):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
