@@ -1,6 +1,5 @@
 """`starsched fmt`: one way of writing policies."""
 
-import difflib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from engine.cli.format_diff import format_diff
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.output_file import write_file
 from engine.lib.directories import walk
@@ -69,7 +69,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
             continue
         changed.append(shown)
         if diff:
-            diffs[shown] = _diff(shown, text, result)
+            diffs[shown] = format_diff(shown, text, result)
         if path is not None and not only_looks:
             with input_errors():
                 write_file(path, result)
@@ -113,10 +113,3 @@ def _files(path: Path) -> Iterator[Path]:
             is_hidden = child.name.startswith(".")
             if child.suffix == _SUFFIX and not is_hidden and not child.is_dir():
                 yield child
-
-
-def _diff(name: str, before: str, after: str) -> str:
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), name, f"{name} (formatted)", lineterm=""
-    )
-    return "\n".join(lines)
