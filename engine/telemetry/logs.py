@@ -5,6 +5,7 @@ each module's own business; the keys are shared: `pod`, `node`, `profile`, `poli
 `extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part.
 """
 
+import contextlib
 import functools
 import logging
 import re
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, Literal, cast
 
 import msgspec
 import structlog
@@ -102,6 +103,23 @@ class _StandardLibraryHandler(logging.Handler):
             self.handleError(record)
 
 
+class _Lossy:
+    """A stream that takes what it can: a log that is full or read by nobody stops no scheduler."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, line: bytes) -> None:
+        """Write *line*, or lose it."""
+        with contextlib.suppress(OSError):
+            self._stream.write(line)
+
+    def flush(self) -> None:
+        """Pass on what was written, now or with a later line."""
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+
 def configure_logging(
     *,
     verbosity: int = 0,
@@ -110,6 +128,8 @@ def configure_logging(
     colors: bool | None = None,
 ) -> None:
     """Set logging up for the process: every line goes to *stream* (standard error by default).
+
+    What cannot be written there, as on a full disk, is lost.
 
     Args:
         verbosity: kube's `-v`. Below 0 only warnings and errors, from 4 on debugging too.
@@ -133,7 +153,7 @@ def configure_logging(
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.BytesLoggerFactory(target),
+        logger_factory=structlog.BytesLoggerFactory(cast("BinaryIO", _Lossy(target))),
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()

@@ -5,12 +5,16 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pytest
 import structlog
 from aiohttp import web
 
+from engine.devcluster import DevCluster
 from engine.telemetry.logs import configure_logging, level_of
+from tests.app.harness import config_map, eventually, namespace, node_of, scheduler
+from tests.builders import node_manifest, pod_manifest
 
 
 @pytest.fixture
@@ -105,3 +109,21 @@ def test_text_for_people_has_no_colours_in_a_pipe(stream: io.BytesIO) -> None:
     structlog.get_logger().info("Bound pod", pod="default/web")
     assert "\x1b" not in stream.getvalue().decode()
     assert "Bound pod" in stream.getvalue().decode()
+
+
+@pytest.fixture
+def full(stream: io.BytesIO) -> Iterator[BinaryIO]:
+    with open("/dev/full", "wb", buffering=0) as opened:
+        yield opened
+
+
+async def test_a_log_that_takes_no_line_stops_no_scheduler(full: BinaryIO) -> None:
+    """Each line on a full disk was an error of whoever wrote it, and the first one the end."""
+    async with DevCluster() as cluster:
+        for made in (namespace(), config_map({}), node_manifest("a")):
+            cluster.create(made)
+        configure_logging(stream=full)
+        logging.getLogger("a library").warning("lost as well")
+        async with scheduler(cluster, from_config_map=True):
+            cluster.create(pod_manifest("p", image="app"))
+            await eventually(lambda: node_of(cluster, "p") == "a")
