@@ -42,6 +42,7 @@ from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings,
 from engine.lib.clock import Clock, SystemClock
 from engine.model import devices, storage
 from engine.model import objects as api
+from engine.model.claim_decoding import decode_claim
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_templates import PodTemplates
@@ -648,7 +649,7 @@ class App:
         made.append(self._informer(resources.NODES, Node.from_raw, self.nodes, before=of_nodes))
         for resource, record in OTHER_OBJECTS:
             handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
-            made.append(self._informer(resource, _decoder(record), handler, optional=True))
+            made.append(self._informer(resource, decoder_of(record), handler, optional=True))
         pods = GroupHandler(self.pods, self.groups, self.permits)
         made.append(
             self._informer(
@@ -854,7 +855,10 @@ def _reads_ages(deployment: Deployment) -> bool:
     return reads_ages(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
 
 
-def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+def decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    """What decodes the objects of a *record* of `OTHER_OBJECTS`."""
+    if record is devices.ResourceClaim:
+        return decode_claim
     return lambda raw: api.decode(record, raw)
 
 

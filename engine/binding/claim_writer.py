@@ -24,13 +24,13 @@ from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from engine.kube.resources import PODS, RESOURCE_CLAIMS
 from engine.lib.clock import Clock
+from engine.model.claim_decoding import decode_claim
 from engine.model.devices import (
     CLAIM_FINALIZER,
     AllocationResult,
     ConsumerReference,
     ResourceClaim,
 )
-from engine.model.objects import decode
 from engine.model.pod import Pod
 
 log = structlog.get_logger(component="claim_writer")
@@ -100,7 +100,7 @@ class DeviceClaimWriter:
             )
         except ApiError as error:
             raise PreBindError(f"create claim for extended resources: {_text(error)}") from error
-        return decode(ResourceClaim, raw)
+        return decode_claim(raw)
 
     async def reserve(
         self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
@@ -317,7 +317,7 @@ class DeviceClaimWriter:
         raw = await self._client.get(
             RESOURCE_CLAIMS, meta.name, meta.namespace, timeout=REQUEST_TIMEOUT
         )
-        return decode(ResourceClaim, raw)
+        return decode_claim(raw)
 
     async def _patch(
         self, claim: ResourceClaim, change: Json, subresource: str | None = None
@@ -335,7 +335,7 @@ class DeviceClaimWriter:
             content_type=MERGE_PATCH,
             timeout=REQUEST_TIMEOUT,
         )
-        return decode(ResourceClaim, raw)
+        return decode_claim(raw)
 
     async def _repeat(self, send: Callable[[], Awaitable[bytes]]) -> None:
         """Send what may be sent twice, again if it may pass."""

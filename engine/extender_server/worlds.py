@@ -8,9 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-import msgspec
-
-from engine.app import NOT_TERMINAL, OTHER_OBJECTS, unplaced
+from engine.app import NOT_TERMINAL, OTHER_OBJECTS, decoder_of, unplaced
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
 from engine.caching.snapshot import Snapshot
@@ -22,7 +20,6 @@ from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock
-from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -135,7 +132,9 @@ class WatchedWorld(_Asked):
         self.informers: list[Informer[Any]] = [
             self._informer(resources.NODES, Node.from_raw, of_nodes, self._node_handlers()),
             *(
-                self._informer(resource, _decoder(record), self._handlers(resource), optional=True)
+                self._informer(
+                    resource, decoder_of(record), self._handlers(resource), optional=True
+                )
                 for resource, record in OTHER_OBJECTS
             ),
             self._informer(
@@ -216,7 +215,3 @@ class WatchedWorld(_Asked):
             on_update=lambda _old, new: store.put(kind, new),
             on_delete=lambda obj: store.delete(kind, object_key(obj)),
         )
-
-
-def _decoder(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
-    return lambda raw: api.decode(record, raw)

@@ -4,10 +4,12 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
-from engine.kube.client import ApiClient
+from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS
+from engine.model.claim_decoding import decode_claim
 from engine.watching.reflector import WatchOptions
 from tests.controlplane import ControlPlane
 from tests.watching.recorder import Recorder, Sleeper, name_of, running
@@ -249,6 +251,44 @@ async def test_what_somebody_nests_deep_costs_no_other_object(
     async with running(admin, again, RESOURCE_CLAIMS, only(namespace)) as informer:
         await informer.wait_synced()
         assert "add a" in again.words
+
+
+async def test_the_devices_of_a_claim_with_deep_parameters_are_known(
+    admin: ApiClient, namespace: str
+) -> None:
+    """The API server stores both, and who does not see the claim gives its devices away."""
+    await admin.request("POST", RESOURCE_CLAIMS.path(namespace), body=claim("deep", deep(4000)))
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "g0"}
+    opaque = {"driver": "gpu.example.com", "parameters": "HERE"}
+    allocation = {"results": [result], "config": [{"source": "FromClaim", "opaque": opaque}]}
+    status = json.dumps({"status": {"allocation": {"devices": allocation}}})
+    await admin.patch(
+        RESOURCE_CLAIMS,
+        "deep",
+        status.replace('"HERE"', deep(4000)).encode(),
+        namespace,
+        subresource="status",
+        content_type=MERGE_PATCH,
+    )
+    recorder = Recorder()
+    async with running(
+        admin,
+        recorder,
+        RESOURCE_CLAIMS,
+        only(namespace),
+        decode=held,
+    ) as informer:
+        await informer.wait_synced()
+        (found,) = recorder.mirror.values()
+        assert found["results"] == [result]
+
+
+def held(raw: bytes) -> Any:
+    """A claim's metadata and what it got."""
+    claim = decode_claim(raw)
+    assert claim.allocation is not None
+    plain = msgspec.to_builtins({"results": claim.allocation.devices.results})
+    return plain | {"metadata": msgspec.to_builtins(claim.metadata)}
 
 
 def deep(levels: int) -> str:

@@ -1,0 +1,69 @@
+"""Decoding a claim whose parameters for drivers nest deeper than can be built.
+
+Owns what of such a claim counts: the devices that it holds, or they would be given to others too.
+One that holds none is refused, for what it gets is written with its parameters.
+"""
+
+import msgspec
+
+from engine.lib.deep_json import decoded_deeply
+from engine.model.devices import (
+    AllocatedDeviceStatus,
+    ClaimMeta,
+    ConsumerReference,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceResult,
+    ResourceClaim,
+)
+from engine.model.objects import NodeSelector, decode
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
+    """As the records of claims; what is not here is stepped over."""
+
+
+class _Devices(_Record, frozen=True):
+    requests: list[DeviceRequest] = []
+    constraints: list[DeviceConstraint] = []
+
+
+class _Spec(_Record, frozen=True):
+    devices: _Devices = _Devices()
+
+
+class _Results(_Record, frozen=True):
+    results: list[DeviceResult] = []
+
+
+class _Allocation(_Record, frozen=True):
+    devices: _Results = _Results()
+    node_selector: NodeSelector | None = None
+    allocation_timestamp: str | None = None
+
+
+class _Status(_Record, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[ConsumerReference] = []
+    devices: list[AllocatedDeviceStatus] = []
+
+
+class _Claim(_Record, frozen=True):
+    metadata: ClaimMeta = ClaimMeta()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def decode_claim(raw: bytes | str) -> ResourceClaim:
+    """Decode a claim; without its parameters if they nest too deep and it is allocated.
+
+    Raises what `decode` raises, and `RecursionError` for one that is not allocated.
+    """
+    try:
+        return decode(ResourceClaim, raw)
+    except RecursionError:
+        text = raw.encode() if isinstance(raw, str) else raw
+        found = decoded_deeply(lambda given: decode(_Claim, given), text)
+        if found.status.allocation is None:
+            raise
+        return msgspec.json.decode(msgspec.json.encode(found), type=ResourceClaim)
