@@ -10,7 +10,7 @@ import msgspec
 from engine.cli.format_diff import format_diff
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.output_file import write_file
-from engine.lib.directories import walk
+from engine.lib.directories import files_in, walk
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
@@ -109,7 +109,4 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
         return
     for directory in walk(path):
-        for child in sorted(directory.iterdir()):
-            is_hidden = child.name.startswith(".")
-            if child.suffix == _SUFFIX and not is_hidden and not child.is_dir():
-                yield child
+        yield from files_in(directory, (_SUFFIX,))

@@ -1,9 +1,9 @@
-"""Directories and those in them.
+"""Directories, and the directories and files in them.
 
-Owns which of them count. What is in them is for those who read it.
+Owns which of them count. What is in files is for those who read them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
@@ -19,3 +19,16 @@ def walk(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     for child in sorted(root.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
             yield from walk(child, above)
+
+
+def files_in(directory: Path, suffixes: Collection[str]) -> list[Path]:
+    """The files of *directory* itself with one of *suffixes*, by name, but for hidden ones.
+
+    A pipe is none, and a link to nothing is none either: a mounted ConfigMap has one for a moment
+    where a key was taken out.
+    """
+    return sorted(
+        child
+        for child in directory.iterdir()
+        if child.suffix in suffixes and not child.name.startswith(".") and child.is_file()
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import engine
-from engine.lib.directories import walk
+from engine.lib.directories import files_in, walk
 from engine.policy.bundle import TEST_DATA_SUFFIXES
 from engine.policy.config import KIND, RUNTIME_KIND
 
@@ -113,13 +113,7 @@ def _directories(root: Path) -> Iterator[Path]:
 
 
 def _names(directory: Path) -> list[str]:
-    return sorted(
-        path.name
-        for path in directory.iterdir()
-        if path.suffix in (_STARLARK, *_DOCUMENTS)
-        and not path.name.startswith(".")
-        and path.is_file()
-    )
+    return [path.name for path in files_in(directory, (_STARLARK, *_DOCUMENTS))]
 
 
 def _read(path: Path) -> str:

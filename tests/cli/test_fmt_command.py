@@ -1,11 +1,13 @@
 """`starsched fmt`: what it writes, and when it only looks."""
 
 import json
+import os
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from engine.cli.main import main
+from engine.offline.policy_files import read_policy_files
 
 
 def fmt(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
@@ -79,3 +81,14 @@ def test_a_byte_order_mark_and_a_link_in_a_circle_do_no_harm(tmp_path: Path) -> 
     (tmp_path / "circle").symlink_to(tmp_path)
     assert fmt(tmp_path) == (0, "1 file(s): changed 1\n")
     assert (tmp_path / "a.star").read_bytes() == b"x = 1\n"
+
+
+def test_links_to_nothing_and_pipes_are_no_policies_to_fmt_and_check(tmp_path: Path) -> None:
+    """To `check` they were none, `fmt` failed for the one and waited for the other for ever."""
+    (tmp_path / "a.star").write_text("x = 1\n")
+    (tmp_path / "gone.star").symlink_to("nothing")
+    os.mkfifo(tmp_path / "pipe.star")
+    (tmp_path / "folder.star").mkdir()
+    assert fmt("--check", tmp_path) == (0, "1 file(s): would change 0\n")
+    (files,) = read_policy_files([tmp_path])
+    assert list(files.texts) == ["a.star"]
