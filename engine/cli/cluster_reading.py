@@ -21,7 +21,8 @@ from engine.cli.input_error import input_errors
 from engine.cli.run_command import connect
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NotFound
-from engine.kube.resources import NODES, PODS, Resource
+from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from engine.model.claim_decoding import without_parameters
 from engine.offline.cluster_file import Cluster, read_cluster, redacted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -136,9 +137,7 @@ async def _list(
         found: list[dict[str, Any]] = []
         try:
             async for page in client.list_pages(resource, field_selector=selector):
-                for raw in page.items:
-                    item = {"apiVersion": resource.api_version, "kind": resource.kind}
-                    found.append(redacted({**item, **msgspec.json.decode(raw)}))
+                found += [_item(resource, bytes(raw)) for raw in page.items]
                 advance(len(page.items))
             return found
         except Gone:
@@ -146,3 +145,14 @@ async def _list(
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def _item(resource: Resource, raw: bytes) -> dict[str, Any]:
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    try:
+        return redacted({**head, **msgspec.json.decode(raw)})
+    except RecursionError:
+        if resource is not RESOURCE_CLAIMS:
+            raise
+        # Whoever may make a claim may nest its parameters as deep; no decision reads them.
+        return redacted({**head, **msgspec.to_builtins(without_parameters(raw))})

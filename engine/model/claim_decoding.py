@@ -62,8 +62,14 @@ def decode_claim(raw: bytes | str) -> ResourceClaim:
     try:
         return decode(ResourceClaim, raw)
     except RecursionError:
-        text = raw.encode() if isinstance(raw, str) else raw
-        found = decoded_deeply(lambda given: decode(_Claim, given), text)
-        if found.status.allocation is None:
+        found = without_parameters(raw)
+        if found.allocation is None:
             raise
-        return msgspec.json.decode(msgspec.json.encode(found), type=ResourceClaim)
+        return found
+
+
+def without_parameters(raw: bytes | str) -> ResourceClaim:
+    """Decode a claim and step over its parameters, however deep they nest."""
+    text = raw.encode() if isinstance(raw, str) else raw
+    found = decoded_deeply(lambda given: decode(_Claim, given), text)
+    return msgspec.json.decode(msgspec.json.encode(found), type=ResourceClaim)

@@ -2,6 +2,7 @@
 
 import secrets
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,10 +10,12 @@ from click.testing import CliRunner
 from engine.cli.main import main
 from engine.offline.cluster_file import read_cluster
 from tests.controlplane import ControlPlane
+from tests.scheduling.devices.builders import claim
 
 RULES = [
     {"apiGroups": [""], "resources": ["nodes", "pods", "namespaces"], "verbs": ["list"]},
     {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": ["list"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["list"]},
 ]
 
 
@@ -74,6 +77,25 @@ def test_an_account_that_may_only_list_is_enough(
     assert "services" in cluster.missing
     assert "storageclasses.storage.k8s.io" not in cluster.missing
     assert any(one["kind"] == "Namespace" for one in cluster.objects)
+
+
+def test_a_claim_with_deep_parameters_costs_no_snapshot(
+    control_plane: ControlPlane, namespace: str, reader: Path, tmp_path: Path
+) -> None:
+    """Anybody who may make a claim could end every snapshot in a traceback."""
+    parameters: dict[str, Any] = {}
+    for _ in range(600):
+        parameters = {"a": parameters}
+    opaque = {"driver": "gpu.example.com", "parameters": parameters}
+    control_plane.create_if_missing(
+        f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
+        claim("deep", namespace=namespace, config=[{"opaque": opaque}]),
+    )
+    file = tmp_path / "cluster.json"
+    result = CliRunner().invoke(main, ["snapshot", str(file), f"--kubeconfig={reader}"])
+    assert result.exit_code == 0, result.output
+    found = [one for one in read_cluster(file).objects if one["metadata"]["name"] == "deep"]
+    assert [one["kind"] for one in found] == ["ResourceClaim"]
 
 
 def test_a_cluster_that_cannot_be_asked_is_told_and_no_file_is_left(tmp_path: Path) -> None:
