@@ -92,7 +92,7 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
             continue
         try:
             scenario = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ScenarioError(f"{path}:{number}: want a scenario: {error}") from error
         if len(scenario.answers) != len(scenario.incoming):
             raise ScenarioError(

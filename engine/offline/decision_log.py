@@ -109,7 +109,7 @@ def read_log(path: Path, on_cut: Callable[[str], None] | None = None) -> Iterato
                 break
             try:
                 line = decoder.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise LogError(f"{file}:{number}: want an entry of a log: {error}") from error
             if number == 1 and (line.event != "log" or line.format != FORMAT):
                 raise LogError(f"{file}: want a decision log of format {FORMAT}")
@@ -129,7 +129,7 @@ def making_sense(line: Line) -> Iterator[None]:
         yield
     except KeyError as error:
         raise LogError(f"{place_of(line)}: {error} is missing") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise LogError(f"{place_of(line)}: {error}") from error
     except (AttributeError, IndexError, TypeError) as error:  # plain data of another shape
         raise LogError(f"{place_of(line)}: {type(error).__name__}: {error}") from error

@@ -57,6 +57,8 @@ def parsed_json(name: str, raw: bytes) -> Any:
         line, column = raw.count(b"\n", 0, at) + 1, at - raw.rfind(b"\n", 0, at)
         what = _AT_BYTE.sub("", str(error))
         raise TextError(f"{name}:{line}:{column}: want JSON: {what}") from error
+    except RecursionError as error:
+        raise TextError(f"{name}: want JSON: {error}") from error
 
 
 def parsed_yaml(name: str, text: str) -> list[Any]:

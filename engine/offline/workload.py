@@ -221,7 +221,7 @@ def _read_events(path: Path, workload: Workload) -> None:
             count += 1
             try:
                 _event(msgspec.json.decode(line), workload)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
             except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
                 raise WorkloadError(f"{path}:{number}: {error}") from error

@@ -14,6 +14,8 @@ from engine.policy.config import API_VERSION, KIND
 
 NODE = "kind: Node\nmetadata: {name: a}\nstatus: {allocatable: {cpu: 1, pods: 9}}\n---\n"
 POD = "kind: Pod\nmetadata: {name: p}\n"
+DEEP = "[" * 200_000 + "]" * 200_000
+LOG_HEAD = '{"n": 1, "t": 0, "e": "log", "format": 1}\n'
 NODE_COLUMNS = "sn,cpu_milli,memory_mib,gpu,model\n"
 POD_COLUMNS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time\n"
 
@@ -116,6 +118,15 @@ BROKEN = [
         ("x.json", '{"kind": "ClusterSnapshot", "apiVersion": "starsched.dev/v2", "items": []}'),
         ": ClusterSnapshot: apiVersion: want `starsched.dev/v1`, got `starsched.dev/v2`",
         id="snapshot of a later version",
+    ),
+    pytest.param(
+        ("x.json", '{"kind": "List", "items": ' + DEEP + "}"), ": want JSON: ", id="deep JSON"
+    ),
+    pytest.param(("x.jsonl", DEEP), ":1: want a JSON object: ", id="deep events"),
+    pytest.param(
+        ("decisions-000001.jsonl", LOG_HEAD + f'{{"n": 2, "t": 0, "e": "node", "x": {DEEP}}}\n'),
+        ":2: want an entry of a log: ",
+        id="deep log",
     ),
     pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),
 ]

@@ -355,7 +355,9 @@ def test_conformance_prints_each_difference(tmp_path: Path) -> None:
     assert answer["files"][0]["differences"][0]["scenario"] == scenario["id"]
 
 
-@pytest.mark.parametrize("text", [b"{}\n", b'{"id": "\xff"}\n'], ids=["JSON", "bytes"])
+@pytest.mark.parametrize(
+    "text", [b"{}\n", b'{"id": "\xff"}\n', b"[" * 200_000], ids=["JSON", "bytes", "deep"]
+)
 def test_a_file_that_is_no_recording_is_a_wrong_use(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "x.jsonl"
     file.write_bytes(text)
