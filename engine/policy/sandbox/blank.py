@@ -127,7 +127,7 @@ def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]
                 _PROGRAM.format(path=path),
                 str(theirs.fileno()),
                 str(memory.fileno()),
-                "1" if follows else "0",
+                str(os.getpid() if follows else 0),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.parent_death import die_with
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
@@ -34,7 +35,6 @@ from engine.policy.sandbox.protocol import (
 )
 from engine.policy.sandbox.worker import PolicyWorker
 
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 # The parent kills at the deadline. If there is no parent any more, the kernel does at this many
@@ -48,12 +48,12 @@ _FLUSH_SECONDS: Final = 0.005
 def main() -> None:
     """Serve the socket that the first argument numbers until the parent closes it.
 
-    The second numbers the shared memory of `Progress`; the third is 1 to die with the parent.
+    The second numbers the shared memory of `Progress`; the third is the process to die with, or 0.
     """
-    descriptor, follows_parent = int(sys.argv[1]), sys.argv[3] == "1"
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[3])
     progress = Progress(int(sys.argv[2]))
     _drop_descriptors(descriptor)
-    _restrict_process(follows_parent)
+    _restrict_process(parent)
     channel = Channel(socket.socket(fileno=descriptor))
     with contextlib.suppress(ChannelClosedError):  # the parent is done, or gone
         _serve(channel, progress)
@@ -67,7 +67,7 @@ def _drop_descriptors(kept: int) -> None:
     os.closerange(kept + 1, min(limit, 65_536) if limit > 0 else 65_536)
 
 
-def _restrict_process(follows_parent: bool) -> None:
+def _restrict_process(parent: int) -> None:
     """Give up rights. Limits that the platform does not have are skipped, the others are not."""
     # Control-C at a terminal reaches the whole group; when to end is for the parent to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -76,12 +76,9 @@ def _restrict_process(follows_parent: bool) -> None:
         if kind is not None:
             resource.setrlimit(kind, (0, 0))
     if sys.platform == "linux":
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        if follows_parent:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() == 1:
-                os._exit(1)  # it died before we asked to follow
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if parent:
+        die_with(parent)
 
 
 def _restrict_resources(address_space: int) -> None:
