@@ -13,14 +13,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.input_error import input_errors
+from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_other, read_set
 from engine.framework.extension_points import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.questions import with_arrivals
+from engine.offline.questions import LostHookError, with_arrivals
 from engine.offline.workload import Workload, WorkloadError, read_workload
 from engine.policy.bundle import Bundle
 from engine.policy.documents import did_you_mean
@@ -152,8 +152,11 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
     sets = [bundle]
     if other is not None:
         sets.insert(0, read_other(other, policies, options["config"])[0])
-    with input_errors(options["inputs"]):
-        subjects = _measured(sets, wanted, options)
+    try:
+        with input_errors(options["inputs"]):
+            subjects = _measured(sets, wanted, options)
+    except LostHookError as error:
+        raise InputError(str(error)) from error
     costs = subjects[-1].costs()
     found = changes(*subjects) if other is not None else []
     limit: float | None = options["fail_over"]

@@ -8,11 +8,20 @@ are known are not asked for again. So how often a hook is asked is as telling as
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from engine.offline.simulation import Simulation
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, ImmediateEvaluator, PolicyFailure, Verdict
+
+# Failures that cost the sandbox, and so much time; and the calls of a hook that may have one.
+_LOSSES: Final = frozenset({"deadline", "memory", "killed"})
+_MOST_LOST: Final = 3
+
+
+class LostHookError(Exception):
+    """A hook ends the sandbox so often that nothing is to be learned of it."""
 
 
 @dataclass(slots=True)
@@ -24,6 +33,7 @@ class HookQuestions:
         calls: How many calls there were: a pod, with all nodes that are not known yet.
         entries: How many evaluations: one for each node, or one for a pod.
         failures: How many of them gave no verdict.
+        lost: The calls that ended the sandbox.
         sample: Some of the calls.
     """
 
@@ -32,6 +42,7 @@ class HookQuestions:
     calls: int = 0
     entries: int = 0
     failures: int = 0
+    lost: int = 0
     sample: list[Call] = field(default_factory=list)
 
     @property
@@ -59,9 +70,14 @@ class _Listener(ImmediateEvaluator):
         self._most = most
         self._chance = random.Random(seed)
         self.heard: dict[tuple[int, str], HookQuestions] = {}
+        # Hooks that are not asked any more, with why.
+        self.lost: dict[tuple[int, str], PolicyFailure] = {}
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
+        if self.lost:
+            # Each would take its time; the loop goes on whatever is raised here.
+            return [self._answer(call) for call in calls]
         answers = self._evaluator.evaluate(calls)
         for call, answer in zip(calls, answers, strict=True):
             key = call.instance, call.hook
@@ -71,12 +87,23 @@ class _Listener(ImmediateEvaluator):
                 known = self.heard[key] = HookQuestions(name, call.hook)
             known.calls += 1
             known.entries += entries_of(call)
-            known.failures += sum(isinstance(one, PolicyFailure) for one in answer)
+            failures = [one for one in answer if isinstance(one, PolicyFailure)]
+            known.failures += len(failures)
+            losses = [one for one in failures if one.kind in _LOSSES]
+            known.lost += bool(losses)
+            if known.lost >= _MOST_LOST:
+                self.lost.setdefault(key, losses[0])
             if len(known.sample) < self._most:
                 known.sample.append(call)
             elif (place := self._chance.randrange(known.calls)) < self._most:
                 known.sample[place] = call
         return answers
+
+    def _answer(self, call: Call) -> Sequence[Verdict | PolicyFailure]:
+        failure = self.lost.get((call.instance, call.hook))
+        if failure is not None:
+            return [failure] * entries_of(call)
+        return self._evaluator.evaluate([call])[0]
 
 
 def questions_of(
@@ -84,10 +111,12 @@ def questions_of(
 ) -> list[HookQuestions]:
     """What *bundle*'s hooks are asked while *workload* is decided, *most* calls of each kept.
 
-    Raises `ManifestError` for a cluster that cannot be built.
+    Raises `ManifestError` for a cluster that cannot be built, and `LostHookError`.
     """
     listener = _Listener(bundle, evaluator, most, seed)
     Simulation(bundle, listener, workload).run()
+    for failure in listener.lost.values():
+        raise LostHookError(f"policy `{failure.policy}`: {failure}")
     return [listener.heard[key] for key in sorted(listener.heard)]
 
 
