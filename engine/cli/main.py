@@ -5,11 +5,13 @@ commands do not pay for the scheduler's libraries.
 """
 
 import importlib
+import sys
 from importlib import metadata
 from typing import Any, Final
 
 import click
 
+from engine.cli.guard import guard
 from engine.cli.standard_output import lost_output_ends_it
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
@@ -85,9 +87,20 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 
+# Those that ask policies in their own process.
+_GUARDED: Final = frozenset(
+    {"test", "bench", "explain", "simulate", "replay", "diff", "sweep", "conformance"}
+)
+
 
 class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program. Who has a process to lose, as a test of the engine, calls `main`."""
+        if _GUARDED.intersection(sys.argv[1:2]):
+            guard()
+        return super().__call__(*args, **kwargs)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         with lost_output_ends_it():

@@ -1,10 +1,11 @@
 """`starsched sweep`: simulations over a grid of arguments and seeds, on many processes."""
 
+import functools
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.deputy import Deputy, PolicyEndedError
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.output_file import naming, write_file
@@ -149,7 +151,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
     try:
         with _ended_by_signals(), executor(options["executor"], options["jobs"]) as pool:
-            for one in _computed(pool, missing, log):
+            is_local = isinstance(pool, ProcessPoolExecutor)
+            for one in _computed(pool, measure_watched if is_local else measure, missing, log):
                 known[one.key] = one
         results = [known[point.key] for point in points]
         table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
@@ -163,6 +166,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
             err=True,
         )
         raise SystemExit(INTERRUPTED) from None
+    except PolicyEndedError as error:
+        raise click.ClickException(str(error)) from error
     except BrokenProcessPool as error:
         raise click.ClickException(
             "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
@@ -221,7 +226,7 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
         with ProcessPoolExecutor(count, mp_context=spawn, initializer=_ignore_signals) as pool:
             try:
                 yield pool
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, PolicyEndedError):
                 # The pool would wait for simulations that nobody wants any more.
                 for worker in multiprocessing.active_children():
                     worker.kill()
@@ -290,7 +295,19 @@ def read_results(path: Path) -> dict[str, Measured]:
     return found
 
 
-def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[Measured]:
+@functools.cache
+def _deputy() -> Deputy[Point, Measured]:
+    return Deputy(measure)
+
+
+def measure_watched(point: Point) -> Measured:
+    """Compute *point* in a process that this one, of a pool, watches."""
+    return _deputy().ask(point)
+
+
+def _computed(
+    pool: Executor, work: Callable[[Point], Measured], points: Sequence[Point], path: Path
+) -> Iterator[Measured]:
     progress = Progress(
         TextColumn("simulations"),
         BarColumn(),
@@ -302,7 +319,7 @@ def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[M
     )
     with naming(path), path.open("ab") as log, progress:
         bar = progress.add_task("simulations", total=len(points))
-        waiting = [pool.submit(measure, point) for point in points]
+        waiting = [pool.submit(work, point) for point in points]
         try:
             for done in as_completed(waiting):
                 one = done.result()
@@ -310,6 +327,8 @@ def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[M
                 log.flush()
                 progress.advance(bar)
                 yield one
+        except PolicyEndedError:
+            raise  # nothing is cancelled, as if interrupted
         except Exception:
             # Not if interrupted: a pool whose workers are killed stumbles over what is cancelled.
             for future in waiting:

@@ -2,28 +2,43 @@
 
 Owns the choice of tests: by path, by name, and by what a changed file concerns. It knows which
 files a test stands on: the policy beside it, all that both load, what it reads as fixtures, and
-the configuration of its directory.
+the configuration of its directory. A test that ended a process before this one, see `guard`, is not
+run again but has failed.
 """
 
 import fnmatch
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from engine.cli import guard
 from engine.cli.policy_paths import build, read_paths
 from engine.offline.coverage import Coverage, FileCoverage, merged, with_libraries
 from engine.offline.policy_files import TEST_SUFFIX, PolicyFiles
-from engine.offline.policy_tests import TestCase, TestResult, TestRunner, discover
+from engine.offline.policy_tests import (
+    TEST_SECONDS,
+    TestCase,
+    TestResult,
+    TestRunner,
+    discover,
+)
 from engine.offline.test_fixtures import DirectoryFiles
+from engine.policy import whereabouts
 from engine.policy.bundle import TEST_DATA_SUFFIXES, Bundle
 from engine.policy.errors import Problem
 
 _WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")
+
+# A runner stops a slow test by itself; only one that cannot be interrupted gets beyond this.
+_GRACE_SECONDS: Final = 2.0
+# After so many tests of a file that ended the process, its others are not run: each costs a time.
+_MOST_LOST: Final = 3
 
 
 @dataclass(slots=True)
@@ -80,6 +95,9 @@ class TestSession:
         self._reached: dict[Path, list[FileCoverage]] = {}
         # Changes that came while the paths could not even be read.
         self._postponed: set[Path] | None = set()
+        self._runs = 0
+        if whereabouts.current is not None:
+            whereabouts.current.allow(whereabouts.TEST, TEST_SECONDS + _GRACE_SECONDS)
 
     def names(self) -> tuple[list[str], list[Problem]]:
         """Every test that would run, as `file::name`, and the problems of the policies."""
@@ -107,6 +125,9 @@ class TestSession:
         for a path that cannot be read.
         """
         outcome = Outcome()
+        place = whereabouts.current
+        if place is not None:
+            place.runs = self._runs
         found = read_paths(self._paths)
         due = None
         if changed is not None and self._postponed is not None:
@@ -136,12 +157,16 @@ class TestSession:
                 has_run = True
                 shown = msgspec.structs.replace(result, file=files.shown(result.file))
                 outcome.results.append(shown)
-                on_result(shown)
+                if self._runs or len(outcome.results) > guard.told:
+                    on_result(shown)
+                if place is not None:
+                    place.told = len(outcome.results)
             if has_run:
                 found_here = [replace(one, file=files.shown(one.file)) for one in counts.files()]
                 self._reached[files.directory] = found_here
             outcome.reached += self._reached.get(files.directory, [])
         outcome.reached = merged(outcome.reached)
+        self._runs += 1
         return outcome
 
     def postpone(self, changed: Iterable[Path] | None) -> None:
@@ -165,8 +190,20 @@ class TestSession:
         chosen = self._chosen(runner, counts.bundle, files, changed)
         if self._seed is not None:
             random.Random(self._seed).shuffle(chosen)
+        lost: Counter[str] = Counter()
         for case in chosen:
-            yield runner.run(case)
+            name = f"{files.shown(case.file)}::{case.title}"
+            why = self._lost.get(name)
+            if why is not None:
+                lost[case.file] += 1
+            elif lost[case.file] >= _MOST_LOST:
+                why = f"not run: {_MOST_LOST} tests of the file had to be ended before it"
+            if why is not None:
+                yield TestResult(case.file, case.title, case.line, False, 0.0, why)
+                continue
+            with whereabouts.at(whereabouts.TEST, name):
+                result = runner.run(case)
+            yield result
         for file, used in readers.items():
             self._fixtures[files.directory / file] = {path.resolve() for path in used.used}
 
@@ -189,8 +226,19 @@ class TestSession:
             if not concerned[test.file]:
                 continue
             if self._pattern is None or test.is_table or self._matches(test):
-                chosen += [case for case in runner.expand(test) if self._matches(case)]
+                name = f"{files.shown(test.file)}::{test.title}"
+                if name in self._lost:
+                    chosen.append(test)
+                    continue
+                with whereabouts.at(whereabouts.TEST, name):
+                    cases = runner.expand(test)
+                chosen += [case for case in cases if self._matches(case)]
         return chosen
+
+    @property
+    def _lost(self) -> Mapping[str, str]:
+        """The tests that ended a process before this one, unless something has changed since."""
+        return {} if self._runs else guard.lost
 
     def _matches(self, case: TestCase) -> bool:
         return self._pattern is None or any(

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from engine.policy import whereabouts
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.modules import Natives
 from engine.policy.sandbox.protocol import (
@@ -139,8 +140,9 @@ class InProcessEvaluator(ImmediateEvaluator):
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
-    time are not, so this is for text that the caller trusts. *natives* are extra functions for
-    single files, by module path; the coverage of tests is counted with them.
+    time are not, so whoever does not trust the text watches this process: see `whereabouts`.
+    *natives* are extra functions for single files, by module path; the coverage of tests is counted
+    with them.
     Without *translates* every hook runs in the interpreter, see `sandbox.translate`.
     """
 
@@ -153,11 +155,43 @@ class InProcessEvaluator(ImmediateEvaluator):
         *,
         translates: bool = True,
     ) -> None:
-        self._worker = PolicyWorker(program_image(program), natives=natives, translates=translates)
+        image = program_image(program)
+        self._place = place = whereabouts.current
+        self._labels: dict[tuple[int, str], int] = {}
+        if place is None:
+            self._worker = PolicyWorker(image, natives=natives, translates=translates)
+            return
+        limits = program.limits
+        place.allow(whereabouts.CALL, limits.deadline, limits.address_space)
+        place.allow(whereabouts.TEST, 0.0, limits.address_space)
+        loading = [place.label(f"{instance.module}: loading") for instance in image.instances]
+        try:
+            self._worker = PolicyWorker(
+                image,
+                lambda index: place.begin(whereabouts.CALL, loading[index]),
+                natives,
+                translates=translates,
+            )
+        finally:
+            place.end(whereabouts.CALL)
+        for index, instance in enumerate(image.instances):
+            for hook, signature in instance.hooks.items():
+                text = f"{instance.module}:{signature.line}: {hook}() of policy `{instance.policy}`"
+                self._labels[index, hook] = place.label(text)
 
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*."""
-        return [self._worker.verdicts(call) for call in calls]
+        place = self._place
+        if place is None:
+            return [self._worker.verdicts(call) for call in calls]
+        answers = []
+        try:
+            for call in calls:
+                place.begin(whereabouts.CALL, self._labels.get((call.instance, call.hook), 0))
+                answers.append(self._worker.verdicts(call))
+        finally:
+            place.end(whereabouts.CALL)
+        return answers
 
 
 def program_image(program: Program) -> ProgramImage:

@@ -180,6 +180,23 @@ def test_broken_edits_are_told_and_survived(policies: Path, watcher: Watcher) ->
     assert watcher.end() == 0
 
 
+def test_an_edit_that_takes_all_memory_is_told_and_survived(
+    policies: Path, watcher: Watcher
+) -> None:
+    """The kernel killed the command, or whatever else was large."""
+    watcher.run()
+    greedy = "    text = [node.name]\n    for _ in range(40):\n        text = text + text\n"
+    for _ in range(2):  # what failed once is run again, once it is mended
+        save(policies / "y.star", OTHER.replace("    return", greedy + "    return"))
+        lines = watcher.run()
+        assert ran(lines) == ["PASS test_scores", "FAIL test_fits"]
+        want = "      y.star:1: filter() of policy `y` took more than 1024 MiB of memory"
+        assert want in lines
+        save(policies / "y.star", OTHER)
+        assert ran(watcher.run()) == ["PASS test_fits"]
+    assert watcher.end() == 0
+
+
 def test_coverage_is_that_of_all_tests_after_each_change(policies: Path) -> None:
     other = policies.parent / "other"
     other.mkdir()

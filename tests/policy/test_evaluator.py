@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.policy import whereabouts
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import (
     Evaluator,
@@ -565,3 +566,36 @@ def test_all_files_that_do_not_load_are_named_at_once(make: Make) -> None:
 def test_a_hook_that_does_not_exist_is_the_callers_mistake() -> None:
     with pytest.raises(ValueError, match="has no hook `score`"):
         InProcessEvaluator(program_of("x = 1\n")).evaluate([per_node("score", {})])
+
+
+# --- what a process is at --------------------------------------------------------------------
+
+
+def test_who_watches_sees_which_hook_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beginning with the files' own text, and call by call."""
+    place = whereabouts.Whereabouts()
+    monkeypatch.setattr(whereabouts, "current", place)
+    seen: list[tuple[str, int]] = []
+
+    def look() -> None:
+        seen.append((place.text(whereabouts.CALL), place.number(whereabouts.CALL)))
+
+    text = "look()\ndef score(pod, node):\n    look()\n    return 1\n"
+    evaluator = InProcessEvaluator(program_of(text), {"x.star": {"look": look}})
+    evaluator.evaluate([per_node("score", *named("a")), per_node("score", *named("b"))])
+    want = "x.star:2: score() of policy `x`"
+    assert [name for name, _ in seen] == ["x.star: loading", want, want]
+    assert len({number for _, number in seen}) == 3
+    assert (place.number(whereabouts.CALL), place.text(whereabouts.CALL)) == (0, "")
+
+
+def test_what_a_hook_may_take_is_what_the_most_generous_limits_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = whereabouts.Whereabouts()
+    place.allow(whereabouts.CALL, 30.0, 1 << 30)
+    monkeypatch.setattr(whereabouts, "current", place)
+    for limits in (Limits(deadline=60.0, address_space=1 << 20), Limits(address_space=1 << 32)):
+        InProcessEvaluator(program_of("def score(pod, node):\n    return 1\n", limits=limits))
+    got = place.seconds(whereabouts.CALL), place.memory(whereabouts.CALL)
+    assert got == (60.0, 1 << 32)

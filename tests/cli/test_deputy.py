@@ -1,0 +1,45 @@
+"""A function that another process computes, with this one watching."""
+
+import subprocess
+import sys
+
+# In a process of its own: a test's may have threads, and is not to be forked.
+_PROGRAM = """
+import os, signal
+from engine.cli.deputy import Deputy, PolicyEndedError
+from engine.policy import whereabouts
+
+asked = []
+
+def function(question):
+    asked.append(question)
+    if question == "fails":
+        raise ValueError("no such thing")
+    if question == "crashes":
+        with whereabouts.at(whereabouts.CALL, "x.star:1: filter()"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+    return len(asked), os.getpid()
+
+deputy = Deputy(function)
+(first, pid), (second, same) = deputy.ask("a"), deputy.ask("b")
+print(first, second, pid == same != os.getpid())
+for question in ("fails", "crashes", "a"):
+    try:
+        deputy.ask(question)
+    except (ValueError, PolicyEndedError) as error:
+        print(type(error).__name__, error)
+"""
+
+CRASHED = "x.star:1: filter() crashed the interpreter, as values that nest too deep do"
+
+
+def test_a_deputy_keeps_what_it_knows_and_says_what_it_died_of() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "1 2 True",
+        "ValueError no such thing",
+        f"PolicyEndedError {CRASHED}",
+        f"PolicyEndedError {CRASHED}",
+    ]
