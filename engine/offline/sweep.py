@@ -22,6 +22,7 @@ from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.profiles import DEFAULT_PLUGINS
 
 _DOCUMENTS: Final = (".yaml", ".yml", ".json")
 
@@ -119,7 +120,7 @@ def with_arguments(
 ) -> tuple[dict[str, str], str]:
     """The policies without their configuration, and the configuration with *arguments* in it.
 
-    Every profile gets them. Raises `SweepError`.
+    Every profile gets them. Raises `SweepError` and `PolicyErrors`.
     """
     texts = dict(files)
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
@@ -134,12 +135,25 @@ def with_arguments(
             texts[name] = yaml.safe_dump_all(rest)
             if not rest:
                 del texts[name]
-    profiles = document.setdefault("profiles", [{}]) or [{}]
-    document["profiles"] = profiles
+    profiles = document["profiles"] = document.get("profiles") or [_default_profile(texts)]
     for profile in profiles:
         for path, value in arguments.items():
             _set(profile.setdefault("pluginConfig", []), path.split("."), value)
     return texts, yaml.safe_dump(document, sort_keys=False)
+
+
+def _default_profile(files: Mapping[str, str]) -> dict[str, Any]:
+    """What decides where no profile is configured, as a profile.
+
+    One that names no policy has the built-in ones alone.
+    """
+    (profile,) = build_bundle(files, None).profiles
+    names = {one.policy for enabled in profile.points.values() for one in enabled}
+    own = [{"name": name} for name in sorted(names - DEFAULT_PLUGINS.keys())]
+    plugins = {"multiPoint": {"enabled": own}}
+    if "PrioritySort" not in names:
+        plugins["queueSort"] = {"disabled": [{"name": "PrioritySort"}]}
+    return {"plugins": plugins}
 
 
 def _document(config: str) -> dict[str, Any]:

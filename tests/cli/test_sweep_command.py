@@ -18,6 +18,8 @@ from distributed import LocalCluster
 from engine.cli.main import main
 from engine.cli.sweep_reports import columns_of
 from engine.offline.sweep import Axis, Measured, SweepError, make_points, with_arguments
+from engine.policy.bundle import build_bundle
+from engine.policy.config import API_VERSION, KIND, decode_configuration
 from tests.cli.test_diff_command import node, pod
 
 GRID = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
@@ -128,6 +130,21 @@ def test_arguments_go_to_every_profile_and_leave_the_others(tmp_path: Path) -> N
     assert texts == {"mine.star": "x = 1"}
     assert changed.count("c: 5") == 2
     assert "schedulerName: b" in changed
+
+
+@pytest.mark.parametrize("config", [None, f"apiVersion: {API_VERSION}\nkind: {KIND}\n"])
+def test_without_profiles_every_policy_decides(config: str | None) -> None:
+    """The built-in ones alone did: an argument of one's own policy made no difference."""
+    files = {
+        "mine.star": "args = plugin_args(refuse = 0)\n\ndef filter(pod, node):\n    return None\n",
+        "first.star": "def queue_key(pod):\n    return [0]\n",
+        "node_name.star": "def filter(pod, node):\n    return None\n",
+    }
+    texts, changed = with_arguments(files, config, {"mine.refuse": 1})
+    [want] = build_bundle(files, None).profiles
+    [got] = build_bundle(texts, decode_configuration(changed)).profiles
+    assert (got.points, got.order, got.weights) == (want.points, want.order, want.weights)
+    assert got.arguments["mine"] == {"refuse": 1}
 
 
 def test_every_combination_and_seed_is_a_point(snapshot: Path) -> None:
