@@ -1,6 +1,7 @@
 """An explanation for people: sentences first, then tables."""
 
 import sys
+import textwrap
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,10 +19,9 @@ def print_explanation(result: PodExplanation, top: int) -> None:
         width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
     )
     _say(console, _headline(result))
-    for line in (*result.why, *result.failures):
-        _say(console, f"  {escape(line)}")
-    if result.message:
-        _say(console, f"  {escape(result.message)}")
+    for line in dict.fromkeys((*result.why, *result.failures, result.message)):
+        if line:
+            _say(console, textwrap.indent(escape(line), "  "))
     for line in result.words:
         _say(console, f"    [dim]{escape(line)}[/dim]")
     _verdicts(console, result)
@@ -76,7 +76,7 @@ def _verdicts(console: Console, result: PodExplanation) -> None:
         table.add_section()
     if rejecting:
         console.print(table)
-    silent = [verdicts.policy for verdicts in result.verdicts if not verdicts.rejects]
+    silent = [one.policy for one in result.verdicts if not one.rejects and not one.failed]
     if silent:
         _say(console, f"No objection on any node: {', '.join(silent)}")
 

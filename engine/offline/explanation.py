@@ -70,6 +70,7 @@ class PolicyVerdicts(msgspec.Struct, frozen=True):
         reasons: Why, the most frequent first.
         waits_for: The events after which the queue tries the pod again because of this policy;
             empty if it rejects nothing.
+        failed: It failed for the pod or for a node, so of some nodes nothing is known.
     """
 
     policy: str
@@ -78,6 +79,7 @@ class PolicyVerdicts(msgspec.Struct, frozen=True):
     decides: int
     reasons: tuple[Reason, ...] = ()
     waits_for: tuple[str, ...] = ()
+    failed: bool = False
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -262,6 +264,7 @@ def _verdicts(bundle: Bundle, world: World, matrix: Matrix) -> tuple[PolicyVerdi
                 len(matrix.rejected_only_by(policy)),
                 reasons,
                 waited_events(bundle, hints, policy) if rejected else (),
+                any(failure.policy == policy for failure in matrix.failures),
             )
         )
     return tuple(found)

@@ -129,6 +129,23 @@ def test_what_cannot_be_answered_is_told(
     assert message in result.output
 
 
+def test_a_policy_that_fails_is_told_once_and_not_among_those_without_objection(
+    cluster: str, tmp_path: Path
+) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "broken.star").write_text("def filter(pod, node):\n    return 7\n")
+    result = run("a/there", cluster, f"--policies={policies}")
+    assert result.exit_code == 1, result.output
+    assert "a/there cannot be decided: a policy failed" in result.output
+    assert result.output.count("filter() returned 7") == 1
+    silent = [line for line in result.output.splitlines() if line.startswith("No objection")]
+    assert "NodeResourcesFit" in silent[0]
+    assert "broken" not in silent[0]
+    said = json.loads(run("a/there", cluster, f"--policies={policies}", "--output=json").output)
+    assert [one["policy"] for one in said["verdicts"] if one["failed"]] == ["broken"]
+
+
 def test_policies_with_an_error_are_not_asked(cluster: str, tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
