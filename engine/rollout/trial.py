@@ -238,8 +238,7 @@ def undemanding_pod(scheduler_name: str) -> Pod:
 
 
 def _problem(failure: PolicyFailure) -> Problem:
-    message = f"{failure.hook}(): {failure.message}"
-    return Problem(failure.file, failure.line, failure.column, message)
+    return Problem(failure.file, failure.line, failure.column, failure.message, failure.hint)
 
 
 def frozen_copy(snapshot: Snapshot) -> Snapshot:

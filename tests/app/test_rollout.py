@@ -109,6 +109,11 @@ BAD_EDITS = {
         "mine.star",
         "trial",
     ),
+    "scores in floats": (
+        files("def score(pod, node):\n    return 1.5\n"),
+        "mine.star:1:5: score() returned 1.5 for node `node-1`, want an int or None; hint: int(",
+        "trial",
+    ),
     "raises in one hook only": (
         files(prefer("node-1") + "\n" + _FILTER + 'fail("broken")\n'),
         "broken",
