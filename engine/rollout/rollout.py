@@ -11,7 +11,7 @@ last rejection, the history. A candidate that fails anything changes nothing but
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from engine.policy.config import Fallback
 from engine.policy.errors import Problem
 from engine.rollout.last_good import LastGood, Store, StoreError
 from engine.rollout.sources import Offer, PolicySource
-from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest
+from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest, first_of
 from engine.scheduling.loop import DecisionCounts
 from engine.telemetry.metrics import Metrics
 
@@ -377,6 +377,9 @@ class Rollout:
         self._accepted_at = self._clock.now()
         self.counts = _counts_for(deployment)
         self._metrics.set_revision(deployment.bundle.revision, self._accepted_at)
+        if warnings := deployment.bundle.warnings:
+            revision, reason = deployment.bundle.revision, first_of(warnings)
+            log.warning("Policies have warnings", revision=revision, reason=reason)
         self._on_switch(deployment, old)
 
     def _switch(self, deployment: Deployment, *, keep_previous: bool) -> None:
@@ -410,6 +413,8 @@ class Rollout:
             return
         count = len(deployment.files)
         note = f"revision {deployment.bundle.revision} is in force ({count} files)"
+        if deployment.bundle.warnings:
+            note += f"; warning: {first_of(deployment.bundle.warnings)}"
         self._tell(self._reference, NORMAL, ACCEPTED_REASON, note, deployment.bundle.revision)
 
     def _reject(self, rejection: Rejected, offer: Offer) -> None:
@@ -425,16 +430,7 @@ class Rollout:
             reason=note,
             in_force=in_force,
         )
-        problems = [
-            {
-                "file": problem.file,
-                "line": problem.line,
-                "column": problem.column,
-                "message": problem.message,
-                "hint": problem.hint,
-            }
-            for problem in rejection.problems
-        ]
+        problems = _plain(rejection.problems)
         self._last_rejected = self._note(
             "rejected", revision, stage=rejection.stage, note=note, problems=problems
         )
@@ -558,6 +554,7 @@ class Rollout:
                 "decisions": self.counts.decisions,
                 "failed_decisions": self.counts.failed,
                 "on_probation": self._previous is not None,
+                "warnings": _plain(active.bundle.warnings),
             }
         return {
             "source": {"name": self._source.name, "gone": self._is_source_gone},
@@ -574,3 +571,17 @@ class Rollout:
         if self._active is None:
             raise LookupError("no policies are in force")
         return self._active
+
+
+def _plain(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    """The problems as `/policies` tells them."""
+    return [
+        {
+            "file": problem.file,
+            "line": problem.line,
+            "column": problem.column,
+            "message": problem.message,
+            "hint": problem.hint,
+        }
+        for problem in problems
+    ]

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -59,12 +59,15 @@ class Rejected(Exception):
         super().__init__(self.note())
 
     def note(self) -> str:
-        """One line for an event: the first problem and how many more there are."""
-        if not self.problems:
-            return f"{self.stage} failed"
-        first = str(self.problems[0]).replace("\n", "; ")
-        more = len(self.problems) - 1
-        return f"{first} (and {more} more)" if more else first
+        """One line for an event."""
+        return first_of(self.problems) if self.problems else f"{self.stage} failed"
+
+
+def first_of(problems: Sequence[Problem]) -> str:
+    """One line: the first of *problems*, of which there is one, and how many more there are."""
+    first = str(problems[0]).replace("\n", "; ")
+    more = len(problems) - 1
+    return f"{first} (and {more} more)" if more else first
 
 
 @dataclass(slots=True)

@@ -204,6 +204,23 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
         assert app.rollout.active.bundle.revision == revision
 
 
+async def test_what_is_probably_not_meant_is_told_with_the_acceptance(cluster: DevCluster) -> None:
+    """A policy under a key without `.star` decided nothing, and the event said "in force"."""
+    edit(cluster, {"mine": prefer("node-1")})
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 1)
+        revision = app.rollout.active.bundle.revision
+        [told] = [event["note"] for event in events(cluster, "PolicyAccepted")]
+        assert told.startswith(f"revision {revision} is in force (1 files); warning: mine: not a ")
+        [warning] = app.rollout.describe()["active"]["warnings"]
+        assert (warning["file"], warning["line"]) == ("mine", 0)
+        assert warning["message"].startswith("not a policy file: want `*.star` or one of ")
+        edit(cluster, files(prefer("node-1")))
+        await eventually(lambda: len(events(cluster, "PolicyAccepted")) == 2)
+        assert app.rollout.describe()["active"]["warnings"] == []
+        assert sum("warning" in event["note"] for event in events(cluster, "PolicyAccepted")) == 1
+
+
 async def test_a_byte_order_mark_is_no_part_of_a_policy(cluster: DevCluster) -> None:
     edit(cluster, files("\ufeff" + prefer("node-2")))
     async with scheduler(cluster, from_config_map=True):
