@@ -14,6 +14,7 @@ from typing import Final
 import starlark
 
 from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
+from engine.policy import python_habits
 from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
@@ -121,8 +122,7 @@ def _syntax(file: str, text: str) -> list[Problem]:
     try:
         starlark.parse(file, text, DIALECT)
     except starlark.StarlarkError as error:
-        found = messages.read(error, file)
-        return [Problem(found.file, found.line, found.column, found.message)]
+        return python_habits.told(file, text, messages.read(error, file))
     return []
 
 

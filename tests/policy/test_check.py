@@ -33,6 +33,93 @@ def test_text_that_does_not_parse(text: str, want: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        pytest.param(
+            "while True: pass", "1: Starlark has no `while`\nhint: write `for _", id="while"
+        ),
+        pytest.param("class A: pass", "1: Starlark has no `class`\nhint: `struct(", id="class"),
+        pytest.param("import re", "1: Starlark has no `import`\nhint: `math` and", id="import"),
+        pytest.param("from a import b", "1: Starlark has no `from`\nhint: `load(", id="from"),
+        pytest.param("global x", "1: Starlark has no `global`\nhint: nothing is kept", id="global"),
+        pytest.param("assert x", "1: Starlark has no `assert`\nhint: write `if not", id="assert"),
+        pytest.param("raise x", '1: Starlark has no `raise`\nhint: `fail("why")`', id="raise"),
+        pytest.param("x = y is None", "5: Starlark has no `is`\nhint: write `==`", id="is"),
+        pytest.param(
+            "x = y is not 1", "5: Starlark has no `is not`\nhint: write `!=`", id="is not"
+        ),
+        pytest.param('z = "é", y is 1', "10: Starlark has no `is`", id="a column in characters"),
+        pytest.param("x = {1, 2}", "5: Starlark has no sets\nhint: a dict", id="a set"),
+        pytest.param("x = any(y for y in z)", "8: Starlark has no generators", id="a generator"),
+        pytest.param("x = 1 < y < 3", "5: Starlark has no chains of comparisons", id="a chain"),
+        pytest.param("x = y ** 2", "5: Starlark has no `**`\nhint: write `math.pow", id="a power"),
+        pytest.param("x = f'{y.z}'", "5: Starlark has no expressions in f-strings", id="f-string"),
+        pytest.param("x = f'{y:>3}'", "5: Starlark has no expressions in f-str", id="a format"),
+        pytest.param("x = [*y]", "5: Starlark has no `*` in lists\nhint: write `a + b`", id="star"),
+        pytest.param("x = {**y}", "5: Starlark has no `**` in dicts\nhint: write `a |", id="stars"),
+        pytest.param("x = y = 1", "1: Starlark has no `a = b = c`", id="two targets"),
+        pytest.param("del x", "1: Starlark has no `del`\nhint: `values.pop(", id="del"),
+        pytest.param("if (x := 1): pass", "5: Starlark has no `:=`", id="a walrus"),
+        pytest.param("x = ('a'\n  'b')", "11: Parse error: unexpected string literal", id="texts"),
+        pytest.param("\tpass", "1: tabs are not allowed\nhint: indent by four spaces", id="a tab"),
+    ],
+)
+def test_what_only_python_has_is_told_with_what_to_write_instead(line: str, want: str) -> None:
+    first, *rest = line.split("\n")
+    text = "\n".join(["def f(y, z):", first if first[0] == "\t" else f"    {first}", *rest, ""])
+    (problem,) = _found(text)
+    if rest:
+        assert problem.startswith("x.star:3:3: Parse error: unexpected string literal")
+        assert problem.endswith("\nhint: texts are joined by `+`")
+        return
+    column, _, message = want.partition(":")
+    at = int(column) if first[0] == "\t" else int(column) + 4
+    assert problem.startswith(f"x.star:2:{at}:{message}")
+
+
+def test_all_that_only_python_has_is_told_at_once() -> None:
+    text = "import re\n@wraps\ndef f():\n    try:\n        return 1\n    except:\n        pass\n"
+    assert [problem.partition("\n")[0] for problem in _found(text)] == [
+        "x.star:1:1: Starlark has no `import`",
+        "x.star:2:2: Starlark has no decorators",
+        "x.star:4:5: Starlark has no `try`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("def f()\n    pass\n", "x.star:1:8: Parse error: expected ':'", id="a colon"),
+        pytest.param(
+            "def f():\n    return 1\n\nx = (1,\n",
+            "x.star:4:5: Parse error: '(' was never closed",
+            id="the end of the text is not its first line",
+        ),
+        pytest.param(
+            "def f():\n    x = 1\n      return x\n",
+            "x.star:3:7: Parse error: unexpected indent",
+            id="a line too far in",
+        ),
+        pytest.param(
+            "def f(x):\n    if x:\n        pass\n    else if 1:\n        pass\n",
+            "x.star:4:10: Parse error: expected ':'\nhint: write `elif`",
+            id="else if",
+        ),
+        pytest.param(
+            "x = a ? b\n", "x.star:1:7: Parse error: invalid input `?`", id="no language at all"
+        ),
+        pytest.param(
+            "x = a && b\n",
+            "x.star:1:8: Parse error: unexpected symbol '&' here",
+            id="without all that could stand there",
+        ),
+    ],
+)
+def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) -> None:
+    assert _found(text) == [want]
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         pytest.param(
@@ -261,7 +348,7 @@ def test_all_problems_come_at_once_in_the_order_of_the_files() -> None:
     assert [problem.partition(": ")[0] for problem in got] == [
         "a.star:1:1",
         "a.star:1:16",
-        "b.star:1:6",
+        "b.star:1:5",
         "x.star:1:1",
         "x.star:1:18",
     ]

@@ -1,0 +1,154 @@
+"""What the interpreter's parser refuses, in words for those who come from Python.
+
+The parser names a token, and up to thirty others that could stand there. Owns the better words:
+Python's own for text that is not Python either, and for what only Python has, all of it at once,
+what policies write in its place.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from engine.policy.errors import Problem
+from engine.policy.sandbox.messages import StarlarkProblem
+from engine.policy.syntax import children, has_star
+
+_NO_TABS: Final = "tabs are not allowed"
+_TAB: Final = re.compile(r"^ *\t", re.MULTILINE)
+# A few alternatives help; the list of all operators does not.
+_ALTERNATIVES: Final = re.compile(r", expected one of ((?:\"[^\"]*\"(?:, | or )?)+|.*)$")
+_FEW: Final = 4
+# Python's words where it knows no better than the interpreter.
+_VAGUE: Final = "invalid syntax"
+_TWO_TEXTS: Final = "unexpected string literal"
+
+_TRY: Final = "ask before: `.get(key)`, `parse_int(text, default)`, `x != None`"
+_KEPT: Final = "nothing is kept between calls: pass values on, as arguments or with `state(...)`"
+_FUNCTIONS: Final = "a hook is a plain function: it returns its answer"
+
+# What stands for a node of Python's syntax tree, and what to write instead.
+_FOREIGN: Final[Mapping[type[ast.AST], tuple[str, str]]] = {
+    ast.ClassDef: ("`class`", "`struct(name = value)` holds values; functions stand by themselves"),
+    ast.While: ("`while`", "write `for _ in range(1000):` with a `break`"),
+    ast.Try: ("`try`", _TRY),
+    ast.Raise: ("`raise`", '`fail("why")` ends the hook; a filter returns its reason'),
+    ast.Import: ("`import`", '`math` and `json` are there; `load("x.star", "f")` loads functions'),
+    ast.ImportFrom: ("`from`", '`load("x.star", "f")` loads functions; `math`, `json` are there'),
+    ast.Global: ("`global`", _KEPT),
+    ast.Nonlocal: ("`nonlocal`", _KEPT),
+    ast.Assert: ("`assert`", "write `if not x: fail(...)`; tests have `asserts`"),
+    ast.With: ("`with`", "there is nothing to open or to close"),
+    ast.Delete: ("`del`", "`values.pop(key)` takes an entry out"),
+    ast.Match: ("`match`", "write `if`, `elif` and `else`"),
+    ast.AsyncFunctionDef: ("`async`", _FUNCTIONS),
+    ast.Await: ("`await`", _FUNCTIONS),
+    ast.Yield: ("`yield`", _FUNCTIONS),
+    ast.YieldFrom: ("`yield`", _FUNCTIONS),
+    ast.NamedExpr: ("`:=`", "assign on a line of its own"),
+    ast.Set: ("sets", "a dict with values of True is one: `{x: True}`"),
+    ast.SetComp: ("sets", "a dict with values of True is one: `{x: True for x in ...}`"),
+    ast.GeneratorExp: ("generators", "write a list: `[x for x in ...]`"),
+    ast.Pow: ("`**`", "write `math.pow(x, y)`, or multiply"),
+    ast.MatMult: ("`@`", "write a loop"),
+    ast.Is: ("`is`", "write `==`, as in `x == None`"),
+    ast.IsNot: ("`is not`", "write `!=`, as in `x != None`"),
+}
+
+
+def told(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
+    """What is wrong with *text*, which the interpreter refused with *error*; at least one."""
+    if error.message.endswith(_NO_TABS) and (tab := _TAB.search(text)):
+        # The interpreter's place is the end of the line before.
+        line, column = text.count("\n", 0, tab.end()) + 1, tab.end() - tab.start()
+        return [Problem(file, line, column, _NO_TABS, "indent by four spaces")]
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as other:
+        return [_unreadable(file, text, error, other)]
+    except ValueError:
+        return [Problem(file, error.line, error.column, _shortened(error.message))]
+    lines = _lines(text)
+    found = [
+        Problem(file, node.lineno, _column(lines, node), f"Starlark has no {what}", hint)
+        for node, what, hint in _foreign(tree)
+    ]
+    if not any(problem.line == error.line for problem in found):
+        # The one thing that both write alike and only Python means: two texts side by side.
+        hint = "texts are joined by `+`" if _TWO_TEXTS in error.message else ""
+        found.append(Problem(file, error.line, error.column, _shortened(error.message), hint))
+    return sorted(set(found))
+
+
+def _unreadable(file: str, text: str, error: StarlarkProblem, other: SyntaxError) -> Problem:
+    """The problem of what is not Python either."""
+    if not other.lineno or other.msg == _VAGUE:
+        return Problem(file, error.line, error.column, _shortened(error.message))
+    line = _lines(text)[other.lineno - 1]
+    begin = line.lstrip()
+    column = other.offset or 0
+    if isinstance(other, IndentationError):
+        column = len(line) - len(begin) + 1
+    hint = "write `elif`" if begin.startswith("else if ") else ""
+    return Problem(file, other.lineno, column, f"Parse error: {other.msg}", hint)
+
+
+def _foreign(tree: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str, str]]:
+    """What only Python has: where, its name, and what to write instead."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        inner = list(children(node))
+        if isinstance(node, ast.JoinedStr):
+            # Before Python 3.12 what is inside is not where it says.
+            inner = []
+            if not all(_is_plain(part) for part in node.values):
+                yield node, "expressions in f-strings", 'names alone; else `"%s" % x`'
+        if isinstance(node, ast.stmt | ast.expr):
+            yield from ((node, *_FOREIGN[kind]) for kind in _kinds(node) if kind in _FOREIGN)
+            if isinstance(node, ast.Compare) and len(node.ops) > 1:
+                yield node, "chains of comparisons", "write `a < b and b < c`"
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                yield node.decorator_list[0], "decorators", "call the function where it is used"
+            if isinstance(node, ast.For) and node.orelse:
+                yield node.orelse[0], "`else` of a loop", "keep in a variable how it ended"
+            if isinstance(node, ast.Assign) and len(node.targets) > 1:
+                yield node, "`a = b = c`", "assign on two lines"
+            if isinstance(node, ast.List | ast.Tuple) and has_star(node.elts):
+                yield node, "`*` in lists", "write `a + b`"
+            if isinstance(node, ast.Dict) and None in node.keys:
+                yield node, "`**` in dicts", "write `a | b`"
+        stack.extend(inner)
+
+
+def _kinds(node: ast.stmt | ast.expr) -> Iterator[type[ast.AST]]:
+    yield type(node)
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        yield type(node.op)
+    elif isinstance(node, ast.Compare):
+        yield from map(type, node.ops)
+
+
+def _is_plain(part: ast.expr) -> bool:
+    """True for a piece of an f-string that Starlark has, too: text, or a bare name."""
+    if not isinstance(part, ast.FormattedValue):
+        return True
+    return isinstance(part.value, ast.Name) and part.conversion == -1 and part.format_spec is None
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as Python counts them, and one that begins at the end of the text."""
+    return [*re.split(r"\r\n|\r|\n", text), ""]
+
+
+def _column(lines: list[str], node: ast.stmt | ast.expr) -> int:
+    before = lines[node.lineno - 1].encode()[: node.col_offset]
+    return len(before.decode(errors="replace")) + 1
+
+
+def _shortened(message: str) -> str:
+    """The interpreter's sentence, without more alternatives than anyone reads."""
+    found = _ALTERNATIVES.search(message)
+    if found is None or found[1].count('", "') < _FEW:
+        return message
+    return message[: found.start()]
