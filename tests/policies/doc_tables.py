@@ -88,7 +88,11 @@ COUNTER_TEXTS = {
         "`required_anti_affinity`, `preferred_affinity` or `preferred_anti_affinity`, the latter "
         "two weighed"
     ),
-    "pods_in": "for `selectors`: the pods of these namespaces that `selector` matches",
+    "pods_in": (
+        "for `selectors`: the pods that `selector` matches in these namespaces, and in those whose "
+        'labels `namespace_selector` matches; `pods_in([], {"app": "web"}, {})` is in all '
+        "namespaces"
+    ),
 }
 
 

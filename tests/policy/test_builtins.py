@@ -214,6 +214,9 @@ def test_the_documented_names_are_known() -> None:
     [
         ('count_pods(None, labels = {"app": None})', 'labels that are strings, got {"app": None}'),
         ("count_pods(None, labels = {}, namespaces = [None])", "namespaces that are strings"),
+        ('count_pods(None, labels = {"app": "web"})', "namespaces beside labels, such as [pod.n"),
+        ('count_pods(None, namespaces = ["web"])', "labels beside namespaces, {} for all of"),
+        ("count_pods(None)", "labels and namespaces, or selectors made by pods_in(...)"),
         ("count_pods(None, selectors = [pods_in([], 3)])", "pods_in() wants a selector or a dict"),
         ('count_pods(None, selectors = [{"selector": None}])', "selectors made by pods_in(...)"),
         ("count_pods(None, keys = [1])", "keys that are strings, got 1"),
@@ -222,10 +225,10 @@ def test_the_documented_names_are_known() -> None:
         ("count_pods(None, weight = 5000000000)", "a weight that is an int in -2**31..2**31"),
         ("count_pods(None, terminating = 1)", "a terminating that is a bool, got 1"),
         ("count_pods(None, among = among_all)", 'the name of a function as among, such as "among_'),
-        ('count_pods(None, among = "among_al")', '`among = "among_al"`, want among_all'),
+        ('count_pods(None, [], among = "among_al")', '`among = "among_al"`, want among_all'),
         ('count_terms("required_affinity", up_to = "1")', "count_terms() wants an up_to"),
         ('{"kind": "pods"}', "counters() returned [{"),
-        ('count_pods(None) | {"weight": "1"}', "counters() returned [{"),
+        ('count_pods(None, []) | {"weight": "1"}', "counters() returned [{"),
     ],
 )
 def test_a_counter_that_cannot_be_counted_fails_its_hook(counter: str, want: str) -> None:

@@ -310,9 +310,9 @@ def _check_amounts(weight, up_to, function):
 
 def count_pods(
         topology,
-        selectors = [],
+        selectors = None,
         labels = None,
-        namespaces = [],
+        namespaces = None,
         among = None,
         keys = [],
         weight = 1,
@@ -328,12 +328,21 @@ def count_pods(
         fail("count_pods() wants a terminating that is a bool, got " + repr(terminating))
     _check_texts(keys, "count_pods", "keys")
     _check_amounts(weight, up_to, "count_pods")
-    terms = list(selectors)
+    terms = list(selectors or [])
     for term in terms:
         if type(term) != "dict" or sorted(term) != ["namespace_selector", "namespaces", "selector"]:
             fail("count_pods() wants selectors made by pods_in(...), got " + repr(term))
+    # What is left out by mistake would count nothing, in silence.
     if labels != None:
+        _plain_selector(labels, "count_pods")
+        if namespaces == None:
+            fail("count_pods() wants namespaces beside labels, such as [pod.namespace]; for all " +
+                 "of them it takes selectors = [pods_in([], labels, namespace_selector = {})]")
         terms.append(_pods_in(namespaces, labels, None, "count_pods"))
+    elif namespaces != None:
+        fail("count_pods() wants labels beside namespaces, {} for all of their pods")
+    elif selectors == None:
+        fail("count_pods() wants labels and namespaces, or selectors made by pods_in(...)")
     return {
         "kind": "pods",
         "topology": topology,
