@@ -277,6 +277,12 @@ class _Checker:
                     f"want `{_shape(function.name)}`",
                 )
 
+        hooks = {function.name: function for function in self._functions()}
+        if "score" in hooks and "score_all" in hooks:
+            # Both would be added up, under one weight and one name.
+            message = "a policy has `score` or `score_all`, and this one has both"
+            self._add(hooks["score_all"], message, "move one of them to a policy of its own")
+
     def _misspelt_hooks(self) -> None:
         """A function that nobody calls and whose name is nearly a hook's is probably one."""
         used: set[str] | None = None

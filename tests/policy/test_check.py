@@ -168,6 +168,14 @@ def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) ->
             id="a constant twice",
         ),
         pytest.param(
+            "def score(pod, node): return 1\ndef score_all(pod, nodes): return [1 for _ in nodes]",
+            [
+                "x.star:2:1: a policy has `score` or `score_all`, and this one has both\n"
+                "hint: move one of them to a policy of its own"
+            ],
+            id="two scores",
+        ),
+        pytest.param(
             "filter = 3",
             [
                 "x.star:1:1: `filter` is the name of a hook, "
