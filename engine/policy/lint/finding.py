@@ -21,6 +21,7 @@ LINTS: Final[dict[str, str]] = {
     "unused-variable": "a constant or a local variable that is set and never read",
     "unused-argument": "an argument of `plugin_args` that is never read",
     "unused-parameter": "an optional parameter of a hook that it does not use: it costs reuse",
+    "unused-hook": "a hook that is never asked: `normalize` without `score`",
     "unreachable": "a statement after a `return`, `continue`, `break` or `fail()`",
     "shadowed-name": "a name that hides a built-in, or a hook of the same file",
     "node-loop": "a loop over nodes for each node: the cost grows with their square",
@@ -30,6 +31,8 @@ LINTS: Final[dict[str, str]] = {
     "wrong-shift": "a left shift whose result the interpreter gets wrong (`1 << 31`)",
     "enum-text": "a text that the field never has (`NoScheduel`)",
     "wrong-type": "a field used as what it is not (`pod.requests > 3`)",
+    "wrong-return": "an answer that the hook never takes: `return True` in a filter",
+    "kept-value": "a value of the top level that a function changes, to keep it between calls",
     "unknown-lint": "a `# lint: ignore=` that names no lint, or silences nothing",
 }
 

@@ -316,6 +316,110 @@ def test_unused_loads_are_taken_out(load: str, want: str) -> None:
     ast.parse(got)
 
 
+@pytest.mark.parametrize(
+    ("hook", "answer", "want"),
+    [
+        pytest.param(
+            "filter(pod, node)", "False", "returns True or False here, want None, a reason"
+        ),
+        pytest.param(
+            "filter(pod, node)", "node.name == 'a'", "returns True or False here, want None"
+        ),
+        pytest.param(
+            "filter(pod, node)", "None if node.name else 0", "returns an int here, want None"
+        ),
+        pytest.param("filter(pod, node)", "None if node.name else 'no'", None),
+        pytest.param("filter(pod, node)", "unresolvable('no')", None),
+        pytest.param("filter(pod, node)", "['no']", None),
+        pytest.param(
+            "pre_enqueue(pod)", "not pod.labels", "returns True or False here, want None or"
+        ),
+        pytest.param(
+            "permit(pod, group)", "True", "returns True or False here, want None, wait(...)"
+        ),
+        pytest.param("score(pod, node)", "0.5", "returns a fraction here, want an int or None"),
+        pytest.param(
+            "score(pod, node)", "node.pod_count / 2", "returns a fraction here, want an int"
+        ),
+        pytest.param("score(pod, node)", "node.pod_count // 2", None),
+        pytest.param("score(pod, node)", "None", None),
+        pytest.param("score(pod, node)", "'5'", "returns a text here, want an int or None"),
+        pytest.param(
+            "queue_key(pod)", "(pod.priority > 3, 1)", "returns True or False here, want an"
+        ),
+        pytest.param("queue_key(pod)", "(-pod.priority, pod.name)", None),
+        pytest.param(
+            "victim_key(pod)", "None", "returns None here, want an int, a string or a tuple"
+        ),
+        pytest.param("among_x(pod, node)", "node.name == 'a'", None),
+    ],
+)
+def test_an_answer_that_the_hook_never_takes_is_an_error(
+    hook: str, answer: str, want: str | None
+) -> None:
+    text = f"def {hook}:\n    return {answer}\n\ndef _f():\n    return True\n"
+    findings = [f for f in lint_files({"x.star": text}) if f.lint == "wrong-return"]
+    assert [f.problem.severity for f in findings] == ([] if want is None else ["error"])
+    assert all(str(want) in f.problem.message for f in findings)
+
+
+def test_a_function_inside_a_hook_returns_what_it_likes() -> None:
+    inner = "    def _at(n):\n        return n == 1\n    return None if _at(1) else 'no'\n"
+    assert found("def filter(pod, node):\n" + inner) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("def normalize(score, over):\n    return 0\n", ["1: unused-hook"], id="alone"),
+        pytest.param(
+            "def score(pod, node):\n    return 1\ndef normalize(score, over):\n    return score\n",
+            [],
+            id="beside a score",
+        ),
+        pytest.param(
+            "def counters(pod):\n    return []\n" + PLAIN_FILTER,
+            ["1: unused-hook"],
+            id="counters that nobody looks at",
+        ),
+        pytest.param(
+            "def counters(pod):\n    return []\n"
+            "def filter(pod, node, counts):\n    return 'no' if counts else None\n",
+            [],
+            id="counters",
+        ),
+        pytest.param(
+            "def among_x(pod, node):\n    return True\n" + PLAIN_FILTER,
+            ["1: unused-hook"],
+            id="a choice of nodes that no counter names",
+        ),
+    ],
+)
+def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
+    assert found(text) == want
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        pytest.param("_SEEN.append(1)", True, id="a list"),
+        pytest.param('_BY_NAME["a"] = 1', True, id="a dict"),
+        pytest.param("_BY_NAME.update(a = 1)", True, id="a dict, by a method"),
+        pytest.param("_COUNT += 1", True, id="a number"),
+        pytest.param("seen = list(_SEEN); seen.append(1)", False, id="a copy"),
+        pytest.param("_SEEN = []; _SEEN.append(1)", False, id="a local of that name"),
+        pytest.param("_COUNT = 0; _COUNT += 1", False, id="a local number of that name"),
+        pytest.param("[_SEEN.index(1) for _SEEN in [[1]]]", False, id="of a comprehension"),
+        pytest.param("x = _SEEN.index(1) + _BY_NAME.get('a') + _COUNT; fail(x)", False, id="reads"),
+    ],
+)
+def test_what_a_function_would_keep_between_calls_is_told(line: str, is_told: bool) -> None:
+    """It was found only when the line was reached, as `Immutable`."""
+    text = "_SEEN = []\n_BY_NAME = {}\n_COUNT = 0\n" + in_filter(line, "return None")
+    findings = [f.problem for f in lint_files({"x.star": text}) if f.lint == "kept-value"]
+    assert [(f.line, f.column, f.severity) for f in findings] == [(5, 5, "error")] * is_told
+
+
 def test_every_lint_is_tried_here() -> None:
     text = Path(__file__).read_text()
     assert [name for name in LINTS if text.count(name) == 0] == []
