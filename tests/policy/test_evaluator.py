@@ -390,6 +390,31 @@ def test_a_hook_that_fails_names_the_line(make: Make) -> None:
     assert failure.kind == "error"
 
 
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        pytest.param(
+            "_SEEN.append(1)", "cannot be changed: change a copy, `list(...)`", id="frozen"
+        ),
+        pytest.param("_COUNT += 1", "that assigns `_COUNT` has a `_COUNT` of its own", id="local"),
+        pytest.param('x = pod.labels["app"]', '`.get("app")` is None where there is', id="no key"),
+        pytest.param(
+            "x = pod.owner.kind", "the value is None here: ask for that before", id="None"
+        ),
+        pytest.param("x = pod.priority + None", "", id="nothing to add"),
+    ],
+)
+def test_what_the_interpreter_says_in_few_words_has_a_hint(
+    make: Make, line: str, want: str
+) -> None:
+    text = f"_SEEN = []\n_COUNT = 0\ndef filter(pod, node):\n    {line}\n    return None\n"
+    pod: dict[str, Any] = {"labels": {}, "owner": None, "priority": 0}
+    ((failure,),) = make(program_of(text)).evaluate([per_node("filter", {}, pod=pod)])
+    assert isinstance(failure, PolicyFailure)
+    assert (failure.line, want in failure.hint) == (4, True), failure
+    assert bool(failure.hint) == bool(want)
+
+
 def test_an_error_in_a_loaded_file_names_that_file() -> None:
     text = 'load("lib.star", "f")\ndef queue_key(pod): return f(0)\n'
     failure = _failure(

@@ -22,15 +22,38 @@ _DEPTH: Final = "Starlark call stack overflow"
 _MEMORY: Final = "out of memory"
 
 
+# What the interpreter says in few words, and what to do about it.
+_HINTS: Final = (
+    (
+        re.compile(r"Immutable$"),
+        "what a hook is given, or the top level holds, cannot be changed: change a copy, "
+        "`list(...)` or `dict(...)`",
+    ),
+    (
+        re.compile(r"Local variable `(\w+)` referenced before assignment$"),
+        "a function that assigns `{0}` has a `{0}` of its own: set it first, or name it otherwise",
+    ),
+    (
+        re.compile(r'Key `("[^`]*")` was not found$'),
+        "`.get({0})` is None where there is none",
+    ),
+    (
+        re.compile(r"Object of type `NoneType` has no attribute"),
+        "the value is None here: ask for that before",
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StarlarkProblem:
-    """One interpreter error: where, what, and which limit if it was one."""
+    """One interpreter error: where, what, which limit if it was one, and what may help."""
 
     file: str
     line: int
     column: int
     message: str
     kind: str
+    hint: str = ""
 
 
 def read(error: BaseException, file: str) -> StarlarkProblem:
@@ -57,7 +80,14 @@ def read(error: BaseException, file: str) -> StarlarkProblem:
         for frame in _FRAME.finditer(text):
             if not frame.group(1).startswith(PRIVATE):
                 where, line = frame.group(1), int(frame.group(2))
-    return StarlarkProblem(where, line, column, _shorten(sentence), kind)
+    return StarlarkProblem(where, line, column, _shorten(sentence), kind, _hint(sentence))
+
+
+def _hint(sentence: str) -> str:
+    for pattern, hint in _HINTS:
+        if match := pattern.match(sentence):
+            return hint.format(*match.groups())
+    return ""
 
 
 def _shorten(sentence: str) -> str:

@@ -261,7 +261,8 @@ def _as_errors(error: BaseException, path: str) -> PolicyErrors:
     if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
         raise error
     found = messages.read(error, path)
-    return PolicyErrors([Problem(found.file, found.line, found.column, found.message)])
+    problem = Problem(found.file, found.line, found.column, found.message, found.hint)
+    return PolicyErrors([problem])
 
 
 def _literal(text: str) -> str:

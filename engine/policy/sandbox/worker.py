@@ -374,8 +374,7 @@ def _failure_of(hook: _Hook, error: BaseException, field_names: tuple[str, ...])
     if isinstance(error, MemoryError):
         return hook.failure("memory", f"{hook.name}() ran out of memory")
     found = messages.read(error, hook.instance.module)
-    message = found.message
-    hint = ""
+    message, hint = found.message, found.hint
     if match := _MISSING_FIELD.match(message):
         message = f"no field or argument `{match[1]}`{message[match.end() :]}"
         # The struct at hand has only the fields that the hook reads: look among all there are.
