@@ -409,7 +409,7 @@ def _runtime(members: Object) -> PolicyRuntime:
     call_depth = limits.integer("callDepth", default.call_depth, 8, 256)
     deadline = limits.duration("deadline", timedelta(seconds=default.deadline))
     if not timedelta(milliseconds=10) <= deadline <= timedelta(seconds=60):
-        (limits.get("deadline") or limits.owner).wrong("want a duration in 10ms..60s")
+        (limits.get("deadline") or limits.owner).refuse("want a duration in 10ms..60s")
         deadline = timedelta(seconds=default.deadline)
     memory = default.address_space
     if found := limits.get("memory"):
@@ -427,16 +427,16 @@ def _runtime(members: Object) -> PolicyRuntime:
     plain = Fallback()
     error_rate = fallback_members.number("errorRate", plain.error_rate)
     if not 0 < error_rate <= 1:
-        fallback_members["errorRate"].wrong("want a number above 0 and at most 1")
+        fallback_members["errorRate"].refuse("want a number above 0 and at most 1")
         error_rate = plain.error_rate
     latency = None
     if found := fallback_members.get("latency"):
         latency = found.duration()
         if latency is not None and latency <= timedelta(0):
-            found.wrong("want a duration above 0")
+            found.refuse("want a duration above 0")
     window = fallback_members.duration("window", plain.window)
     if window <= timedelta(0):
-        fallback_members["window"].wrong("want a duration above 0")
+        fallback_members["window"].refuse("want a duration above 0")
     fallback = Fallback(
         error_rate=error_rate,
         latency=latency,

@@ -96,6 +96,10 @@ class Field:
         """Report that the value is not as it must be."""
         self.report.add(self.node, self.path, message, hint)
 
+    def refuse(self, want: str) -> None:
+        """Report what is wanted in place of the value that came."""
+        self.wrong(f"{want}, got {self.shown()}")
+
     def warn(self, message: str, hint: str = "") -> None:
         """Report something that is no error."""
         self.report.warn(self.node, self.path, message, hint)
@@ -343,7 +347,8 @@ def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         what = error.problem or error.context or "not YAML"
-        return [], [Problem(file, line, column, f"not YAML: {what}")]
+        hint = "indent with spaces: YAML takes no tabs" if "'\\t'" in what else ""
+        return [], [Problem(file, line, column, f"not YAML: {what}", hint)]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         what = " ".join(str(error).split()) or "nested too deep"
         return [], [Problem(file, 0, 0, f"not YAML: {what[:200]}")]

@@ -149,7 +149,7 @@ def read_facts(members: Object) -> FactsConfig:
     default = FactsConfig()
     step = members.duration("ageStep", default.age_step)
     if step < timedelta(seconds=1) or step % timedelta(seconds=1):
-        (members.get("ageStep") or members.owner).wrong("want a duration of whole seconds")
+        (members.get("ageStep") or members.owner).refuse("want a duration of whole seconds")
         step = default.age_step
     labels = default.pod_type_labels
     if members.get("podTypeLabels") is not None:
@@ -158,7 +158,7 @@ def read_facts(members: Object) -> FactsConfig:
     if (found_age := members.get("maxAge")) is not None:
         max_age = found_age.duration()
         if max_age is not None and max_age < step:
-            found_age.wrong("want a duration of at least `ageStep`")
+            found_age.refuse("want a duration of at least `ageStep`")
     sources = [found for entry in members.items("sources") if (found := _source(entry)) is not None]
     _one_each(members, sources)
     members.finish()
@@ -221,7 +221,7 @@ def _prometheus(members: Object) -> PrometheusFacts:
     timeout = members.duration("timeout", default.timeout)
     for name, value in (("interval", interval), ("timeout", timeout)):
         if value < _SHORTEST_INTERVAL:
-            members[name].wrong("want a duration of at least 1s")
+            members[name].refuse("want a duration of at least 1s")
     queries = tuple(_query(entry) for entry in members.items("queries"))
     if not queries:
         members.owner.wrong("queries: want at least one")
@@ -255,13 +255,13 @@ def _pod_outcomes(members: Object) -> PodOutcomes:
     _check_name(fact, members.get("fact") or members.owner)
     weight = members.number("weight", default.weight)
     if not 0 < weight <= 1:
-        members["weight"].wrong("want a number above 0 and at most 1")
+        members["weight"].refuse("want a number above 0 and at most 1")
         weight = default.weight
     numbers = {"start": default.start, "forgiven": default.forgiven}
     for name in numbers:
         numbers[name] = members.number(name, numbers[name])
         if not 0 <= numbers[name] <= 1:
-            members[name].wrong("want a number in 0..1")
+            members[name].refuse("want a number in 0..1")
     return PodOutcomes(
         fact=fact,
         weight=weight,

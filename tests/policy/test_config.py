@@ -195,7 +195,12 @@ def test_all_problems_come_at_once() -> None:
     ("text", "want"),
     [
         pytest.param("a: [", "not YAML", id="cut off"),
-        pytest.param("\t- a", "not YAML", id="tabs"),
+        pytest.param(
+            "a:\n\t- b",
+            "not YAML: found character '\\t' that cannot start any token\n"
+            "hint: indent with spaces: YAML takes no tabs",
+            id="tabs",
+        ),
         pytest.param("a: &x [*x]", "not YAML: nested too deep", id="a list in itself"),
         pytest.param("a: " + "[" * 5000 + "]" * 5000, "not YAML", id="too deep"),
         pytest.param("3", "want an object, got 3", id="a number"),
@@ -288,7 +293,7 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
             "limits: {memory: lots}",
             'limits.memory: want an amount of memory in 128Mi..64Gi, got "lots"',
         ),
-        ("limits: {deadline: 1h}", "limits.deadline: want a duration in 10ms..60s"),
+        ("limits: {deadline: 1h}", 'limits.deadline: want a duration in 10ms..60s, got "1h"'),
         ("limits: {processes: 0}", "limits.processes: want an int in 1..64, got 0"),
         ("limits: {depth: 3}", "limits.depth: unknown field"),
         (
@@ -296,9 +301,13 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
             'failurePolicy.score: want one of `Fail`, `Ignore`, got "ignore"\n'
             "hint: did you mean `Ignore`?",
         ),
-        ("fallback: {errorRate: 2}", "fallback.errorRate: want a number above 0 and at most 1"),
+        (
+            "fallback: {errorRate: 2}",
+            "fallback.errorRate: want a number above 0 and at most 1, got 2",
+        ),
         ("fallback: {errorRate: .nan}", "fallback.errorRate: want a number, got .nan"),
-        ("fallback: {window: -1s}", "fallback.window: want a duration above 0"),
+        ("fallback: {window: -1s}", 'fallback.window: want a duration above 0, got "-1s"'),
+        ("fallback: {latency: 0ms}", 'fallback.latency: want a duration above 0, got "0ms"'),
         ("failurePolicy: {filter: Ignore}", "failurePolicy.filter: unknown field"),
     ],
 )

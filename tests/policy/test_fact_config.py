@@ -117,7 +117,7 @@ sources:
         ),
         pytest.param(
             "sources: [{podOutcomes: {weight: 2}}]",
-            "facts.sources[0].podOutcomes.weight: want a number above 0 and at most 1",
+            "facts.sources[0].podOutcomes.weight: want a number above 0 and at most 1, got 2",
             id="weight",
         ),
         pytest.param(
