@@ -4,6 +4,7 @@ Owns the list of commands. Each is imported when it is used, so that `--help` an
 commands do not pay for the scheduler's libraries.
 """
 
+import difflib
 import importlib
 import sys
 from importlib import metadata
@@ -116,6 +117,15 @@ class _LazyGroup(click.Group):
         module, attribute, _ = entry
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            close = difflib.get_close_matches(args[0], COMMANDS, 1)
+            if close:
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

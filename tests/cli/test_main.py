@@ -33,6 +33,12 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command 'sched'" in result.output
 
 
+def test_a_misspelt_command_is_told_the_one_that_is_meant() -> None:
+    result = CliRunner().invoke(main, ["simluate", "cluster.yaml"])
+    assert result.exit_code == 2
+    assert "No such command 'simluate'. Did you mean 'simulate'?" in result.output
+
+
 def test_help_does_not_import_the_scheduler() -> None:
     program = (
         "import sys\n"
