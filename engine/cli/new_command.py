@@ -55,8 +55,8 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     """
     stem = name.removesuffix(".star")
     if not _NAME.fullmatch(stem) or len(stem) > _LONGEST:
-        message = f"name `{name}`: want at most {_LONGEST} small letters, digits and `_`"
-        raise click.UsageError(f"{message}, such as `avoid_old_kernels`")
+        message = f"name `{name}`: want at most {_LONGEST} small letters, digits and `_` between"
+        raise click.UsageError(f"{message}, a letter first, such as `avoid_old_kernels`")
     if stem.endswith("_test"):
         raise click.UsageError(f"name `{name}`: names that end in `_test` are those of tests")
     if f"{KUBERNETES}{stem}.star" in builtin_files():

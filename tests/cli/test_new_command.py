@@ -60,6 +60,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     [
         ("MyPolicy", "small letters"),
         ("../x", "small letters"),
+        ("2nd_try", "want at most 63 small letters, digits and `_` between, a letter first"),
         ("a" * 64, "at most 63"),
         ("x_test", "those of tests"),
         ("node_name", "starsched eject node_name"),
