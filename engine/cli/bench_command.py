@@ -208,9 +208,16 @@ def _wanted(
         )
     own = {one.name for one in bundle.policies.values() if one.module in files.texts}
 
+    meant = names or own or frozenset(bundle.policies)
+    defined = sorted({hook for name in meant for hook in bundle.policies[name].hooks})
+    if hooks and hooks.isdisjoint(defined):
+        none = ", ".join(f"`{hook}`" for hook in sorted(hooks))
+        raise click.BadParameter(
+            f"nothing to measure has {none}, want one of {', '.join(defined)}", param_hint="--hook"
+        )
+
     def wanted(policy: str, hook: str) -> bool:
-        is_meant = policy in names if names else (not own or policy in own)
-        return is_meant and (not hooks or hook in hooks)
+        return policy in meant and (not hooks or hook in hooks)
 
     return wanted
 

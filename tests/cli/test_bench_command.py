@@ -143,6 +143,9 @@ def test_names_choose_what_is_measured(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "did you mean `disk`?" in result.output
     assert bench(directory, "--hook", "scores").exit_code == 2
+    result = bench(directory, "--hook", "permit")
+    assert result.exit_code == 2
+    assert "nothing to measure has `permit`, want one of score" in result.output
 
 
 def test_a_snapshot_without_pending_pods_is_decided_anew(tmp_path: Path) -> None:
