@@ -33,7 +33,6 @@ from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
 
-VERBS: Final = ("filter", "prioritize", "preempt", "bind")
 MIB: Final = 1 << 20
 #: Whole nodes of a cluster of several thousand.
 MOST_BODY_BYTES: Final = 256 * MIB

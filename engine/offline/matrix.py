@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import Profile
-from engine.framework.status import Code, Status
+from engine.framework.status import Status
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
@@ -67,9 +67,7 @@ def ask_each(
             found[name] = dict.fromkeys(names, diagnosis.pre_filter)
         else:
             found[name] = {
-                node: status
-                for node, status in explanation.rejected.items()
-                if status.code in (Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+                node: status for node, status in explanation.rejected.items() if status.is_rejection
             }
     return Matrix(names, found, tuple(failures))
 

@@ -45,11 +45,6 @@ class HookQuestions:
     lost: int = 0
     sample: list[Call] = field(default_factory=list)
 
-    @property
-    def sampled_entries(self) -> int:
-        """The evaluations in the sample."""
-        return sum(map(entries_of, self.sample))
-
 
 def entries_of(call: Call) -> int:
     """How many evaluations of the hook *call* wants."""

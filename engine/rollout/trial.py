@@ -30,7 +30,6 @@ from engine.scheduling.scheduling_cycle import Scheduler
 
 log = structlog.get_logger(component="trial")
 
-MOST_TRIAL_PODS: Final = 32
 #: Seconds that the whole trial may take; a candidate that needs longer would stall the queue.
 TRIAL_SECONDS: Final = 30.0
 
