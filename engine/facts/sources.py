@@ -9,20 +9,17 @@ import asyncio
 import contextlib
 import os
 import stat
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
-from watchdog.events import FileSystemEvent, FileSystemEventHandler
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
 
 from engine.facts.readings import Document, Readings, Subject, read_document
 from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.clock import Clock
+from engine.lib.folder_watch import FolderWatch
 from engine.model.objects import ConfigMap, decode
 from engine.policy.fact_config import ConfigMapFacts, FileFacts
 from engine.watching.informer import Handlers, Informer
@@ -36,8 +33,6 @@ Tell = Callable[[Mapping[Subject, Readings]], None]
 # A facts document of this size describes some hundred thousand nodes.
 _MAX_BYTES: Final = 64 << 20
 _POLL_SECONDS: Final = 5.0
-# Opening and closing for reading are events too, and looking does both.
-_CHANGES: Final = frozenset({"created", "modified", "moved", "deleted", "closed"})
 
 
 class Source(Protocol):
@@ -115,9 +110,8 @@ class FileSource:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(changed.set)
 
-        watch = _FolderWatch(self._path.parent, note)
         seen: object = object()
-        try:
+        with FolderWatch(self._path.parent, note) as watch:
             while True:
                 changed.clear()
                 watch.follow()
@@ -128,8 +122,6 @@ class FileSource:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_POLL_SECONDS):
                         await changed.wait()
-        finally:
-            watch.stop()
 
     async def _read(self, tell: Tell) -> bool:
         """Read the file and tell what it says. False if that is worth another try."""
@@ -175,61 +167,6 @@ def _tell_document(document: Document, tell: Tell, trouble: Trouble) -> None:
         trouble.is_over()
     if document.readings or not document.problems:
         tell(document.readings)
-
-
-class _FolderWatch(FileSystemEventHandler):
-    """Notifications of a folder that may come and go; where there are none, looking is left.
-
-    Setting them up and taking them down can block, so it is done by threads that nobody waits for.
-    """
-
-    def __init__(self, folder: Path, note: Callable[[], None]) -> None:
-        self._folder = folder
-        self._note = note
-        self._lock = threading.Lock()
-        self._observer: BaseObserver | None = None
-        self._followed: tuple[int, int] | None = None
-
-    def follow(self) -> None:
-        """Watch the folder that is there now, soon."""
-        threading.Thread(target=self._follow, name="facts-watch", daemon=True).start()
-
-    def stop(self) -> None:
-        """Watch nothing any more, soon."""
-        threading.Thread(target=self._stop, name="facts-watch", daemon=True).start()
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        """Called in the observer's thread."""
-        if event.event_type in _CHANGES:
-            self._note()
-
-    def _follow(self) -> None:
-        with self._lock:
-            try:
-                state = os.stat(self._folder)
-            except OSError:
-                self._end()
-                return
-            if self._followed == (state.st_dev, state.st_ino):
-                return
-            self._end()
-            observer = Observer()
-            try:
-                observer.schedule(self, str(self._folder), recursive=False)
-                observer.start()
-            except OSError:
-                return  # no notifications left on this machine
-            self._observer, self._followed = observer, (state.st_dev, state.st_ino)
-        self._note()  # what changed before they were on
-
-    def _stop(self) -> None:
-        with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        observer, self._observer, self._followed = self._observer, None, None
-        if observer is not None:
-            observer.stop()
 
 
 class ConfigMapSource:

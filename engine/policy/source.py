@@ -9,22 +9,12 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import queue
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from watchdog.events import (
-    EVENT_TYPE_CLOSED_NO_WRITE,
-    EVENT_TYPE_OPENED,
-    FileSystemEvent,
-    FileSystemEventHandler,
-)
-from watchdog.observers import Observer
-from watchdog.observers.api import BaseObserver
-
+from engine.lib.folder_watch import FolderWatch
 from engine.policy.errors import Problem
 
 SUFFIXES: Final = (".star", ".yaml", ".yml", ".json")
@@ -107,7 +97,7 @@ class DirectorySource:
                 loop.call_soon_threadsafe(changed.set)
 
         last: Reading | None = None
-        with _Watch(self.directory, note) as watch:
+        with FolderWatch(self.directory, note) as watch:
             while True:
                 changed.clear()
                 watch.follow()
@@ -159,77 +149,6 @@ class DirectorySource:
             except OSError:
                 states.append((name, 0, 0, 0))
         return self._version_in_force(), states
-
-
-class _Watch:
-    """The operating system's notifications for a directory that may come and go.
-
-    Done in a thread of its own, for which nobody waits: setting notifications up and taking them
-    down can block, for ever where a directory vanishes at the wrong moment. Then looking every
-    few seconds is what is left.
-    """
-
-    def __init__(self, directory: Path, note: Callable[[], None]) -> None:
-        self._directory = directory
-        self._note = note
-        self._handler = _Handler(note)
-        self._observer: BaseObserver | None = None
-        self._followed: tuple[int, int] | None = None
-        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="policy-watch", daemon=True)
-
-    def follow(self) -> None:
-        """Watch the directory that is there now, soon."""
-        self._wanted.put(True)
-
-    def __enter__(self) -> "_Watch":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._wanted.put(False)
-
-    def _run(self) -> None:
-        while self._wanted.get():
-            self._follow()
-        self._stop()
-
-    def _follow(self) -> None:
-        try:
-            state = os.stat(self._directory)
-        except OSError:
-            self._stop()
-            return
-        if self._followed == (state.st_dev, state.st_ino):
-            return
-        self._stop()
-        observer = Observer()
-        try:
-            observer.schedule(self._handler, str(self._directory), recursive=False)
-            observer.start()
-        except OSError:
-            return  # no notifications left on this machine
-        self._observer = observer
-        self._followed = (state.st_dev, state.st_ino)
-        self._note()  # what changed before they were on
-
-    def _stop(self) -> None:
-        observer, self._observer, self._followed = self._observer, None, None
-        if observer is not None:
-            observer.stop()
-
-
-class _Handler(FileSystemEventHandler):
-    """Any change is a reason to look; the event itself says too little."""
-
-    def __init__(self, note: Callable[[], None]) -> None:
-        self._note = note
-
-    def on_any_event(self, event: FileSystemEvent) -> None:
-        """Called in the observer's thread."""
-        # Looking opens files, which is an event too: it must not lead to looking again.
-        if event.event_type not in (EVENT_TYPE_OPENED, EVENT_TYPE_CLOSED_NO_WRITE):
-            self._note()
 
 
 def _is_policy_file(name: str) -> bool:
