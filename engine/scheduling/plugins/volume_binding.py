@@ -16,7 +16,7 @@ from engine.binding.placement import PreBindError
 from engine.binding.volume_plan import VolumePlan, VolumeWriter
 from engine.caching.assumed_objects import AssumedObjects
 from engine.caching.attachments import CLAIMS, CLASSES, CSI_NODES, VOLUMES
-from engine.caching.objects import ObjectStore
+from engine.caching.objects import ObjectStore, object_key
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Code, Status
 from engine.model.csi_migration import MigrationError, is_migrated, reachable_from
@@ -159,13 +159,13 @@ class VolumeBinding(RuntimePlugin):
             raise _Rejected(_NOT_BOUND)
         candidates: dict[str, ClaimCandidates] = {}
         for claim in delayed:
-            state.provisioning[_key(claim)] = Provisioning(claim, state.objects)
+            state.provisioning[object_key(claim)] = Provisioning(claim, state.objects)
             if SELECTED_NODE in claim.metadata.annotations:
                 state.selected.append(claim)
             else:
                 stored = state.objects.indexed(VOLUMES, _by_class, claim.class_name)
                 volumes: list[Any] = [state.volumes.get(v.metadata.name) for v in stored]
-                candidates[_key(claim)] = ClaimCandidates(claim, volumes, self._reaches)
+                candidates[object_key(claim)] = ClaimCandidates(claim, volumes, self._reaches)
         # As for kube-scheduler, a claim that two of the pod's volumes name wants two volumes to
         # choose from; it is given one.
         state.waiting += [candidates[key] for key in keys if key in candidates]
@@ -265,7 +265,7 @@ class VolumeBinding(RuntimePlugin):
         stale = [
             obj.metadata.name
             for objects, obj in _objects_of(plan, state)
-            if objects.get(_key(obj)) is not obj
+            if objects.get(object_key(obj)) is not obj
         ]
         if stale:
             # Another pod was promised something since: what was found may be gone.
@@ -274,7 +274,7 @@ class VolumeBinding(RuntimePlugin):
         provisions = tuple(_selected(claim, node_name) for claim in plan.provisions)
         state.promised = VolumePlan(bindings, provisions)
         for objects, obj in _objects_of(state.promised, state):
-            if objects.get(_key(obj)) is not obj:
+            if objects.get(object_key(obj)) is not obj:
                 objects.assume(obj)
                 state.assumed.append((objects, obj))
         return None
@@ -284,7 +284,7 @@ class VolumeBinding(RuntimePlugin):
         if not isinstance(state, _PodClaims):
             return
         for objects, obj in state.assumed:
-            key = _key(obj)
+            key = object_key(obj)
             if objects.get(key) is obj:  # else another pod has assumed something else since
                 objects.restore(key)
         state.assumed.clear()
@@ -318,8 +318,8 @@ def _once_each(
     """The first of what each claim would get: a volume that is there rather than a new one."""
     chosen: dict[str, tuple[PersistentVolume, PersistentVolumeClaim]] = {}
     for volume, claim in bindings:
-        chosen.setdefault(_key(claim), (volume, claim))
-    made = {_key(claim): claim for claim in to_make if _key(claim) not in chosen}
+        chosen.setdefault(object_key(claim), (volume, claim))
+    made = {object_key(claim): claim for claim in to_make if object_key(claim) not in chosen}
     return list(chosen.values()), list(made.values())
 
 
@@ -327,7 +327,7 @@ def _problem_of_making(
     claims: Sequence[PersistentVolumeClaim], state: _PodClaims, labels: Mapping[str, str]
 ) -> list[str]:
     for claim in claims:
-        provisioning = state.provisioning[_key(claim)]
+        provisioning = state.provisioning[object_key(claim)]
         if not provisioning.may_be_made_for(labels):
             return [_NO_VOLUME]
         if not provisioning.has_room_for(labels):
@@ -347,11 +347,6 @@ def _waits(claim: PersistentVolumeClaim, objects: ObjectStore) -> bool:
 
 def _by_class(volume: PersistentVolume) -> str:
     return volume.class_name
-
-
-def _key(obj: PersistentVolume | PersistentVolumeClaim) -> str:
-    meta = obj.metadata
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
 def _objects_of(
