@@ -218,3 +218,28 @@ def test_every_path_in_the_readme_s_map_exists() -> None:
         names.append(name if not line.startswith(" ") else parent + name)
     assert len(names) > 10
     assert [name for name in names if not (ROOT / name).is_dir()] == []
+
+
+def named_in_commands(document: Path) -> tuple[set[str], set[str]]:
+    """The paths of the tree and the targets of make that the commands of *document* name."""
+    folders = "engine|tests|tools|deploy|benchmarks|controlplane|docs"
+    text = document.read_text()
+    commands = "\n".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    paths = re.findall(rf"(?<![\w/.~$-])(?:{folders})/[\w./-]*", commands)
+    targets = re.findall(r"^make ([a-z][\w-]*)", commands, re.MULTILINE)
+    return set(paths), set(targets) | set(re.findall(r"`make ([a-z][\w-]*)", text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_command_names_is_there(document: Path) -> None:
+    """A page told to run a script that had become another one."""
+    paths, targets = named_in_commands(document)
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    known = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets - known == set()
+
+
+def test_commands_that_name_something_are_found() -> None:
+    paths, targets = named_in_commands(ROOT / "docs" / "parity.md")
+    assert "tools/go_programs.py" in paths
+    assert "fuzz-parity" in targets
