@@ -177,6 +177,13 @@ class _Builder:
             return point in DEFAULT_PLUGINS[name][1]
         return policy is None and point in OPTIONAL_PLUGINS.get(name, ())
 
+    def _hooks_of_the_users(self, name: str) -> str:
+        policy = self._policies.get(name)
+        if policy is None or policy.is_builtin:
+            return ""
+        hooks = ", ".join(f"`{hook}`" for hook in policy.hooks) or "no hook"
+        return f"`{policy.module}` has {hooks}; `multiPoint` enables all that a policy has"
+
     # --- profiles --------------------------------------------------------------------------
 
     def default(self, report: Report, percentage: int | None) -> None:
@@ -342,7 +349,8 @@ class _Builder:
             if ref.name in explicit:
                 place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
             elif not self._takes_part(ref.name, point):
-                place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin')
+                hint = self._hooks_of_the_users(ref.name)
+                place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin', hint)
             else:
                 explicit.append(ref.name)
         disabled = {ref.name for ref in custom.disabled}

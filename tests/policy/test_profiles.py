@@ -176,6 +176,14 @@ def test_no_weight_is_weight_1() -> None:
     assert _weights(profile)["TaintToleration"] == 1, "also for a default that weighs 3"
 
 
+def test_a_policy_at_a_point_that_it_lacks_is_told_what_it_has() -> None:
+    profile = {"schedulerName": "s", "plugins": {"filter": {"enabled": _names("mine")}}}
+    assert _errors(profile, mine="def score(pod, node):\n    return 1\n") == [
+        'profiles[0].plugins.filter.enabled[0].name: plugin "mine" does not extend FilterPlugin '
+        "plugin [`mine.star` has `score`; `multiPoint` enables all that a policy has]"
+    ]
+
+
 @pytest.mark.parametrize(
     ("plugins", "want"),
     [
