@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from engine.policy.lint.finding import Finding, PolicySource, blocks
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import stored_names, text_of, walk
+from engine.policy.syntax import local_names, stored_names, text_of, walk
 
 # The hook whose reasons are counted over nodes.
 _COUNTED = "filter"
@@ -101,23 +101,25 @@ def _uses(node: ast.AST, names: set[str]) -> bool:
 
 
 def _reasons(source: PolicySource, hook: str, function: ast.FunctionDef) -> Iterator[Finding]:
+    own = set(local_names(function))
     for node in walk(function):
         if isinstance(node, ast.Return) and node.value is not None:
-            yield from _reason(source, hook, node.value)
+            yield from _reason(source, hook, node.value, own)
 
 
-def _reason(source: PolicySource, hook: str, node: ast.expr) -> Iterator[Finding]:
+def _reason(source: PolicySource, hook: str, node: ast.expr, own: set[str]) -> Iterator[Finding]:
     if isinstance(node, ast.IfExp):
-        yield from _reason(source, hook, node.body)
-        yield from _reason(source, hook, node.orelse)
+        yield from _reason(source, hook, node.body, own)
+        yield from _reason(source, hook, node.orelse, own)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id in ("unresolvable", "reject"):
             for argument in [*node.args, *(k.value for k in node.keywords)]:
-                yield from _reason(source, hook, argument)
+                yield from _reason(source, hook, argument, own)
     elif isinstance(node, ast.List | ast.Tuple):
         for element in node.elts:
-            yield from _reason(source, hook, element)
-    elif _is_built(node):
+            yield from _reason(source, hook, element, own)
+    elif _is_built(node) and _uses(node, own):
+        # (What is made of arguments and constants alone is the same for every pod and node.)
         text = f"{hook}() puts a reason together: reasons are counted over nodes"
         hint = "return a constant; details belong into an annotation or a log"
         yield source.finding("varying-reason", node, text, hint)

@@ -181,6 +181,10 @@ def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
             ["return unresolvable('a ' + node.name)"], ["2: varying-reason"], id="wrapped"
         ),
         pytest.param(["return 'a' if node.name else 'b'"], [], id="constants"),
+        pytest.param(
+            ["x = 'a'", "return '%s-%s' % (x, type(3))"], ["3: varying-reason"], id="a local"
+        ),
+        pytest.param(["return 'over %d' % len([1, 2])"], [], id="the same for every pod"),
     ],
 )
 def test_lints_of_order_and_reasons(lines: list[str], want: list[str]) -> None:
