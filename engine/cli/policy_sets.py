@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from engine.cli.input_error import InputError
 from engine.cli.policy_option import BUILTIN, read_bundle
@@ -30,8 +31,23 @@ def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
         raise InputError(str(error)) from error
     if len(maps) != 1:
         raise InputError(f"{path}: want one ConfigMap, found {len(maps)}")
-    texts = {str(key): str(text) for key, text in (maps[0].get("data") or {}).items()}
+    texts = _texts(path, maps[0])
     return _built(PolicyFiles(path, texts, frozenset(texts)), config)
+
+
+def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
+    """The data of a ConfigMap, which are texts by key; a scheduler refuses what is refused here."""
+    parts = {part: config_map.get(part) or {} for part in ("data", "binaryData")}
+    for part, values in parts.items():
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: {part}: want texts by key, got {type(values).__name__}")
+    for key, text in parts["data"].items():
+        if not isinstance(text, str):
+            raise InputError(f"{path}: data: `{key}`: want a text, got {text!r}")
+    for key in parts["binaryData"]:
+        if str(key).endswith(_SUFFIXES):
+            raise InputError(f"{path}: `{key}`: want UTF-8 text under `data`, got `binaryData`")
+    return {str(key): text for key, text in parts["data"].items()}
 
 
 def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:

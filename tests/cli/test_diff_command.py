@@ -119,6 +119,29 @@ def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: P
     assert said["changes"] == []
 
 
+@pytest.mark.parametrize(
+    ("part", "want"),
+    [
+        pytest.param({"data": ["x"]}, "data: want texts by key, got list", id="a list"),
+        pytest.param({"data": {"x.star": 3}}, "data: `x.star`: want a text, got 3", id="a number"),
+        pytest.param(
+            {"binaryData": {"x.star": "AAAA", "logo.png": "AAAA"}},
+            "`x.star`: want UTF-8 text under `data`, got `binaryData`",
+            id="what a scheduler refuses too",
+        ),
+    ],
+)
+def test_a_config_map_that_holds_no_texts_is_refused(
+    snapshot: Path, tmp_path: Path, part: dict[str, Any], want: str
+) -> None:
+    """A list was a traceback, a number was decided by as if it were a policy."""
+    dump = tmp_path / "live.yaml"
+    dump.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "p"}, **part}))
+    result = diff("builtin", dump, "--on", snapshot)
+    assert result.exit_code == 2, result.output
+    assert result.stderr == f"Error: {dump}: {want}\n"
+
+
 def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     record(log)
