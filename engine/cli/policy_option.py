@@ -1,6 +1,7 @@
 """The options `--policies` and `--config` of commands that decide without a cluster."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,13 +49,23 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
         text = read_config(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
+    return decidable(files, config), files
+
+
+def decidable(files: PolicyFiles, config: Path | None) -> Bundle:
+    """The bundle of *files*; its warnings are told on standard error.
+
+    Raises `InputError` with every problem of policies that cannot decide.
+    """
     bundle, problems = build(files, config)
     errors = [problem for problem in problems if problem.severity == "error"]
     if bundle is not None:
         errors += load_problems(bundle, files)
     if bundle is None or errors:
         raise InputError("\n".join(str(problem) for problem in errors))
-    return bundle, files
+    for warning in problems:
+        click.echo(str(replace(warning, message=f"warning: {warning.message}")), err=True)
+    return bundle
 
 
 def known_profile(bundle: Bundle, name: str | None) -> None:

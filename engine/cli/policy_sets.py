@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli.input_error import InputError
-from engine.cli.policy_option import BUILTIN, read_bundle
-from engine.cli.policy_paths import build, load_problems
+from engine.cli.policy_option import BUILTIN, decidable, read_bundle
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.builtin import TEST_SUFFIX
@@ -32,7 +31,8 @@ def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     if len(maps) != 1:
         raise InputError(f"{path}: want one ConfigMap, found {len(maps)}")
     texts = _texts(path, maps[0])
-    return _built(PolicyFiles(path, texts, frozenset(texts)), config)
+    files = PolicyFiles(path, texts, frozenset(texts))
+    return decidable(files, config), files
 
 
 def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
@@ -61,7 +61,8 @@ def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, Pol
     directory = Path(beside)
     if not directory.is_dir():
         raise InputError(f"no file or directory `{name}`, and no revision of `{beside}`")
-    return _built(_files_at(directory, name), config)
+    files = _files_at(directory, name)
+    return decidable(files, config), files
 
 
 def _files_at(directory: Path, revision: str) -> PolicyFiles:
@@ -102,13 +103,3 @@ def _git(directory: Path, *arguments: str) -> bytes | None:
     except FileNotFoundError as error:
         raise InputError("there is no `git` to ask for revisions") from error
     return done.stdout if done.returncode == 0 else None
-
-
-def _built(files: PolicyFiles, config: Path | None) -> tuple[Bundle, PolicyFiles]:
-    bundle, problems = build(files, config)
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if bundle is not None:
-        errors += load_problems(bundle, files)
-    if bundle is None or errors:
-        raise InputError("\n".join(str(problem) for problem in errors))
-    return bundle, files

@@ -146,6 +146,20 @@ def test_a_policy_that_fails_is_told_once_and_not_among_those_without_objection(
     assert [one["policy"] for one in said["verdicts"] if one["failed"]] == ["broken"]
 
 
+def test_warnings_of_the_policies_are_told_beside_the_answer(cluster: str, tmp_path: Path) -> None:
+    """A policy that no profile names says nothing; who explains a pod looks for why it does."""
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "mine.star").write_text("def score(pod, node):\n    return 1\n")
+    config = {"kind": "KubeSchedulerConfiguration", "profiles": [{"schedulerName": "s"}]}
+    config["apiVersion"] = "kubescheduler.config.k8s.io/v1"
+    (policies / "profile.yaml").write_text(yaml.safe_dump(config))
+    result = run("a/there", cluster, f"--policies={policies}", "--profile=s", "--output=json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["outcome"] == "placed"
+    assert result.stderr.startswith(f"{policies}/profile.yaml: warning: profiles: policy `mine` is")
+
+
 def test_policies_with_an_error_are_not_asked(cluster: str, tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     policies.mkdir()
