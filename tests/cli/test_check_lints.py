@@ -1,6 +1,8 @@
 """`starsched check`: lints, what a hook costs, and safe corrections."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -29,6 +31,14 @@ def test_a_warning_names_its_lint_and_is_no_error_unless_asked(tmp_path: Path) -
     want = f"{tmp_path}/a.star:1:27: warning: `go_div` is loaded and never used [unused-load]"
     assert output.splitlines() == [want, "1 policy file(s) checked: no problems, 1 warning(s)"]
     assert check(tmp_path, "--strict")[0] == 1
+
+
+def test_what_python_would_warn_of_is_not_told(tmp_path: Path) -> None:
+    """It was told of a file `<unknown>`, twice, and in the log of a scheduler too."""
+    (tmp_path / "a.star").write_text("def score(pod, node):\n    return 1if pod.name else 0\n")
+    command = [sys.executable, "-m", "engine.cli.main", "check", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1 policy file(s) checked: no problems\n", "")
 
 
 def test_what_is_surely_a_mistake_is_an_error(tmp_path: Path) -> None:
