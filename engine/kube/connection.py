@@ -190,10 +190,14 @@ class Connection(asyncio.BufferedProtocol):
         scratch: What has just been read, for a moment. All connections of a loop may share it: the
             event loop hands over what it has read before it reads anything else. Without it TLS
             allocates a quarter of a megabyte for each read.
+        context: The TLS settings that it is opened with; None for plain HTTP.
     """
 
-    def __init__(self, owner: Owner, scratch: memoryview) -> None:
+    def __init__(
+        self, owner: Owner, scratch: memoryview, context: ssl.SSLContext | None = None
+    ) -> None:
         self._owner = owner
+        self.context = context
         self._scratch = scratch
         self._transport: asyncio.Transport | None = None
         self._exchange: Exchange | None = None

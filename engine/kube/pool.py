@@ -25,6 +25,8 @@ KEEPALIVE_SECONDS: Final = 60.0
 #: Connections opened at once. A burst of requests mostly finds connections that got free before
 #: it would have had one of its own: each costs both sides a TLS handshake.
 MOST_OPENING: Final = 4
+#: The least time between two looks at certificate files, which may have been renewed.
+_LOOK_SECONDS: Final = 1.0
 #: How long a name's addresses are used before it is asked for again.
 _ADDRESS_SECONDS: Final = 10.0
 #: Read at once at most; a page of a list takes many reads.
@@ -71,6 +73,7 @@ class Pool:
         self._sweeper: asyncio.TimerHandle | None = None
         self._addresses: Sequence[aiohappyeyeballs.AddrInfoType] = ()
         self._resolve_again_at = 0.0
+        self._look_again_at = 0.0
         self._is_closed = False
 
     def send(self, exchange: Exchange) -> None:
@@ -79,6 +82,9 @@ class Pool:
             exchange.lose("the client is closed", sent=False)
             return
         loop = asyncio.get_running_loop()
+        if self._tls is not None and loop.time() >= self._look_again_at:
+            self._look_again_at = loop.time() + _LOOK_SECONDS
+            self._follow_files(self._tls)
         while self._free:
             connection = self._free.pop()
             if connection.is_usable:
@@ -116,12 +122,16 @@ class Pool:
 
     def has_answered(self, connection: Connection) -> None:
         """Take note of the first whole answer over *connection*."""
-        if self._tls is not None:
+        # A session is of the certificate that it began with.
+        if self._tls is not None and connection.context is self._tls.context:
             self._tls.remember(connection.tls)
 
     def is_free(self, connection: Connection) -> None:
         """Let *connection* take the next request that waits, or keep it."""
         loop = asyncio.get_running_loop()
+        if self._tls is not None and connection.context is not self._tls.context:
+            connection.abort()
+            return
         while self._waiting and connection.is_usable:
             exchange = self._waiting.popleft()
             if exchange.answer.done():
@@ -175,21 +185,34 @@ class Pool:
             self._open.add(connection)
             self.is_free(connection)
 
+    def _follow_files(self, tls: TlsContext) -> ssl.SSLContext:
+        """What new connections are opened with.
+
+        Kept ones go when that is another than theirs: a server judges the certificate that a
+        connection began with, for as long as it lasts, and refuses it once it has expired.
+        """
+        before = tls.context
+        tls.follow(self._credentials.endpoint)
+        if tls.context is not before:
+            free, self._free = self._free, []
+            for connection in free:
+                connection.abort()
+        return tls.context
+
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        if self._tls is not None:
-            self._tls.follow(self._credentials.endpoint)
+        context = self._follow_files(self._tls) if self._tls is not None else None
         sock = await aiohappyeyeballs.start_connection(
             await self._resolve(),
             happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY,
             socket_factory=_kept_alive_socket,
         )
-        connection = Connection(self, self._scratch)
+        connection = Connection(self, self._scratch, context)
         try:
             await loop.create_connection(
                 lambda: connection,
                 sock=sock,
-                ssl=self._tls.context if self._tls is not None else None,
+                ssl=context,
                 server_hostname=self._server_hostname,
             )
         except BaseException:

@@ -6,6 +6,7 @@ Each request takes the next step of the script; a request beyond its end is answ
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any
@@ -19,10 +20,11 @@ Step = Callable[["FaultyServer", web.Request], Awaitable[web.StreamResponse]]
 
 
 class FaultyServer:
-    """Serves *steps* in order, one per request, on a free loopback port."""
+    """Serves *steps* in order, one per request, on a free loopback port; with *tls* over HTTPS."""
 
-    def __init__(self, *steps: Step) -> None:
+    def __init__(self, *steps: Step, tls: ssl.SSLContext | None = None) -> None:
         self.steps = list(steps)
+        self._tls = tls
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
         self.url = ""
@@ -33,10 +35,10 @@ class FaultyServer:
         server = web.Server(self._handle)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'https' if self._tls is not None else 'http'}://{host}:{port}"
         return self
 
     async def __aexit__(

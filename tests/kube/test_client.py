@@ -3,7 +3,11 @@
 import asyncio
 import contextlib
 import json
+import os
+import shutil
 import socket
+import ssl
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +23,7 @@ from engine.kube.errors import (
     TooManyRequests,
 )
 from engine.kube.resources import PODS
+from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import (
     FaultyServer,
     answer,
@@ -32,6 +37,8 @@ from tests.kube.faulty_server import (
     refuse,
     watch,
 )
+
+_PAIR = (".crt", ".key")
 
 
 def unused_url() -> str:
@@ -76,6 +83,32 @@ async def test_connections_are_reused() -> None:
             assert server.requests[-1].transport is not None
             ports.add(server.requests[-1].transport.get_extra_info("peername"))
     assert len(ports) == 1
+
+
+async def test_a_renewed_client_certificate_is_shown_by_the_next_request(
+    tmp_path: Path, control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server refuses a kept connection for good once the certificate that began it expires.
+
+    The requests of a busy client went over such a one for ever: it lost its lease every time.
+    """
+    monkeypatch.setattr("engine.kube.pool._LOOK_SECONDS", 0.0)
+    # The server's own pair serves as one.
+    files = [shutil.copy(control_plane.ca_file.with_suffix(end), tmp_path) for end in _PAIR]
+    cert, key = map(str, files)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(cert, key)
+    async with FaultyServer(*[answer()] * 5, tls=tls) as server:
+        endpoint = Endpoint(server=server.url, insecure=True, cert_file=cert, key_file=key)
+        ports = []
+        async with ApiClient(endpoint) as client:
+            for number in range(5):
+                if number in (2, 4):
+                    os.utime(cert, ns=(number, number))
+                await client.request("GET", "/")
+                assert server.requests[-1].transport is not None
+                ports.append(server.requests[-1].transport.get_extra_info("peername"))
+    assert [ports.index(port) for port in ports] == [0, 0, 2, 2, 4]
 
 
 async def test_a_refused_connection_was_never_sent() -> None:
