@@ -10,9 +10,11 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import msgspec
+
+from engine.lib.open_files import allow_open_files
 
 #: The version of the form of a log.
 FORMAT: Final = 1
@@ -21,6 +23,8 @@ _NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 NO_TEXT = msgspec.Raw(b"null")
 # Stands for a line that was not written to its end.
 _CUT: Final = b""
+# Files that are open beside those of a log.
+_OTHER_FILES: Final = 64
 
 
 class LogError(ValueError):
@@ -92,17 +96,38 @@ def read_log(path: Path, on_cut: Callable[[str], None] | None = None) -> Iterato
     A file that ends in the middle of a line, as after a crash, ends before it; *on_cut* is told the
     place, `file:line`. Raises `LogError`, also for a log that ends before its first checkpoint
     does, which has no decisions.
+
+    What a running scheduler deletes meanwhile is still read: it is open.
     """
-    files = [path]
-    if path.is_dir():
-        files = log_files(path)
-        if not files:
-            raise LogError(f"{path}: want files `decisions-*.jsonl`, found none")
+    with contextlib.ExitStack() as closing:
+        yield from _entries(_open_files(path, closing), on_cut)
+
+
+def _open_files(path: Path, closing: contextlib.ExitStack) -> list[tuple[Path, IO[bytes]]]:
+    is_directory = path.is_dir()
+    files = log_files(path) if is_directory else [path]
+    allow_open_files(_OTHER_FILES + len(files))
+    opened: list[tuple[Path, IO[bytes]]] = []
+    for file in files:
+        try:
+            opened.append((file, closing.enter_context(file.open("rb"))))
+        except OSError as error:
+            # The oldest may have been deleted since they were listed.
+            if not is_directory or not isinstance(error, FileNotFoundError):
+                raise LogError(f"{file}: {error.strerror}") from error
+    if not opened:
+        raise LogError(f"{path}: want files `decisions-*.jsonl`, found none")
+    return opened
+
+
+def _entries(
+    files: list[tuple[Path, IO[bytes]]], on_cut: Callable[[str], None] | None
+) -> Iterator[Line]:
     decoder = msgspec.json.Decoder(Line)
     number, has_checkpoint = 0, False
-    for file in files:
+    for file, raw in files:
         number = 0
-        for number, text in enumerate(_lines(file), 1):
+        for number, text in enumerate(_lines(file, raw), 1):
             if text == _CUT:
                 if on_cut is not None:
                     on_cut(f"{file}:{number}")
@@ -140,21 +165,20 @@ def place_of(line: Line) -> str:
     return f"{line.place}: entry {line.number} (`{line.event}`)"
 
 
-def _lines(file: Path) -> Iterator[bytes]:
+def _lines(file: Path, raw: IO[bytes]) -> Iterator[bytes]:
     """The whole lines, and `_CUT` at last if another one begins, or the compressed data ends."""
     try:
-        with file.open("rb") as raw:
-            is_compressed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream: Any = gzip.GzipFile(fileobj=raw) if is_compressed else raw
-            try:
-                for text in stream:
-                    if not text.endswith(b"\n"):
-                        yield _CUT  # the process died while it was written
-                        return
-                    yield text
-            except EOFError:
-                yield _CUT  # the same, compressed
+        is_compressed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream: Any = gzip.GzipFile(fileobj=raw) if is_compressed else raw
+        try:
+            for text in stream:
+                if not text.endswith(b"\n"):
+                    yield _CUT  # the process died while it was written
+                    return
+                yield text
+        except EOFError:
+            yield _CUT  # the same, compressed
     except (OSError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise LogError(f"{file}: {reason}") from error

@@ -14,6 +14,7 @@ from engine.lib.clock import VirtualClock
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.decision_log import log_files, read_log
 from engine.offline.workload import Workload, WorkloadError, read_workload
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -136,6 +137,22 @@ def test_a_log_that_is_damaged_is_told(log: Path) -> None:
     file.write_bytes(b'{"n":1,"t":0,"e":"log","format":1}\n{"n":2}\n')
     with pytest.raises(WorkloadError, match=r"decisions-000001.*:2: "):
         read_workload(log)
+
+
+def test_files_that_a_running_scheduler_deletes_are_read_all_the_same(log: Path) -> None:
+    """A replay of a log that was being written ended at a file that had just made room."""
+    want = [line.number for line in read_log(log)]
+    lines = read_log(log)
+    got = [next(lines).number]
+    for file in log_files(log):
+        file.unlink()
+    assert got + [line.number for line in lines] == want
+
+
+def test_a_file_that_is_gone_once_it_is_listed_is_the_rotated_beginning(log: Path) -> None:
+    want = [line.number for line in read_log(log)]
+    (log / "decisions-000000.jsonl").symlink_to("deleted")
+    assert [line.number for line in read_log(log)] == want
 
 
 def lines_of(log: Path, number: int) -> tuple[Path, list[bytes]]:
