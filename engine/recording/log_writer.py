@@ -5,6 +5,7 @@ it encodes and writes beside the decisions; nothing it meets reaches whoever giv
 """
 
 import gzip
+import math
 import os
 import threading
 import time
@@ -48,7 +49,10 @@ _MOST_BUFFERED_BYTES: Final = 128 << 10
 
 @dataclass(frozen=True)
 class LogSettings:
-    """Where a log goes and how long it may get: *files* of about *file_bytes* each."""
+    """Where a log goes and how long it may get: *files* of about *file_bytes* each.
+
+    At least half of a file is what came after its checkpoint, however large that is.
+    """
 
     directory: Path
     file_bytes: int = 64 << 20
@@ -93,6 +97,7 @@ class LogWriter:
         self._buffered_bytes = 0
         self._file: IO[bytes] | None = None
         self._raw: IO[bytes] | None = None
+        self._full_at = math.inf
         self._number = 0
         self._state = StateHash()
         self._pending: dict[str, str] = {}  # uid -> hash of the pod as last written
@@ -191,6 +196,7 @@ class LogWriter:
 
     def _begin(self, at: float, checkpoint: Checkpoint) -> None:
         """Begin a new file with *checkpoint*."""
+        self._full_at = math.inf
         self._close_file()
         directory = self.settings.directory
         present = log_files(directory)
@@ -215,6 +221,8 @@ class LogWriter:
         for kind, contents in checkpoint.entries:
             self._write(at, kind, contents)
             time.sleep(0)
+        self._write_out()
+        self._full_at = max(self.settings.file_bytes, 2 * self._raw.tell())
         self.counts.checkpoints += 1
 
     def _write(self, at: float, kind: str, contents: Any) -> None:
@@ -288,8 +296,9 @@ class LogWriter:
         self.counts.bytes += self._buffered_bytes
         self._forget_lines()
         self._is_synced = False
-        if self._raw.tell() >= self.settings.file_bytes and not self.wants_checkpoint:
-            self.wants_checkpoint = "size"
+        if self._raw.tell() >= self._full_at and not self.wants_checkpoint:
+            # Asked for once: until the new file begins, this one goes on.
+            self.wants_checkpoint, self._full_at = "size", math.inf
 
     def _forget_lines(self) -> None:
         self._lines.clear()

@@ -19,7 +19,7 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.offline.decision_log import log_files, read_log
-from engine.recording.log_writer import LogSettings, LogWriter
+from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
 from tests.app import harness
@@ -204,6 +204,36 @@ async def test_full_files_are_followed_by_new_ones_and_the_oldest_go(
     assert [o.number for o in both] == [o.number for o in apart]
     assert len(both) > 2
     assert all(o.is_same and not o.notes for o in [*both, *apart])
+
+
+def test_a_file_that_is_full_is_followed_by_one_new_file(tmp_path: Path) -> None:
+    """What was not yet written of a full file asked for another one, right behind the new one.
+
+    Half of the files that are kept held a checkpoint and next to nothing else.
+    """
+    writer = LogWriter(LogSettings(tmp_path, file_bytes=1000, compress=False), "test")
+    writer.wants_checkpoint = ""
+    writer.put(0.0, "", Checkpoint("start", []))
+    writer.put(0.0, "note", {"text": "x" * 2000})
+    writer.put(0.0, "", Checkpoint("size", []))
+    writer.start()
+    writer.close()
+    assert len(log_files(tmp_path)) == 2
+    assert writer.wants_checkpoint == ""
+
+
+async def test_a_checkpoint_larger_than_a_file_may_get_is_not_taken_for_each_decision(
+    cluster: DevCluster, tmp_path: Path
+) -> None:
+    """In a large cluster a small `--record-file-size` wrote everything down over and over."""
+    recorder = make_recorder(tmp_path, compress=False, file_bytes=1, files=100)
+    async with harness.scheduler(cluster, recorder=recorder) as app:
+        for number in range(12):
+            await decide(cluster, app, [f"pod-{number}"])
+            await eventually(lambda: recorder.writer.waiting == 0)
+        assert metric(app, "starsched_record_checkpoints_total") < 6
+    recorder.close()
+    assert [o.is_same for o in outcomes(tmp_path)] == [True] * 12
 
 
 async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
