@@ -79,13 +79,9 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
     lease_transitions: int | None = None
 
 
-class _LeaseMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    uid: str = ""
-
-
 class _Lease(msgspec.Struct):
-    metadata: _LeaseMeta = msgspec.field(default_factory=_LeaseMeta)
+    # All of it: what is left out of an update is taken away, and labels are others' business.
+    metadata: dict[str, Any] = {}
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
 
@@ -226,7 +222,7 @@ class LeaderElector:
     async def _let_go(self, lease: _Lease) -> None:
         now = micro_time(self._clock.now())
         spec = _LeaseSpec("", 1, now, now, lease.spec.lease_transitions)
-        await self._update(spec, lease.metadata.resource_version)
+        await self._update(spec, lease)
 
     # --- one try ---------------------------------------------------------------------------
 
@@ -265,7 +261,7 @@ class LeaderElector:
         seen = self._seen
         assert seen is not None
         spec = self._own_spec(seen.spec.acquire_time, seen.spec.lease_transitions or 0)
-        await self._update(spec, seen.metadata.resource_version)
+        await self._update(spec, seen)
 
     async def _read_and_take(self) -> None:
         try:
@@ -283,7 +279,7 @@ class LeaderElector:
         spec = self._own_spec(
             acquired, transitions if is_ours else min(transitions + 1, _MOST_TRANSITIONS)
         )
-        await self._update(spec, lease.metadata.resource_version)
+        await self._update(spec, lease)
 
     async def _read(self) -> _Lease:
         settings = self.settings
@@ -300,7 +296,7 @@ class LeaderElector:
         return _LeaseSpec(self.identity, seconds, acquired or now, now, transitions)
 
     async def _create(self) -> None:
-        body = self._body(self._own_spec(None, 0), "")
+        body = self._body(self._own_spec(None, 0), {})
         try:
             raw = await self._client.create(
                 LEASES, body, self.settings.namespace, timeout=self._request_timeout
@@ -309,28 +305,27 @@ class LeaderElector:
             raise _HeldByOther from error  # a race lost; look again at the next try
         self._observe(_decode(raw))
 
-    async def _update(self, spec: _LeaseSpec, resource_version: str) -> None:
+    async def _update(self, spec: _LeaseSpec, lease: _Lease) -> None:
         raw = await self._client.update(
             LEASES,
             self.settings.name,
-            self._body(spec, resource_version),
+            self._body(spec, lease.metadata),
             self.settings.namespace,
             timeout=self._request_timeout,
         )
         self._observe(_decode(raw))
 
-    def _body(self, spec: _LeaseSpec, resource_version: str) -> bytes:
-        metadata: dict[str, Any] = {
-            "name": self.settings.name,
-            "namespace": self.settings.namespace,
-        }
-        if resource_version:
-            metadata["resourceVersion"] = resource_version
+    def _body(self, spec: _LeaseSpec, metadata: dict[str, Any]) -> bytes:
+        kept = {key: value for key, value in metadata.items() if key != "managedFields"}
         return msgspec.json.encode(
             {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
-                "metadata": metadata,
+                "metadata": {
+                    **kept,
+                    "name": self.settings.name,
+                    "namespace": self.settings.namespace,
+                },
                 "spec": spec,
             }
         )
@@ -350,7 +345,7 @@ class LeaderElector:
     def _tell(self, what: str) -> None:
         if self._on_transition is None:
             return
-        uid = self._seen.metadata.uid if self._seen is not None else ""
+        uid = str(self._seen.metadata.get("uid", "")) if self._seen is not None else ""
         reference = Reference(
             LEASES.api_version, LEASES.kind, self.settings.namespace, self.settings.name, uid
         )

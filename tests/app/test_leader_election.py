@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from engine.devcluster import DevCluster
-from engine.kube.client import ApiClient
+from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.config import Endpoint
 from engine.kube.resources import LEASES
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
@@ -128,6 +128,21 @@ async def test_renewing_keeps_the_acquire_time_and_the_transitions(bench: Bench)
     await asyncio.gather(keeping, return_exceptions=True)
     assert bench.lease["acquireTime"] == before["acquireTime"]
     assert bench.lease["leaseTransitions"] == 0
+
+
+async def test_labels_that_others_gave_the_lease_stay(bench: Bench) -> None:
+    """Every renewal took them away again, and a GitOps controller put them back."""
+    first = bench.elector("one")
+    await first.acquire()
+    given = {"labels": {"team": "x"}, "annotations": {"note": "y"}, "finalizers": ["example.com/z"]}
+    patch = json.dumps({"metadata": given}).encode()
+    await bench.client.patch(LEASES, "starsched", patch, "kube-system", content_type=MERGE_PATCH)
+    await first.release()
+    await bench.elector("two").acquire()
+    raw = await bench.client.get(LEASES, "starsched", "kube-system")
+    got = json.loads(raw)["metadata"]
+    assert {key: got.get(key) for key in given} == given
+    assert bench.lease["holderIdentity"] == "two"
 
 
 async def test_a_leader_cut_off_gives_up_before_a_standby_may_take_over(bench: Bench) -> None:
