@@ -240,6 +240,7 @@ async def kubeconfig_credentials(
             client_configuration=configuration,
             persist_config=False,
         )
+        await _prefer_token_file(loader, configuration)
     except Exception as error:
         # The package raises ConfigException for some mistakes in the file, and KeyError,
         # TypeError, YAMLError, OSError for others. Its messages say what is missing "in ..." and
@@ -250,6 +251,21 @@ async def kubeconfig_credentials(
         # The package logs what went wrong and goes on without; every request would be refused.
         raise KubeConfigError(f"kubeconfig {where}: the exec plugin gave no credential")
     return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+
+
+async def _prefer_token_file(loader: Any, configuration: Any) -> None:
+    """Of a user with a token and a file for it, take the file, which is renewed.
+
+    The package takes the token. As in client-go, it is good as long as there is no file.
+    """
+    user = getattr(loader, "_user", None)
+    if user is None or "token" not in user or "tokenFile" not in user:
+        return
+    token = user.value.pop("token")
+    try:
+        await loader.load_and_set(configuration)
+    except OSError:
+        user.value["token"] = token
 
 
 def _kubeconfig_path(path: str | os.PathLike[str] | None) -> str:

@@ -92,6 +92,20 @@ async def test_a_token_of_a_kubeconfig_is_sent_without_its_newline(tmp_path: Pat
     assert "secret-1" not in repr(credentials.endpoint)
 
 
+async def test_a_token_file_is_preferred_to_a_token(tmp_path: Path) -> None:
+    """The token beside it is the one of the day when the kubeconfig was written."""
+    token = tmp_path / "token"
+    path = write_config(tmp_path / "config", {"tokenFile": "token", "token": "old"})
+    assert await (await kubeconfig_credentials(path)).authorization() == "Bearer old"
+    token.write_text("first\n", encoding="utf-8")
+    clock = VirtualClock()
+    credentials = await kubeconfig_credentials(path, clock=clock)
+    assert await credentials.authorization() == "Bearer first"
+    token.write_text("second\n", encoding="utf-8")
+    clock.advance(REFRESH_SECONDS)
+    assert await credentials.authorization() == "Bearer second"
+
+
 async def test_another_context_is_chosen_by_name(tmp_path: Path) -> None:
     path = write_config(tmp_path / "config", {"token": "secret-1"})
     credentials = await kubeconfig_credentials(path, "nobody")
