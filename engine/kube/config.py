@@ -331,6 +331,10 @@ class _ResumingContext(ssl.SSLContext):
         return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
+# The files of an endpoint and when they were written; None for one that is not there.
+_Stamp = tuple[tuple[str, int | None], ...]
+
+
 class TlsContext:
     """The TLS settings for one server; follows certificates that are renewed on disk.
 
@@ -344,7 +348,7 @@ class TlsContext:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._loaded = _stamp(endpoint)
+        self._loaded = self._told = _stamp(endpoint)
         self.context = _trusting(endpoint)
         _show_certificate(self.context, endpoint)
 
@@ -357,14 +361,20 @@ class TlsContext:
         try:
             context = _trusting(endpoint)
         except KubeConfigError as error:
-            log.warning("Could not reload the certificate authority", reason=str(error))
+            self._complain("Could not reload the certificate authority", stamp, error)
             return
         try:
             _show_certificate(context, endpoint)
         except KubeConfigError as error:
-            log.warning("Could not reload the client certificate", reason=str(error))
+            self._complain("Could not reload the client certificate", stamp, error)
             return
         self.context, self._loaded = context, stamp
+
+    def _complain(self, message: str, stamp: _Stamp, error: KubeConfigError) -> None:
+        """Warn, once for files as they are: they are looked at again and again."""
+        if stamp != self._told:
+            self._told = stamp
+            log.warning(message, reason=str(error))
 
     def remember(self, connection: ssl.SSLObject | None) -> None:
         """Let later connections go on from the session of *connection*, which has been read from.
@@ -376,8 +386,7 @@ class TlsContext:
             self.context.last_session = session
 
 
-def _stamp(endpoint: Endpoint) -> tuple[tuple[str, int | None], ...]:
-    """The files of *endpoint* and when they were written; None for one that is not there."""
+def _stamp(endpoint: Endpoint) -> _Stamp:
     files = filter(None, (endpoint.ca_file, endpoint.cert_file, endpoint.key_file))
     return tuple((file, _written_at(file)) for file in files)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shutil
 import sys
 import traceback
@@ -391,6 +392,24 @@ async def test_a_kubeconfig_of_the_real_server_works(
 def test_tls_files_that_cannot_be_read_are_named(endpoint: dict[str, str], want: str) -> None:
     with pytest.raises(KubeConfigError, match=want):
         TlsContext(Endpoint(server="https://127.0.0.1:6443", **endpoint))  # type: ignore[arg-type]
+
+
+def test_a_certificate_that_cannot_be_loaded_is_told_once(
+    tmp_path: Path, control_plane: ControlPlane
+) -> None:
+    """Files are looked at once a second while there are requests."""
+    trusted = Path(shutil.copy(control_plane.ca_file, tmp_path))
+    endpoint = Endpoint(server="https://host", ca_file=str(trusted))
+    tls = TlsContext(endpoint)
+    told = []
+    for number in (1, 2):
+        trusted.write_text("half", encoding="utf-8")
+        os.utime(trusted, ns=(number, number))
+        with structlog.testing.capture_logs() as logs:
+            tls.follow(endpoint)
+            tls.follow(endpoint)
+        told += [entry["event"] for entry in logs]
+    assert told == ["Could not reload the certificate authority"] * 2
 
 
 def test_a_client_certificate_is_loaded_again_when_its_file_changes(
