@@ -1,0 +1,180 @@
+"""A running scheduler answers recorded questions as the commands do that decide without a cluster.
+
+Those are held against the recordings one by one (`tests/offline/test_conformance.py`). Here some of
+them go the whole way: objects that the API server took, watched, decoded and decided about.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from engine.app import App
+from engine.devcluster import DevCluster
+from engine.offline.conformance import Scenario, read_scenarios
+from engine.offline.judge import judge
+from engine.offline.world import World, pod_of
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.app import harness
+
+_DATA: Final = Path(__file__).parents[1] / "data" / "conformance"
+#: Of so many questions of a file one is asked.
+_EVERY: Final = 20
+_GROUPS: Final = {
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "PodDisruptionBudget": "policy/v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "CSIDriver": "storage.k8s.io/v1",
+    "VolumeAttachment": "storage.k8s.io/v1",
+    "CSIStorageCapacity": "storage.k8s.io/v1",
+}
+_PLURALS: Final = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+}
+_OF_THE_NODE: Final = ("cpu", "memory", "ephemeral-storage")
+Json = dict[str, Any]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(_DATA.glob("*.jsonl")), ids=lambda path: path.stem)
+async def test_a_running_scheduler_answers_as_recorded(path: Path) -> None:
+    """Spreading with a node selector once cost a running scheduler every attempt, and it alone."""
+    questions = [(one, place) for one in read_scenarios(path) for place in range(len(one.incoming))]
+    asked = questions[len(path.stem) % _EVERY :: _EVERY] or questions
+    different = {}
+    for scenario, place in asked:
+        want, got = _expected(scenario, place), await _answer(scenario, place)
+        if got not in want:
+            different[f"{scenario.id}: {scenario.answers[place]['pod']}"] = want, got
+    assert different == {}
+
+
+def _expected(scenario: Scenario, place: int) -> list[str]:
+    """What may be said of an incoming pod: a node, `evicts for NODE`, or why it fits nowhere."""
+    answer = scenario.answers[place]
+    if answer.get("best"):
+        return list(answer["best"])
+    if answer.get("preemption"):
+        return [f"evicts for {node}" for node in answer["preemption"]]
+    bundle = build_bundle(_files(scenario))
+    world = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    pod = pod_of(scenario.incoming[place])
+    assert not judge(world, scheduler, pod).best
+    return [scheduler.schedule(pod, world.snapshot).diagnosis.message()]
+
+
+async def _answer(scenario: Scenario, place: int) -> str:
+    async with DevCluster() as cluster:
+        _fill(cluster, scenario)
+        files = _files(scenario)
+        if files:
+            harness.edit(cluster, files)
+        async with harness.scheduler(cluster, from_config_map=bool(files)) as app:
+            incoming = {"apiVersion": "v1", "kind": "Pod", **scenario.incoming[place]}
+            pod = _put(cluster, incoming)
+            await harness.eventually(lambda: _outcome(cluster, app, pod), what=scenario.id)
+            return _outcome(cluster, app, pod)
+
+
+def _outcome(cluster: DevCluster, app: App, pod: Json) -> str:
+    """What became of *pod*; empty as long as it is not known."""
+    metadata = pod["metadata"]
+    # Where its volumes or devices must be prepared, it is assumed and not bound.
+    for info in app.cache.snapshot().infos:
+        if info is not None and metadata["uid"] in info.pods:
+            return info.name
+    now = cluster.get("pods", metadata["name"], metadata["namespace"])
+    assert now is not None
+    if promised := (now.get("status") or {}).get("nominatedNodeName"):
+        return f"evicts for {promised}"
+    for event in harness.events(cluster, "FailedScheduling"):
+        if event["regarding"]["uid"] == metadata["uid"]:
+            return str(event["note"])
+    return ""
+
+
+def _files(scenario: Scenario) -> dict[str, str]:
+    return {} if scenario.config is None else {"config.yaml": json.dumps(scenario.config)}
+
+
+# --- what an API server takes ----------------------------------------------------------------
+
+
+def _fill(cluster: DevCluster, scenario: Scenario) -> None:
+    named = {one["metadata"]["name"] for one in scenario.objects if one["kind"] == "Namespace"}
+    known = {one["metadata"]["name"] for one in cluster.list("namespaces")} | {""}
+    used = {
+        one["metadata"].get("namespace", "")
+        for one in (*scenario.objects, *scenario.pods, *scenario.incoming)
+    }
+    harness_has = {harness.NAMESPACE} if scenario.config is not None else set()
+    for name in sorted((used | harness_has) - named - known):
+        cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    for one in scenario.objects:
+        if one["kind"] == "Namespace" and one["metadata"]["name"] in known:
+            found = cluster.get("namespaces", one["metadata"]["name"])
+            assert found is not None
+            labels = one["metadata"].get("labels") or {}
+            cluster.update(
+                "namespaces", found | {"metadata": found["metadata"] | {"labels": labels}}
+            )
+        else:
+            _put(cluster, one)
+    for one in scenario.nodes:
+        _put(cluster, {"kind": "Node", **one})
+    for one in scenario.pods:
+        _put(cluster, {"kind": "Pod", **one})
+
+
+def _put(cluster: DevCluster, recorded: Json) -> Json:
+    """Create an object with its status. Returns it as stored."""
+    manifest = {"apiVersion": _GROUPS.get(recorded["kind"], "v1"), **copy.deepcopy(recorded)}
+    if manifest["kind"] == "Pod":
+        _make_admissible(cluster, manifest["spec"])
+    (made,) = cluster.create(manifest)
+    if manifest.get("status") and manifest["kind"] in _PLURALS:
+        status = {**(made.get("status") or {}), **manifest["status"]}
+        plural = _PLURALS[manifest["kind"]]
+        made = cluster.update(plural, {**made, "status": status}, subresource="status")
+    return made
+
+
+def _make_admissible(cluster: DevCluster, spec: Json) -> None:
+    """Give *spec* the classes and limits without which an API server refuses what was recorded."""
+    if not spec.get("priorityClassName") and (spec.get("priority") or spec.get("preemptionPolicy")):
+        given = {"value": spec.get("priority", 0)}
+        if spec.get("preemptionPolicy"):
+            given["preemptionPolicy"] = spec["preemptionPolicy"]
+        spec["priorityClassName"] = _class_of(cluster, "scheduling.k8s.io/v1", "Priority", given)
+    if spec.get("overhead") and not spec.get("runtimeClassName"):
+        given = {"handler": "runc", "overhead": {"podFixed": spec["overhead"]}}
+        spec["runtimeClassName"] = _class_of(cluster, "node.k8s.io/v1", "Runtime", given)
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
+        resources = container.get("resources") or {}
+        for name, amount in (resources.get("requests") or {}).items():
+            if name not in _OF_THE_NODE:
+                resources.setdefault("limits", {})[name] = amount
+
+
+def _class_of(cluster: DevCluster, api_version: str, what: str, given: Json) -> str:
+    """The name of a class of this kind, made if there is none that says the same."""
+    kind = f"{what}Class"
+    plural = f"{kind.lower()}es"
+    for one in cluster.list(plural):
+        if {key: one.get(key) for key in given} == given:
+            return str(one["metadata"]["name"])
+    name = f"recorded-{len(cluster.list(plural))}"
+    manifest = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **given}
+    cluster.create(manifest)
+    return name
