@@ -35,7 +35,7 @@ lint: setup
 	$(BIN)/starsched check --strict policies
 	$(BIN)/starsched test policies
 
-check: lint ## format, lint, types, imports, policies and the quick tests (a minute or two)
+check: lint ## format, lint, types, imports, policies and the quick tests (a few minutes)
 	$(BIN)/python -m pytest -q -p tests.quick
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
