@@ -4,13 +4,13 @@ Owns the list of commands. Each is imported when it is used, so that `--help` an
 commands do not pay for the scheduler's libraries.
 """
 
-import difflib
 import importlib
 import sys
 from importlib import metadata
 from typing import Any, Final
 
 import click
+from click.exceptions import NoSuchCommand
 
 from engine.cli.guard import guard
 from engine.cli.standard_output import lost_output_ends_it
@@ -121,11 +121,11 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS:
-            close = difflib.get_close_matches(args[0], COMMANDS, 1)
-            if close:
-                ctx.fail(f"No such command '{args[0]}'. Did you mean '{close[0]}'?")
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except NoSuchCommand as error:
+            # Where click looks for what is meant, `commands`, there are none before they are used.
+            raise NoSuchCommand(error.command_name, None, COMMANDS, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -15,8 +15,7 @@ from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, ImmediateEvaluator, PolicyFailure, Verdict
 
-# Failures that cost the sandbox, and so much time; and the calls of a hook that may have one.
-_LOSSES: Final = frozenset({"deadline", "memory", "killed"})
+# The calls of a hook that may end the sandbox, each of which costs much time.
 _MOST_LOST: Final = 3
 
 
@@ -84,7 +83,7 @@ class _Listener(ImmediateEvaluator):
             known.entries += entries_of(call)
             failures = [one for one in answer if isinstance(one, PolicyFailure)]
             known.failures += len(failures)
-            losses = [one for one in failures if one.kind in _LOSSES]
+            losses = [one for one in failures if one.is_transient]
             known.lost += bool(losses)
             if known.lost >= _MOST_LOST:
                 self.lost.setdefault(key, losses[0])

@@ -35,9 +35,6 @@ SCORE_NONE: Final = NO_SCORE
 # Of the memory for tables, what is filled with those of the policies before at most.
 _INHERITED_PART: Final = 4
 
-# Failures that the same input need not repeat: they are answered again when asked again.
-_TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
-
 
 Question = TypeVar("Question")
 
@@ -228,7 +225,7 @@ class VerdictMemo:
             answers = self.evaluate([call_of(question) for question in missing])
             for question, answer in zip(missing, answers, strict=True):
                 verdict = fresh[question] = answer[0]
-                if not (isinstance(verdict, PolicyFailure) and verdict.kind in _TRANSIENT):
+                if not (isinstance(verdict, PolicyFailure) and verdict.is_transient):
                     known[question] = verdict
         result = []
         for question in questions:
@@ -331,7 +328,7 @@ class VerdictMemo:
 
     def forget_transient(self, table: Table) -> None:
         """Make the failures that may not happen again unknown, once they have been reported."""
-        gone = [i for i, failure in table.failures.items() if failure.kind in _TRANSIENT]
+        gone = [i for i, failure in table.failures.items() if failure.is_transient]
         for i in gone:
             del table.failures[i]
             table.codes[i] = SCORE_UNKNOWN if table.is_score else UNKNOWN

@@ -13,6 +13,7 @@ import pytest
 
 from engine.app import App
 from engine.devcluster import DevCluster
+from engine.devcluster.kinds import KINDS
 from engine.offline.conformance import Scenario, read_scenarios
 from engine.offline.judge import judge
 from engine.offline.world import World, pod_of
@@ -24,23 +25,7 @@ from tests.app import harness
 _DATA: Final = Path(__file__).parents[1] / "data" / "conformance"
 #: Of so many questions of a file one is asked.
 _EVERY: Final = 20
-_GROUPS: Final = {
-    "ReplicaSet": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "PodDisruptionBudget": "policy/v1",
-    "StorageClass": "storage.k8s.io/v1",
-    "CSINode": "storage.k8s.io/v1",
-    "CSIDriver": "storage.k8s.io/v1",
-    "VolumeAttachment": "storage.k8s.io/v1",
-    "CSIStorageCapacity": "storage.k8s.io/v1",
-}
-_PLURALS: Final = {
-    "Node": "nodes",
-    "Pod": "pods",
-    "PersistentVolume": "persistentvolumes",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-}
+_KINDS: Final = {kind.kind: kind for kind in KINDS}
 _OF_THE_NODE: Final = ("cpu", "memory", "ephemeral-storage")
 Json = dict[str, Any]
 
@@ -139,14 +124,14 @@ def _fill(cluster: DevCluster, scenario: Scenario) -> None:
 
 def _put(cluster: DevCluster, recorded: Json) -> Json:
     """Create an object with its status. Returns it as stored."""
-    manifest = {"apiVersion": _GROUPS.get(recorded["kind"], "v1"), **copy.deepcopy(recorded)}
-    if manifest["kind"] == "Pod":
+    kind = _KINDS[recorded["kind"]]
+    manifest = {"apiVersion": kind.api_version, **copy.deepcopy(recorded)}
+    if kind.kind == "Pod":
         _make_admissible(cluster, manifest["spec"])
     (made,) = cluster.create(manifest)
-    if manifest.get("status") and manifest["kind"] in _PLURALS:
+    if manifest.get("status") and "status" in kind.subresources:
         status = {**(made.get("status") or {}), **manifest["status"]}
-        plural = _PLURALS[manifest["kind"]]
-        made = cluster.update(plural, {**made, "status": status}, subresource="status")
+        made = cluster.update(kind.resource, {**made, "status": status}, subresource="status")
     return made
 
 
@@ -156,10 +141,10 @@ def _make_admissible(cluster: DevCluster, spec: Json) -> None:
         given = {"value": spec.get("priority", 0)}
         if spec.get("preemptionPolicy"):
             given["preemptionPolicy"] = spec["preemptionPolicy"]
-        spec["priorityClassName"] = _class_of(cluster, "scheduling.k8s.io/v1", "Priority", given)
+        spec["priorityClassName"] = _class_of(cluster, "PriorityClass", given)
     if spec.get("overhead") and not spec.get("runtimeClassName"):
         given = {"handler": "runc", "overhead": {"podFixed": spec["overhead"]}}
-        spec["runtimeClassName"] = _class_of(cluster, "node.k8s.io/v1", "Runtime", given)
+        spec["runtimeClassName"] = _class_of(cluster, "RuntimeClass", given)
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         resources = container.get("resources") or {}
         for name, amount in (resources.get("requests") or {}).items():
@@ -167,14 +152,13 @@ def _make_admissible(cluster: DevCluster, spec: Json) -> None:
                 resources.setdefault("limits", {})[name] = amount
 
 
-def _class_of(cluster: DevCluster, api_version: str, what: str, given: Json) -> str:
-    """The name of a class of this kind, made if there is none that says the same."""
-    kind = f"{what}Class"
-    plural = f"{kind.lower()}es"
-    for one in cluster.list(plural):
+def _class_of(cluster: DevCluster, name: str, given: Json) -> str:
+    """The name of an object of the kind *name* that says what is *given*, made if there is none."""
+    kind = _KINDS[name]
+    known = cluster.list(kind.resource)
+    for one in known:
         if {key: one.get(key) for key in given} == given:
             return str(one["metadata"]["name"])
-    name = f"recorded-{len(cluster.list(plural))}"
-    manifest = {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, **given}
-    cluster.create(manifest)
-    return name
+    metadata = {"name": f"recorded-{len(known)}"}
+    cluster.create({"apiVersion": kind.api_version, "kind": name, "metadata": metadata, **given})
+    return metadata["name"]

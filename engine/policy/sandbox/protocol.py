@@ -66,6 +66,9 @@ class Call(NamedTuple):
     ids: bytes = b""
 
 
+_TRANSIENT: Final = frozenset({"deadline", "killed", "memory"})
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyFailure:
     """A hook that gave no verdict for one entry, with the place and the reason.
@@ -83,6 +86,11 @@ class PolicyFailure:
     message: str
     kind: str
     hint: str = ""
+
+    @property
+    def is_transient(self) -> bool:
+        """True if it cost the sandbox, so that the same input need not fail again."""
+        return self.kind in _TRANSIENT
 
     def about(self, subject: str) -> "PolicyFailure":
         """The same failure, naming what was judged: `about("node `node-3`")`."""
