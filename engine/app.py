@@ -6,11 +6,10 @@ Owns the order of starting and stopping. The parts know each other through what 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
@@ -18,7 +17,7 @@ from engine.binding.binder import Binder
 from engine.binding.binding_cycle import MOST_IN_FLIGHT, BindingCycle
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.event_recorder import NORMAL, EventRecorder, Reference
+from engine.binding.event_recorder import CONTROLLER, NORMAL, EventRecorder, Reference
 from engine.binding.outcomes import AttemptOutcomes
 from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
@@ -35,23 +34,29 @@ from engine.extender_calls import ExtenderBinder, ExtenderCalls, taken_turn
 from engine.facts.assembly import FactSources
 from engine.facts.keeper import FactKeeper
 from engine.facts.learned import Keeper, KeepsNothing
+from engine.informers import make_informers
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings, make_identity
+from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock, SystemClock
-from engine.model import devices, storage
-from engine.model import objects as api
-from engine.model.claim_decoding import decode_claim
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.model.pod_templates import PodTemplates
 from engine.policy.analysis import reads_ages
-from engine.policy.evaluator import PolicyFailure
-from engine.queueing.events import FACTS_UPDATE, GATE_FAILED, KEY_FAILED
-from engine.queueing.failed_hooks import FailedHooks
+from engine.policy.verdicts import VerdictMemo
+from engine.pulled_metrics import (
+    show_cache,
+    show_facts,
+    show_in_flight,
+    show_policies,
+    show_queue,
+    show_recording,
+    show_watches,
+)
+from engine.queue_hooks import QueueHooks
+from engine.queueing.events import FACTS_UPDATE
 from engine.queueing.hints import Hints
-from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
@@ -66,15 +71,10 @@ from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 from engine.telemetry.pauses import DecisionPauses
-from engine.watching.informer import Handler, Handlers, Informer
-from engine.watching.reflector import WatchOptions
+from engine.watching.informer import Handler
 
 log = structlog.get_logger(component="app")
 
-#: The reporting controller of events that are not about a pod.
-CONTROLLER: Final = "starsched"
-#: The policy of `spec.schedulingGates`.
-API_GATES: Final = "SchedulingGates"
 #: Seconds of deciding before other tasks get a turn: short enough that answers of bindings and
 #: watch events are not kept waiting, long enough that the turns cost nothing.
 SLICE_SECONDS: Final = 0.004
@@ -86,30 +86,6 @@ _IDLE_TICK: Final = 0.05
 _SAMPLE_CLASSES: Final = 64
 _SAMPLE_PENDING: Final = 24
 _SAMPLE_PLACED: Final = 8
-
-NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
-
-# What decisions read beside pods and nodes, each with its record. A cluster that does not serve
-# or allow one of them has none.
-OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
-    (resources.NAMESPACES, api.Namespace),
-    (resources.SERVICES, api.Service),
-    (resources.REPLICATION_CONTROLLERS, api.ReplicationController),
-    (resources.REPLICA_SETS, api.Workload),
-    (resources.STATEFUL_SETS, api.Workload),
-    (resources.POD_DISRUPTION_BUDGETS, api.PodDisruptionBudget),
-    (resources.PERSISTENT_VOLUMES, storage.PersistentVolume),
-    (resources.PERSISTENT_VOLUME_CLAIMS, storage.PersistentVolumeClaim),
-    (resources.STORAGE_CLASSES, storage.StorageClass),
-    (resources.CSI_NODES, storage.CSINode),
-    (resources.CSI_DRIVERS, storage.CSIDriver),
-    (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
-    (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
-    (resources.POD_GROUPS, api.PlainObject),
-    (resources.DEVICE_CLASSES, devices.DeviceClass),
-    (resources.RESOURCE_SLICES, devices.ResourceSlice),
-    (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
-)
 
 
 @dataclass(frozen=True)
@@ -168,7 +144,7 @@ class App:
         self._stop = asyncio.Event()
         self._ready = asyncio.Event()
         self._is_synced = False
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Background()
         self._keeping: asyncio.Task[None] | None = None
         self.synced = asyncio.Event()
         self.leading = asyncio.Event()
@@ -186,18 +162,25 @@ class App:
         # 2. The cluster as we know it.
         self.journal = recorder
         self.cache = Cache() if recorder is None else recorder.cache
+        self.hooks = QueueHooks(
+            cache=self.cache,
+            queue=lambda: self.queue,
+            scheduler=lambda: self.rollout.active.scheduler,
+            held_back=lambda pod: self.preemptor.gate(pod),
+            on_gated=self._tell_gate,
+            metrics=self.metrics,
+            clock=self._clock,
+        )
         self.queue = SchedulingQueue(
             self._clock,
-            key_of=self._key_of,
-            pre_enqueue=self._gate_of,
+            key_of=self.hooks.key_of,
+            pre_enqueue=self.hooks.gate_of,
             initial_backoff=self.settings.initial_backoff,
             max_backoff=self.settings.max_backoff,
             max_unschedulable=self.settings.max_unschedulable,
             on_ready=self._wake,
             on_incoming=self._count_incoming,
         )
-        self._failed_gates = FailedHooks(self._clock, self._ask_gate_again)
-        self._failed_keys = FailedHooks(self._clock, self._ask_key_again)
         # 3. Telling the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
         self.recorder = EventRecorder(
@@ -284,7 +267,14 @@ class App:
             on_change=self._facts_changed,
             objects=self._known_objects,
         )
-        self._informers = self._make_informers()
+        pods = GroupHandler(self.pods, self.groups, self.permits)
+        self._informers = make_informers(
+            client,
+            self._clock,
+            nodes=[self.facts.of_nodes, self._timed(self.nodes, resources.NODES)],
+            pods=[self.facts.of_pods, self._timed(pods, resources.PODS)],
+            others=self._handler_of,
+        )
         self._dumping: asyncio.Task[None] | None = None
         # 7. Leading.
         self.elector: LeaderElector | None = None
@@ -296,7 +286,7 @@ class App:
                 clock=self._clock,
                 on_transition=self._tell_leadership,
             )
-        self._pull_metrics()
+        self._show_metrics()
 
     # --- life ------------------------------------------------------------------------------
 
@@ -322,7 +312,7 @@ class App:
         """
         health = await self._serve_health()
         stopping = asyncio.ensure_future(self._stop.wait())
-        writing = self._in_background(self.writer.run())
+        writing = self._background.start(self.writer.run())
         main = asyncio.ensure_future(self._start_and_schedule())
         try:
             # Whatever ends first ends the process: a stop, or a part that must not end.
@@ -339,55 +329,35 @@ class App:
     async def _start_and_schedule(self) -> None:
         # 1. The cluster, because nothing is decided on half of it.
         for informer in self._informers:
-            self._in_background(informer.run())
+            self._background.start(informer.run())
         # 2. Beside it the policies. Pods that were seen before them are queued when they come.
         self.rollout.is_active = self.elector is None
         synced = (informer.wait_synced() for informer in self._informers)
-        await self._unless_broken(asyncio.gather(self.rollout.start(), *synced))
+        await self._background.unless_broken(asyncio.gather(self.rollout.start(), *synced))
         self._is_synced = True
         self.synced.set()
         log.info("In sync", nodes=self.cache.node_count, pods=self.cache.pod_count)
         # 3. Following the policies' source; also as a standby, so that it takes over warm.
-        self._in_background(self.rollout.run())
-        self._in_background(self._tick())
-        self._in_background(self.facts.run())
+        self._background.start(self.rollout.run())
+        self._background.start(self._tick())
+        self._background.start(self.facts.run())
         # 4. Leading.
         if self.elector is not None:
-            await self._unless_broken(self.elector.acquire())
-            self._keeping = self._in_background(self.elector.keep())
+            await self._background.unless_broken(self.elector.acquire())
+            self._keeping = self._background.start(self.elector.keep())
             self.metrics.leader.labels(self.elector.settings.name).set(1)
             await self.rollout.lead()
         self.leading.set()
         self.queue.rekey()  # asks every gate again, and tells this time
         # 5. Scheduling.
-        await self._unless_broken(self._schedule())
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run *work*, which never ends by itself, until shutdown."""
-        task = asyncio.ensure_future(work)
-        self._background.append(task)
-        return task
-
-    async def _unless_broken(self, work: Awaitable[Any]) -> None:
-        """Await *work*, but raise as soon as a background task has ended."""
-        task = asyncio.ensure_future(work)
-        try:
-            done, _ = await asyncio.wait(
-                {task, *self._background}, return_when=asyncio.FIRST_COMPLETED
-            )
-            for ended in done:
-                ended.result()
-            if task not in done:
-                raise RuntimeError("a part of the scheduler ended by itself")
-        finally:
-            task.cancel()
+        await self._background.unless_broken(self._schedule())
 
     async def _shut_down(self, main: asyncio.Task[None]) -> None:
         """Stop deciding, finish bindings, release the lease, write what is left, in this order."""
         elector = self.elector
         lost_lease = elector is not None and self.leading.is_set() and not elector.is_leading
         # 1. No new decisions.
-        await _cancel([main])
+        await cancelled([main])
         if waiting := self.permits.close():
             log.info("Pods that waited for leave stay pending", count=waiting)
         # 2. Bindings and evictions on their way. Without the lease they are not ours to finish.
@@ -402,7 +372,7 @@ class App:
         # 3. The lease: a standby may go on now.
         if elector is not None:
             if self._keeping is not None:
-                await _cancel([self._keeping])
+                await cancelled([self._keeping])
             await elector.release()
             self.metrics.leader.labels(elector.settings.name).set(0)
         # 4. Events and conditions.
@@ -412,8 +382,8 @@ class App:
             log.warning("Events dropped at shutdown", count=left)
         # 5. Everything else.
         if self._dumping is not None:
-            await _cancel([self._dumping])
-        await _cancel(self._background)
+            await cancelled([self._dumping])
+        await self._background.cancel()
         await self.rollout.stop()
         await self.extenders.close()
 
@@ -459,8 +429,7 @@ class App:
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
-            self._failed_gates.retry()
-            self._failed_keys.retry()
+            self.hooks.retry()
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
 
@@ -525,56 +494,6 @@ class App:
         # Without a loop no policies have come into force yet; pods are remembered until then.
         return self.loop is not None and self.rollout.active.scheduler.profile_of(pod) is not None
 
-    def _key_of(self, pod: Pod) -> SortKey:
-        key = self.rollout.active.scheduler.queue_key(pod, self.cache.snapshot())
-        if isinstance(key, PolicyFailure):
-            self.metrics.policy_failures.labels(key.policy, key.hook, key.kind).inc()
-            self._failed_keys.note(pod.uid)
-            log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
-            return ((0, -pod.priority),)
-        self._failed_keys.forget(pod.uid)
-        return key
-
-    def _gate_of(self, pod: Pod) -> tuple[str, str] | None:
-        if (preempting := self.preemptor.gate(pod)) is not None:
-            return preempting  # for a moment only: nobody is told
-        started = self._clock.monotonic()
-        failures: list[PolicyFailure] = []
-        gate = self.rollout.active.scheduler.pre_enqueue(
-            pod, self.cache.snapshot(), failures.append
-        )
-        self._note_gate(pod, failures)
-        status = "Success" if gate is None else "Unschedulable"
-        self.metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
-            self._clock.monotonic() - started
-        )
-        # Gates of the API are told by the API server; a standby leaves telling to the leader.
-        is_of_api = gate is not None and gate[0] == API_GATES and not failures
-        if gate is not None and not is_of_api and self.leading.is_set():
-            self.outcomes.gated(
-                pod,
-                *gate,
-                profile=pod.scheduler_name,
-                revision=self.rollout.active.bundle.revision,
-            )
-        return gate
-
-    def _note_gate(self, pod: Pod, failures: list[PolicyFailure]) -> None:
-        """Count and tell that a gate could not be judged, and ask about the pod again later."""
-        if not failures:
-            self._failed_gates.forget(pod.uid)
-            return
-        self._failed_gates.note(pod.uid)
-        for failure in failures:
-            self.metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
-            log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))
-
-    def _ask_gate_again(self, uid: str) -> None:
-        self.queue.reconsider(uid, GATE_FAILED, only_gated=True)
-
-    def _ask_key_again(self, uid: str) -> None:
-        self.queue.reorder(uid, KEY_FAILED)
-
     def _is_going(self, uid: str) -> bool:
         known = self.cache.get_pod(uid)
         return known is None or known.is_terminating
@@ -593,7 +512,7 @@ class App:
         pending = _spread([*self.pods.pending_pods()], _SAMPLE_PENDING)
         placed: list[Pod] = []
         for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
-            placed += [unplaced(pod) for pod in list(info.pods.values())[:1]]
+            placed += [pod.unplaced() for pod in list(info.pods.values())[:1]]
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
 
     async def until_idle(self) -> None:
@@ -616,6 +535,10 @@ class App:
             revision=revision,
         )
 
+    def _tell_gate(self, pod: Pod, policy: str, reason: str, revision: str) -> None:
+        if self.leading.is_set():  # a standby leaves it to the leader
+            self.outcomes.gated(pod, policy, reason, profile=pod.scheduler_name, revision=revision)
+
     def _tell_leadership(self, about: Reference, note: str) -> None:
         self.recorder.record(
             about,
@@ -636,46 +559,13 @@ class App:
 
     # --- hearing ---------------------------------------------------------------------------
 
-    def _make_informers(self) -> list[Informer[Any]]:
-        made: list[Informer[Any]] = []
-        # Nodes and the rest before pods: the order costs nothing, and spares the cache the
-        # placeholders for nodes that it does not know yet.
-        of_nodes = Handlers[Node](
-            self.facts.on_node, lambda _, new: self.facts.on_node(new), self.facts.on_node_gone
-        )
-        of_pods = Handlers[Pod](
-            self.facts.on_pod, lambda _, new: self.facts.on_pod(new), self.facts.on_pod_gone
-        )
-        made.append(self._informer(resources.NODES, Node.from_raw, self.nodes, before=of_nodes))
-        for resource, record in OTHER_OBJECTS:
-            handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
-            made.append(self._informer(resource, decoder_of(record), handler, optional=True))
-        pods = GroupHandler(self.pods, self.groups, self.permits)
-        made.append(
-            self._informer(
-                resources.PODS, PodTemplates().decode, pods, selector=NOT_TERMINAL, before=of_pods
-            )
-        )
-        return made
+    def _handler_of(self, resource: Resource) -> Handler[Any]:
+        handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
+        return self._timed(handler, resource)
 
-    def _informer(
-        self,
-        resource: Resource,
-        decode: Callable[[bytes], Any],
-        handler: Handler[Any],
-        *,
-        selector: str = "",
-        optional: bool = False,
-        before: Handler[Any] | None = None,
-    ) -> Informer[Any]:
-        options = WatchOptions(field_selector=selector, optional=optional)
-        timed = SampledHandler(
-            handler, resource.kind, self.metrics.event_handling_seconds, self._clock
-        )
-        handlers = [timed] if before is None else [before, timed]
-        return Informer(
-            self._client, resource, decode, handlers, options=options, clock=self._clock
-        )
+    def _timed(self, handler: Handler[Any], resource: Resource) -> Handler[Any]:
+        seconds = self.metrics.event_handling_seconds
+        return SampledHandler(handler, resource.kind, seconds, self._clock)
 
     # --- showing ---------------------------------------------------------------------------
 
@@ -709,138 +599,30 @@ class App:
     def _check_shutdown(self) -> str | None:
         return "process is shutting down" if self._stop.is_set() else None
 
-    def _pull_metrics(self) -> None:
-        metrics, cache, queue = self.metrics, self.cache, self.queue
-        metrics.pull_gauges(
-            "scheduler_pending_pods",
-            "Number of pending pods, by the queue they wait in.",
-            "queue",
-            lambda: {k: v for k, v in queue.counts().items() if k != "in_flight"},
+    def _show_metrics(self) -> None:
+        metrics = self.metrics
+        show_queue(metrics, self.queue)
+        show_cache(metrics, self.cache)
+        show_in_flight(metrics, self.bindings, self.preemptor, self.writer)
+        show_policies(
+            metrics, restarts=self._restarts, memo=self._memo, evaluations=self._evaluations.counts
         )
-        metrics.pull_gauges(
-            "scheduler_cache_size",
-            "Number of nodes, pods and assumed pods in the cache.",
-            "type",
-            lambda: {
-                "nodes": cache.node_count,
-                "pods": cache.pod_count,
-                "assumed_pods": cache.assumed_count,
-            },
-        )
-        metrics.pull_gauge(
-            "scheduler_inflight_events",
-            "Events kept for the pods that are being decided.",
-            lambda: queue.in_flight_event_count,
-        )
-        metrics.pull_gauges(
-            "starsched_in_flight",
-            "In flight: bindings, preemptions, and writes of events and conditions.",
-            "operation",
-            lambda: {
-                "binding": self.bindings.at_work,
-                "preemption": self.preemptor.in_flight,
-                "deferred": self.writer.in_flight,
-            },
-        )
-        metrics.pull_gauge(
-            "starsched_deferred_writes",
-            "Events and conditions that wait until bindings leave room.",
-            lambda: len(self.writer),
-        )
-        metrics.pull_counter(
-            "starsched_sandbox_restarts_total",
-            "Sandboxes that were killed or died and were started anew.",
-            (),
-            self._read_restarts,
-        )
-        metrics.pull_counter(
-            "starsched_verdicts_total",
-            "Verdicts of the policies in force, by whether they were evaluated or reused.",
-            ("source",),
-            self._read_verdicts,
-        )
-        metrics.pull_counter(
-            "scheduler_plugin_evaluation_total",
-            "Evaluations of a policy's hook, one per node where it is asked per node; what was "
-            "answered from memory is not among them.",
-            ("plugin", "extension_point", "profile"),
-            lambda: [(key, number) for key, number in self._evaluations.counts.items()],
-        )
-        metrics.pull_counter(
-            "starsched_fact_readings_total",
-            "How often a source of facts has told what it knows, by source.",
-            ("source",),
-            lambda: [((source,), number) for source, number in self.facts.told.items()],
-        )
-        metrics.pull_counter(
-            "starsched_fact_failures_total",
-            "How often a source of facts could not be asked or has broken, by source.",
-            ("source",),
-            lambda: [((source,), number) for source, number in self.facts.failures().items()],
-        )
-        metrics.pull_labelled_gauges(
-            "scheduler_unschedulable_pods",
-            "Pods set aside, by the plugin that rejected them; one with several counts for each.",
-            ("plugin", "profile"),
-            lambda: [(key, number) for key, number in queue.rejections().items()],
-        )
+        show_facts(metrics, self.facts)
+        show_watches(metrics, self._informers)
         if self.journal is not None:
-            recorded = self.journal.writer.counts
-            metrics.pull_counter(
-                "starsched_recorded_entries_total",
-                "Entries of the decision log, by what became of them: written, dropped.",
-                ("outcome",),
-                lambda: [(("written",), recorded.written), (("dropped",), recorded.dropped)],
-            )
-            metrics.pull_counter(
-                "starsched_record_checkpoints_total",
-                "Checkpoints that were written to the decision log; each begins a file.",
-                (),
-                lambda: [((), recorded.checkpoints)],
-            )
-            metrics.pull_counter(
-                "starsched_record_failures_total",
-                "How often the decision log could not be written.",
-                (),
-                lambda: [((), recorded.failures)],
-            )
-        metrics.pull_counter(
-            "starsched_watch_total",
-            "What the watches of a resource have done, by resource and kind of occurrence.",
-            ("resource", "kind"),
-            self._read_watches,
-        )
+            show_recording(metrics, self.journal)
 
-    def _read_restarts(self) -> list[tuple[tuple[str, ...], float]]:
+    def _restarts(self) -> int:
         restarts = self._sandbox_restarts
         with contextlib.suppress(LookupError):
             restarts += getattr(self.rollout.active.evaluator, "restarts", 0)
-        return [((), restarts)]
+        return restarts
 
-    def _read_verdicts(self) -> list[tuple[tuple[str, ...], float]]:
+    def _memo(self) -> VerdictMemo | None:
         try:
-            memo = self.rollout.active.scheduler.memo
+            return self.rollout.active.scheduler.memo
         except LookupError:
-            return []
-        return [
-            (("evaluated",), memo.asked),
-            (("reused",), max(0, memo.answered - memo.asked)),
-        ]
-
-    def _read_watches(self) -> list[tuple[tuple[str, ...], float]]:
-        return [
-            ((str(informer.resource), kind), getattr(informer.counts, kind))
-            for informer in self._informers
-            for kind in ("lists", "watches", "failures", "expirations", "events", "malformed")
-        ]
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel *tasks* and wait until they have ended, however they end."""
-    waiting = list(tasks)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+            return None
 
 
 def _reads_ages(deployment: Deployment) -> bool:
@@ -855,23 +637,10 @@ def _reads_ages(deployment: Deployment) -> bool:
     return reads_ages(bundle.policies[name] for name in sorted(used & bundle.policies.keys()))
 
 
-def decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
-    """What decodes the objects of a *record* of `OTHER_OBJECTS`."""
-    if record is devices.ResourceClaim:
-        return decode_claim
-    return lambda raw: api.decode(record, raw)
-
-
 def _spread(items: list[Any], most: int) -> list[Any]:
     """At most *most* of *items*, evenly spread over them."""
     step = max(1, len(items) // most)
     return items[::step][:most]
-
-
-def unplaced(pod: Pod) -> Pod:
-    """*pod* as it was before it had a node."""
-    spec = msgspec.structs.replace(pod.manifest.spec, node_name="")
-    return Pod.from_manifest(msgspec.structs.replace(pod.manifest, spec=spec))
 
 
 __all__ = ["App", "LeadershipLost", "Settings"]

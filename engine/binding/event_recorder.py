@@ -27,6 +27,8 @@ log = structlog.get_logger(component="event_recorder")
 
 REVISION_ANNOTATION: Final = "starsched.dev/policy-revision"
 
+#: The reporting controller of events that are not about a pod.
+CONTROLLER: Final = "starsched"
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 

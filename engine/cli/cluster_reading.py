@@ -16,9 +16,9 @@ import uvloop
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from engine.app import NOT_TERMINAL, OTHER_OBJECTS
 from engine.cli.input_error import input_errors
 from engine.cli.run_command import connect
+from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NotFound
 from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource

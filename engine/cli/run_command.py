@@ -19,13 +19,14 @@ import structlog
 import uvloop
 import yaml
 
-from engine.app import OTHER_OBJECTS, App, Settings
+from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
 from engine.cli.durations import DURATION, duration_text
 from engine.cli.main import version
 from engine.cli.policy_paths import read_config
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
+from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings

@@ -6,21 +6,20 @@ scheduler; here each of them answers kube-scheduler, and nothing is decided for 
 
 import asyncio
 import socket
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-from engine.app import CONTROLLER
 from engine.binding.binder import Binder
 from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.event_recorder import EventRecorder, Reference
+from engine.binding.event_recorder import CONTROLLER, EventRecorder, Reference
 from engine.extender_server.judge import Judge
 from engine.extender_server.server import MOST_BODY_BYTES, ExtenderServer, ServerTls
 from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
 from engine.kube.client import ApiClient
+from engine.lib.background import Background, cancelled
 from engine.lib.clock import Clock, SystemClock
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
@@ -89,7 +88,7 @@ class ExtenderApp:
         self.settings = settings if settings is not None else ExtenderSettings()
         self._clock = clock if clock is not None else SystemClock()
         self._stop = asyncio.Event()
-        self._background: list[asyncio.Task[None]] = []
+        self._background = Background()
         self.ports = _Ports()
         # 1. Measuring.
         self.registry = CollectorRegistry()
@@ -165,53 +164,34 @@ class ExtenderApp:
 
     async def _start_and_serve(self) -> None:
         if self._writer is not None:
-            self._in_background(self._writer.run())
+            self._background.start(self._writer.run())
         # 1. The policies, then the cluster: nothing is answered without either.
         await self.rollout.start()
         if self.watched is not None:
             informers = self.watched.informers
             for informer in informers:
-                self._in_background(informer.run())
-            await self._unless_broken(asyncio.gather(*(i.wait_synced() for i in informers)))
-            self._in_background(self.watched.facts.run())
+                self._background.start(informer.run())
+            await self._background.unless_broken(
+                asyncio.gather(*(i.wait_synced() for i in informers))
+            )
+            self._background.start(self.watched.facts.run())
             cache = self.watched.cache
             log.info("In sync", nodes=cache.node_count, pods=cache.pod_count)
         # 2. Following the policies' source.
-        self._in_background(self.rollout.run())
+        self._background.start(self.rollout.run())
         # 3. Answering.
         host, port = self.settings.address
         self.ports.protocol = await self.server.start(host, port, self.settings.tls)
         self.ports.serving.set()
-        await self._unless_broken(asyncio.Event().wait())
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run *work*, which never ends by itself, until shutdown."""
-        self._background.append(asyncio.ensure_future(work))
-
-    async def _unless_broken(self, work: Any) -> None:
-        """Await *work*, but raise as soon as a background task has ended."""
-        task = asyncio.ensure_future(work)
-        try:
-            done, _ = await asyncio.wait(
-                {task, *self._background}, return_when=asyncio.FIRST_COMPLETED
-            )
-            for ended in done:
-                ended.result()
-            if task not in done:
-                raise RuntimeError("a part of the extender ended by itself")
-        finally:
-            task.cancel()
+        await self._background.unless_broken(asyncio.Event().wait())
 
     async def _shut_down(self, main: asyncio.Task[None]) -> None:
         """Answer what is under way, write what is left, end the rest."""
-        main.cancel()
-        await asyncio.gather(main, return_exceptions=True)
+        await cancelled([main])
         await self.server.stop()
         if self._writer is not None:
             await self._writer.flush(FLUSH_SECONDS)
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.cancel()
         await self.rollout.stop()
 
     # --- policies --------------------------------------------------------------------------

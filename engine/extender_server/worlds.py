@@ -5,10 +5,9 @@ answer the same questions, so the rest need not know which one it is.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from engine.app import NOT_TERMINAL, OTHER_OBJECTS, decoder_of, unplaced
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
 from engine.caching.snapshot import Snapshot
@@ -16,17 +15,15 @@ from engine.extender_server.requests import AboutNodes, BadRequest, node_of
 from engine.facts.assembly import FactSources
 from engine.facts.keeper import FactKeeper
 from engine.facts.learned import KeepsNothing
-from engine.kube import resources
+from engine.informers import make_informers
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
 from engine.lib.clock import Clock
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.model.pod_templates import PodTemplates
 from engine.rollout import trial
-from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
+from engine.watching.informer import Handlers
 
 NOT_WATCHING: Final = (
     "this extender does not watch the cluster: want `nodeCacheCapable: false`, or the extender "
@@ -113,8 +110,6 @@ class WatchedWorld(_Asked):
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         super().__init__()
         self.cache = Cache()
-        self._client = client
-        self._clock = clock
         self.facts = FactKeeper(
             self.cache,
             clock=clock,
@@ -123,28 +118,13 @@ class WatchedWorld(_Asked):
             on_change=lambda: None,
             objects=self._known_objects,
         )
-        of_nodes = Handlers[Node](
-            self.facts.on_node, lambda _, new: self.facts.on_node(new), self.facts.on_node_gone
+        self.informers = make_informers(
+            client,
+            clock,
+            nodes=[self.facts.of_nodes, self._node_handlers()],
+            pods=[self.facts.of_pods, self._pod_handlers()],
+            others=self._handlers,
         )
-        of_pods = Handlers[Pod](
-            self.facts.on_pod, lambda _, new: self.facts.on_pod(new), self.facts.on_pod_gone
-        )
-        self.informers: list[Informer[Any]] = [
-            self._informer(resources.NODES, Node.from_raw, of_nodes, self._node_handlers()),
-            *(
-                self._informer(
-                    resource, decoder_of(record), self._handlers(resource), optional=True
-                )
-                for resource, record in OTHER_OBJECTS
-            ),
-            self._informer(
-                resources.PODS,
-                PodTemplates().decode,
-                of_pods,
-                self._pod_handlers(),
-                selector=NOT_TERMINAL,
-            ),
-        ]
 
     def for_request(self, asked: AboutNodes) -> Snapshot:
         """The cluster as it is now."""
@@ -163,7 +143,7 @@ class WatchedWorld(_Asked):
         """Those asked about last, and some that run, as if they were pending."""
         infos = [info for info in self.cache.snapshot().infos if info is not None and info.pods]
         step = max(1, len(infos) // 8)
-        placed = [unplaced(next(iter(info.pods.values()))) for info in infos[::step][:8]]
+        placed = [next(iter(info.pods.values())).unplaced() for info in infos[::step][:8]]
         return super().sample_pods() + placed
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
@@ -175,19 +155,6 @@ class WatchedWorld(_Asked):
         ]
 
     # --- hearing ----------------------------------------------------------------------------
-
-    def _informer(
-        self,
-        resource: Resource,
-        decode: Callable[[bytes], Any],
-        *handlers: Handlers[Any],
-        selector: str = "",
-        optional: bool = False,
-    ) -> Informer[Any]:
-        options = WatchOptions(field_selector=selector, optional=optional)
-        return Informer(
-            self._client, resource, decode, handlers, options=options, clock=self._clock
-        )
 
     def _node_handlers(self) -> Handlers[Node]:
         return Handlers(

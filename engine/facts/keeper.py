@@ -23,6 +23,7 @@ from engine.model.fact import NO_FACTS
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.fact_config import AnnotationFacts, FactsConfig, FactSource
+from engine.watching.informer import Handlers
 
 log = structlog.get_logger(component="facts")
 
@@ -130,25 +131,31 @@ class FactKeeper:
 
     # --- the informers' calls, before those of the cache --------------------------------------
 
-    def on_node(self, node: Node) -> None:
-        """A node appeared or changed."""
+    @property
+    def of_nodes(self) -> Handlers[Node]:
+        """What an informer of nodes calls; what a source says of one that is gone stays."""
+        return Handlers(self._on_node, lambda _, new: self._on_node(new), self._on_node_gone)
+
+    @property
+    def of_pods(self) -> Handlers[Pod]:
+        """What an informer of pods calls; what one said of itself goes with it."""
+        return Handlers(self._on_pod, lambda _, new: self._on_pod(new), self._on_pod_gone)
+
+    def _on_node(self, node: Node) -> None:
         if self._read_node(node):
             self._show([("node", node.name)])
             self._tell_of_change()
 
-    def on_node_gone(self, node: Node) -> None:
-        """A node is gone; what a source says of it stays, for it may come back."""
+    def _on_node_gone(self, node: Node) -> None:
         if self._read("nodes", ("node", node.name), {}):
             self._show([("node", node.name)])
 
-    def on_pod(self, pod: Pod) -> None:
-        """A pod appeared or changed."""
+    def _on_pod(self, pod: Pod) -> None:
         if self._read_pod(pod):
             self._show([("pod", pod.key)])
             self._tell_of_change()
 
-    def on_pod_gone(self, pod: Pod) -> None:
-        """A pod is gone, and with it what it said of itself."""
+    def _on_pod_gone(self, pod: Pod) -> None:
         if self._read("pods", ("pod", pod.key), {}):
             self._show([("pod", pod.key)])
 

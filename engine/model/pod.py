@@ -121,6 +121,13 @@ class Pod:
         spec = msgspec.structs.replace(manifest.spec, node_name=node_name)
         return self._derived_alike(Pod(msgspec.structs.replace(manifest, spec=spec)))
 
+    def unplaced(self) -> "Pod":
+        """A copy that is on no node and was promised none, as if it had just come."""
+        manifest = self.manifest
+        spec = msgspec.structs.replace(manifest.spec, node_name="")
+        status = msgspec.structs.replace(manifest.status, nominated_node_name="")
+        return Pod(msgspec.structs.replace(manifest, spec=spec, status=status))
+
     def _derived_alike(self, copy: "Pod") -> "Pod":
         """*copy*, of which all is derived as of this pod, with what is derived already."""
         copy._spec = self._spec

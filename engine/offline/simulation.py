@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
 from prometheus_client import CollectorRegistry
 
 from engine.binding.placement import Placement, Preemption, Rejection, Reserver
@@ -348,7 +347,7 @@ class Simulation:
                 life.reason = "evicted"
             return
         wants = pod.manifest if life is None else life.wants.manifest
-        again = with_uid(_unplaced(Pod(wants)), f"{pod.uid}+")
+        again = with_uid(Pod(wants).unplaced(), f"{pod.uid}+")
         if life is None:
             life = self.lives[pod.key] = Life(again, self.now, evictions=1)
         life.wants = again
@@ -429,10 +428,3 @@ class _Evictions:
     def is_preempting(self, uid: str) -> bool:
         """Evictions are over before the next turn."""
         return False
-
-
-def _unplaced(pod: Pod) -> Pod:
-    """*pod* without a node, and without one that it was promised before it had one."""
-    spec = msgspec.structs.replace(pod.manifest.spec, node_name="")
-    status = msgspec.structs.replace(pod.manifest.status, nominated_node_name="")
-    return Pod(msgspec.structs.replace(pod.manifest, spec=spec, status=status))

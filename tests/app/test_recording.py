@@ -12,9 +12,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from engine.app import OTHER_OBJECTS, App
+from engine.app import App
 from engine.cli.main import main
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock

@@ -1,0 +1,86 @@
+"""What is watched of a cluster, as which records, and in which order.
+
+Owns the list; what a change means is the handlers'.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from engine.kube import resources
+from engine.kube.client import ApiClient
+from engine.kube.resources import Resource
+from engine.lib.clock import Clock
+from engine.model import devices, storage
+from engine.model import objects as api
+from engine.model.claim_decoding import decode_claim
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.model.pod_templates import PodTemplates
+from engine.watching.informer import Handler, Informer
+from engine.watching.reflector import WatchOptions
+
+NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+# What decisions read beside pods and nodes, each with its record. A cluster that does not serve
+# or allow one of them has none.
+OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
+    (resources.NAMESPACES, api.Namespace),
+    (resources.SERVICES, api.Service),
+    (resources.REPLICATION_CONTROLLERS, api.ReplicationController),
+    (resources.REPLICA_SETS, api.Workload),
+    (resources.STATEFUL_SETS, api.Workload),
+    (resources.POD_DISRUPTION_BUDGETS, api.PodDisruptionBudget),
+    (resources.PERSISTENT_VOLUMES, storage.PersistentVolume),
+    (resources.PERSISTENT_VOLUME_CLAIMS, storage.PersistentVolumeClaim),
+    (resources.STORAGE_CLASSES, storage.StorageClass),
+    (resources.CSI_NODES, storage.CSINode),
+    (resources.CSI_DRIVERS, storage.CSIDriver),
+    (resources.CSI_STORAGE_CAPACITIES, storage.CSIStorageCapacity),
+    (resources.VOLUME_ATTACHMENTS, storage.VolumeAttachment),
+    (resources.POD_GROUPS, api.PlainObject),
+    (resources.DEVICE_CLASSES, devices.DeviceClass),
+    (resources.RESOURCE_SLICES, devices.ResourceSlice),
+    (resources.RESOURCE_CLAIMS, devices.ResourceClaim),
+)
+
+
+def make_informers(
+    client: ApiClient,
+    clock: Clock,
+    *,
+    nodes: Sequence[Handler[Node]],
+    pods: Sequence[Handler[Pod]],
+    others: Callable[[Resource], Handler[Any]],
+) -> list[Informer[Any]]:
+    """An informer of nodes, those of `OTHER_OBJECTS`, and one of pods, in this order.
+
+    Pods come last: the order costs nothing, and spares a cache the placeholders for nodes that it
+    does not know yet.
+
+    Args:
+        client: The API server.
+        clock: Time.
+        nodes: Are told of nodes, the first one first.
+        pods: Are told of pods that have not ended.
+        others: Who is told of the objects of another resource.
+    """
+
+    def made() -> Iterator[Informer[Any]]:
+        yield Informer(client, resources.NODES, Node.from_raw, nodes, clock=clock)
+        optional = WatchOptions(optional=True)
+        for resource, record in OTHER_OBJECTS:
+            decode, handlers = _decoder_of(record), [others(resource)]
+            yield Informer(client, resource, decode, handlers, options=optional, clock=clock)
+        options = WatchOptions(field_selector=NOT_TERMINAL)
+        decode = PodTemplates().decode
+        yield Informer(client, resources.PODS, decode, pods, options=options, clock=clock)
+
+    return list(made())
+
+
+def _decoder_of(record: type[msgspec.Struct]) -> Callable[[bytes], Any]:
+    if record is devices.ResourceClaim:
+        return decode_claim
+    return lambda raw: api.decode(record, raw)

@@ -1,0 +1,167 @@
+"""Metrics that the parts keep themselves: what each is called, and where it is read at a scrape.
+
+Owns names, texts and labels; the numbers are the parts'. What is counted as it happens is
+`telemetry.metrics`'.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from engine.binding.binding_cycle import BindingCycle
+from engine.binding.deferred_writer import DeferredWriter
+from engine.binding.preemptor import Preemptor
+from engine.caching.cache import Cache
+from engine.facts.keeper import FactKeeper
+from engine.policy.verdicts import VerdictMemo
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.recording.recorder import Recorder
+from engine.telemetry.metrics import Metrics
+from engine.watching.informer import Informer
+
+_WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malformed")
+
+
+def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
+    """Who waits where, and because of whom."""
+    metrics.pull_gauges(
+        "scheduler_pending_pods",
+        "Number of pending pods, by the queue they wait in.",
+        "queue",
+        lambda: {k: v for k, v in queue.counts().items() if k != "in_flight"},
+    )
+    metrics.pull_gauge(
+        "scheduler_inflight_events",
+        "Events kept for the pods that are being decided.",
+        lambda: queue.in_flight_event_count,
+    )
+    metrics.pull_labelled_gauges(
+        "scheduler_unschedulable_pods",
+        "Pods set aside, by the plugin that rejected them; one with several counts for each.",
+        ("plugin", "profile"),
+        lambda: [(key, number) for key, number in queue.rejections().items()],
+    )
+
+
+def show_cache(metrics: Metrics, cache: Cache) -> None:
+    """How much is known."""
+    metrics.pull_gauges(
+        "scheduler_cache_size",
+        "Number of nodes, pods and assumed pods in the cache.",
+        "type",
+        lambda: {
+            "nodes": cache.node_count,
+            "pods": cache.pod_count,
+            "assumed_pods": cache.assumed_count,
+        },
+    )
+
+
+def show_in_flight(
+    metrics: Metrics, bindings: BindingCycle, preemptor: Preemptor, writer: DeferredWriter
+) -> None:
+    """What is on its way to the API server, and what waits for that."""
+    metrics.pull_gauges(
+        "starsched_in_flight",
+        "In flight: bindings, preemptions, and writes of events and conditions.",
+        "operation",
+        lambda: {
+            "binding": bindings.at_work,
+            "preemption": preemptor.in_flight,
+            "deferred": writer.in_flight,
+        },
+    )
+    metrics.pull_gauge(
+        "starsched_deferred_writes",
+        "Events and conditions that wait until bindings leave room.",
+        lambda: len(writer),
+    )
+
+
+def show_policies(
+    metrics: Metrics,
+    *,
+    restarts: Callable[[], int],
+    memo: Callable[[], VerdictMemo | None],
+    evaluations: Mapping[tuple[str, str, str], int],
+) -> None:
+    """How often policies were asked; *memo* is that of the policies in force, if there are some."""
+
+    def verdicts() -> list[tuple[tuple[str, ...], float]]:
+        asked = memo()
+        if asked is None:
+            return []
+        reused = max(0, asked.answered - asked.asked)
+        return [(("evaluated",), asked.asked), (("reused",), reused)]
+
+    metrics.pull_counter(
+        "starsched_sandbox_restarts_total",
+        "Sandboxes that were killed or died and were started anew.",
+        (),
+        lambda: [((), restarts())],
+    )
+    metrics.pull_counter(
+        "starsched_verdicts_total",
+        "Verdicts of the policies in force, by whether they were evaluated or reused.",
+        ("source",),
+        verdicts,
+    )
+    metrics.pull_counter(
+        "scheduler_plugin_evaluation_total",
+        "Evaluations of a policy's hook, one per node where it is asked per node; what was "
+        "answered from memory is not among them.",
+        ("plugin", "extension_point", "profile"),
+        lambda: [(key, number) for key, number in evaluations.items()],
+    )
+
+
+def show_facts(metrics: Metrics, facts: FactKeeper) -> None:
+    """How the sources of facts do."""
+    metrics.pull_counter(
+        "starsched_fact_readings_total",
+        "How often a source of facts has told what it knows, by source.",
+        ("source",),
+        lambda: [((source,), number) for source, number in facts.told.items()],
+    )
+    metrics.pull_counter(
+        "starsched_fact_failures_total",
+        "How often a source of facts could not be asked or has broken, by source.",
+        ("source",),
+        lambda: [((source,), number) for source, number in facts.failures().items()],
+    )
+
+
+def show_recording(metrics: Metrics, recorder: Recorder) -> None:
+    """What became of the decision log."""
+    recorded = recorder.writer.counts
+    metrics.pull_counter(
+        "starsched_recorded_entries_total",
+        "Entries of the decision log, by what became of them: written, dropped.",
+        ("outcome",),
+        lambda: [(("written",), recorded.written), (("dropped",), recorded.dropped)],
+    )
+    metrics.pull_counter(
+        "starsched_record_checkpoints_total",
+        "Checkpoints that were written to the decision log; each begins a file.",
+        (),
+        lambda: [((), recorded.checkpoints)],
+    )
+    metrics.pull_counter(
+        "starsched_record_failures_total",
+        "How often the decision log could not be written.",
+        (),
+        lambda: [((), recorded.failures)],
+    )
+
+
+def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]]) -> None:
+    """How the mirrors of the API server's resources do."""
+    metrics.pull_counter(
+        "starsched_watch_total",
+        "What the watches of a resource have done, by resource and kind of occurrence.",
+        ("resource", "kind"),
+        lambda: [
+            ((str(informer.resource), kind), getattr(informer.counts, kind))
+            for informer in informers
+            for kind in _WATCH_KINDS
+        ],
+    )

@@ -1,0 +1,107 @@
+"""Asks the policies in force what the queue wants to know of a pod: its place, and its gate.
+
+Owns what follows when a hook gives no answer: it is counted, told in the log, and asked again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from engine.caching.cache import Cache
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
+from engine.queueing.events import GATE_FAILED, KEY_FAILED
+from engine.queueing.failed_hooks import FailedHooks
+from engine.queueing.queued_pod import SortKey
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="queue")
+
+#: The policy of `spec.schedulingGates`.
+API_GATES: Final = "SchedulingGates"
+
+
+class QueueHooks:
+    """The queue's two questions about a pod, answered by the policies.
+
+    Args:
+        cache: What the policies see.
+        queue: The queue that asks; it is made later.
+        scheduler: Of the policies in force.
+        held_back: A gate of the runtime's own, which nobody is told of; None: none.
+        on_gated: Is told of a pod, the policy that keeps it out, why, and the revision.
+        metrics: Counts what fails, and how long gates take.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: Cache,
+        queue: Callable[[], SchedulingQueue],
+        scheduler: Callable[[], Scheduler],
+        held_back: Callable[[Pod], tuple[str, str] | None],
+        on_gated: Callable[[Pod, str, str, str], None],
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._cache = cache
+        self._scheduler = scheduler
+        self._held_back = held_back
+        self._on_gated = on_gated
+        self._metrics = metrics
+        self._clock = clock
+        self._failed_gates = FailedHooks(
+            clock, lambda uid: queue().reconsider(uid, GATE_FAILED, only_gated=True)
+        )
+        self._failed_keys = FailedHooks(clock, lambda uid: queue().reorder(uid, KEY_FAILED))
+
+    def key_of(self, pod: Pod) -> SortKey:
+        """The place of *pod* in the order; by its priority, if no policy can say."""
+        key = self._scheduler().queue_key(pod, self._cache.snapshot())
+        if isinstance(key, PolicyFailure):
+            self._failed_keys.note(pod.uid)
+            self._count(key)
+            log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
+            return ((0, -pod.priority),)
+        self._failed_keys.forget(pod.uid)
+        return key
+
+    def gate_of(self, pod: Pod) -> tuple[str, str] | None:
+        """The policy that keeps *pod* out of the queue and its reason; None: it may be tried."""
+        if (held_back := self._held_back(pod)) is not None:
+            return held_back
+        started = self._clock.monotonic()
+        failures: list[PolicyFailure] = []
+        scheduler = self._scheduler()
+        gate = scheduler.pre_enqueue(pod, self._cache.snapshot(), failures.append)
+        self._note_gate(pod, failures)
+        status = "Success" if gate is None else "Unschedulable"
+        self._metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
+            self._clock.monotonic() - started
+        )
+        # Gates of the API are told by the API server.
+        if gate is not None and (gate[0] != API_GATES or failures):
+            self._on_gated(pod, *gate, scheduler.bundle.revision)
+        return gate
+
+    def retry(self) -> None:
+        """Ask again where no answer came, if it is time. To be called every second or so."""
+        self._failed_gates.retry()
+        self._failed_keys.retry()
+
+    def _note_gate(self, pod: Pod, failures: list[PolicyFailure]) -> None:
+        if not failures:
+            self._failed_gates.forget(pod.uid)
+            return
+        self._failed_gates.note(pod.uid)
+        for failure in failures:
+            self._count(failure)
+            log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))
+
+    def _count(self, failure: PolicyFailure) -> None:
+        self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
