@@ -14,7 +14,8 @@ from typing import Final
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
 from engine.policy.sandbox import builtins
 from engine.policy.syntax import parse
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 from engine.scheduling.counted import COUNT_FIELDS
 
 #: A hook's parameters have these types, whatever the hook.

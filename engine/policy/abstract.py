@@ -13,7 +13,8 @@ from typing import Final, TypeAlias
 
 from engine.policy.sandbox.protocol import Files
 from engine.policy.syntax import Load, is_load, loads_of, parse, stored_names, walk
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 # What is larger is not followed.
 MAX_NESTING: Final = 4

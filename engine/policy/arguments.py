@@ -18,8 +18,8 @@ from engine.model import objects as api
 from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import Field, Object, did_you_mean
+from engine.policy.pod_views import node_affinity_view
 from engine.policy.syntax import parse, walk
-from engine.policy.views import node_affinity_view
 
 # A declared default that is not a literal: its type is only known when the file runs.
 UNKNOWN: Final = object()

@@ -33,7 +33,8 @@ from engine.policy.syntax import (
     parse,
     walk,
 )
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 # One bundle's size; a ConfigMap cannot hold more.
 MAX_BYTES: Final = MIB

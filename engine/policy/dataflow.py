@@ -40,7 +40,8 @@ from engine.policy.abstract import (
     union,
 )
 from engine.policy.syntax import has_star, local_names, stored_names
-from engine.policy.views import AGES, RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import AGES, VIEWS
 
 ALL: Final = "*"
 

@@ -42,7 +42,8 @@ from engine.policy.sandbox.protocol import (
 )
 from engine.policy.sandbox.worker import PolicyWorker
 from engine.policy.syntax import hook_signatures
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 __all__ = [
     "Call",

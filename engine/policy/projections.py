@@ -21,7 +21,8 @@ from engine.lib.change_log import ChangeLog
 from engine.model.fact import Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
-from engine.policy.views import AGES, VIEWS, ClusterFacts, ViewField
+from engine.policy.view_fields import ClusterFacts, ViewField
+from engine.policy.views import AGES, VIEWS
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _encode: Callable[[Any], bytes] = _encoder.encode

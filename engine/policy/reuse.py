@@ -13,9 +13,10 @@ from typing import Final
 from engine.policy.analysis import Reads
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
+from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import EVERYTHING
 from engine.policy.syntax import parse, walk
-from engine.policy.views import AGES, NODE_FIELDS
+from engine.policy.views import AGES
 
 _NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"

@@ -10,8 +10,9 @@ from typing import Any, Final
 from engine.caching.snapshot import Snapshot
 from engine.model.pod import Pod
 from engine.model.resources import Amounts
+from engine.policy.pod_views import POD_FIELDS
 from engine.policy.projections import EVERYTHING, Projector
-from engine.policy.views import POD_FIELDS, ViewField
+from engine.policy.view_fields import ViewField
 
 # Different kinds of pods of which something is kept.
 _MOST_KINDS: Final = 65_536

@@ -18,9 +18,9 @@ from engine.policy.analysis import Reads
 from engine.policy.attributes import attributes_read, range_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
+from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
-from engine.policy.views import POD_FIELDS, spec_text
 from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse, Gate
 from engine.scheduling.hook_use import HookUse, PreFiltered
 from engine.scheduling.node_columns import NodeColumns

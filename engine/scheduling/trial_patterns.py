@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import NodeColumn, Projector
-from engine.policy.views import NODE_FIELDS
 from engine.scheduling.hook_use import HookUse
 
 Shape = tuple[int, ...]

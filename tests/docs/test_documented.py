@@ -14,7 +14,8 @@ from engine.cli.main import COMMANDS
 from engine.framework.extension_points import HOOKS
 from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.lint.finding import LINTS
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()

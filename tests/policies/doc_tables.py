@@ -13,7 +13,8 @@ from engine.policy.analysis import analyse
 from engine.policy.builtin import KUBERNETES, builtin_files
 from engine.policy.bundle import Policy, build_bundle
 from engine.policy.sandbox.builtins import TEXT
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -10,7 +10,8 @@ from engine.policy.bundle import build_bundle
 from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.sandbox.builtins import LIBRARIES, NAMES
 from engine.policy.sandbox.protocol import Limits
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 from engine.scheduling.counted import COUNT_FIELDS
 from tests.policies.doc_tables import DOCUMENT, HOOK_TEXTS, rendered
 

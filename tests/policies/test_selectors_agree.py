@@ -13,9 +13,9 @@ from engine.model.objects import (
 )
 from engine.model.selectors import matches_node_selector
 from engine.policy.builtin import builtin_files
+from engine.policy.pod_views import node_affinity_view
 from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Limits
-from engine.policy.views import node_affinity_view
 
 _PROBE = """
 load("@std/selectors.star", "matches_any_term")

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from engine.policy.analysis import analyse, examine
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.node_views import NODE_FIELDS
+from engine.policy.pod_views import POD_FIELDS
 from engine.policy.syntax import hook_signatures, is_safe_to_parse, parse
-from engine.policy.views import AGES, NODE_FIELDS, POD_FIELDS
+from engine.policy.views import AGES
 from tests.policy.programs import per_node, program_of
 
 

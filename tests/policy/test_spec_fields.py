@@ -11,7 +11,7 @@ from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
 from engine.model.objects import ObjectMeta, PodManifest, PodSpec, PodStatus
 from engine.model.pod import Pod
-from engine.policy.views import POD_FIELDS, spec_text
+from engine.policy.pod_views import POD_FIELDS, spec_text
 
 RECORDINGS: Final = Path(__file__).parents[1] / "data" / "conformance"
 # Of a specification, what `spec_text` leaves out.

@@ -11,7 +11,8 @@ from typing import Final
 from engine.policy.abstract import element_type
 from engine.policy.lint.finding import PolicySource
 from engine.policy.syntax import local_names, stored_names, walk
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 UNKNOWN: Final = ""
 NONE: Final = "none"

@@ -9,7 +9,7 @@ from engine.policy.abstract import element_type
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
 from engine.policy.syntax import text_of, walk
-from engine.policy.views import RECORDS
+from engine.policy.view_fields import RECORDS
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")

@@ -17,7 +17,7 @@ from engine.model.objects import (
 )
 from engine.model.pod import Pod
 from engine.model.selectors import SelectorError, matches_label_selector
-from engine.policy.views import POD_FIELDS
+from engine.policy.pod_views import POD_FIELDS
 from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
 from engine.queueing.hints.nodes import has_untolerated_taint, is_meant

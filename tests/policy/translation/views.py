@@ -8,7 +8,8 @@ import msgspec
 
 from engine.policy.analysis import analyse
 from engine.policy.evaluator import Call, Files
-from engine.policy.views import RECORDS, VIEWS
+from engine.policy.view_fields import RECORDS
+from engine.policy.views import VIEWS
 
 _ORDERED = msgspec.json.Encoder(order="deterministic").encode
 

@@ -1,0 +1,210 @@
+"""What a policy sees of a node: names, types, documentation, values."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.caching.attachments import (
+    other_attached_volumes,
+    volume_limits,
+    volumes_in_use,
+)
+from engine.model.node_info import NodeInfo
+from engine.policy.device_views import DeviceShares
+from engine.policy.pod_views import limits_view
+from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
+from engine.policy.volume_views import (
+    used_claims_view,
+    used_disks_view,
+)
+
+
+def _node(
+    type_: str,
+    doc: str,
+    extract: Callable[[NodeInfo], Any],
+    *,
+    is_placed: bool = False,
+    parts: tuple[str, ...] = (),
+) -> ViewField:
+    return ViewField(
+        type_,
+        doc,
+        lambda info, _: extract(info),
+        is_placed=is_placed or bool(parts),
+        parts=parts,
+        is_own=True,
+    )
+
+
+def _limits_of_pods(info: NodeInfo) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for pod in info.pods.values():
+        for name, amount in limits_view(pod).items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _taints(info: NodeInfo) -> list[dict[str, str]]:
+    return [
+        {"key": t.key, "value": t.value, "effect": t.effect} for t in _of(info).manifest.spec.taints
+    ]
+
+
+def _of(info: NodeInfo) -> Any:
+    if info.node is None:
+        raise ValueError(f"node `{info.name}` has pods but no object: it has no view")
+    return info.node
+
+
+def _images(info: NodeInfo, facts: ClusterFacts) -> dict[str, dict[str, int]]:
+    return {
+        name: {"size_bytes": size, "node_count": facts.image_nodes.get(name, 1)}
+        for name, size in _of(info).images.items()
+    }
+
+
+def _used_ports(info: NodeInfo) -> list[dict[str, Any]]:
+    return [
+        {"ip": ip, "protocol": protocol, "port": port}
+        for ip, protocol, port in sorted(info.used_ports)
+    ]
+
+
+class _PodAnnotations(dict[str, list[dict[str, str]]]):
+    """The annotations of a node's pods by how their keys start, found when a start is asked for.
+
+    As a whole it is empty: every possible start would be too much.
+    """
+
+    def __init__(self, info: NodeInfo) -> None:
+        super().__init__()
+        self._pods = info.pods.values()
+
+    def __contains__(self, prefix: object) -> bool:
+        return True
+
+    def __getitem__(self, prefix: str) -> list[dict[str, str]]:
+        found = []
+        for pod in self._pods:
+            if pod.annotations:
+                own = {k: text for k, text in pod.annotations.items() if k.startswith(prefix)}
+                if own:
+                    found.append(own)
+        # Not by the pods' order, which is that of their arrival here.
+        found.sort(key=lambda own: sorted(own.items()))
+        return found
+
+
+NODE_FIELDS: Final[dict[str, ViewField]] = {
+    "name": _node("str", "its name; unique, so reading it defeats reuse", lambda i: i.name),
+    "labels": _node("dict[str, str]", "its labels", lambda i: _of(i).labels),
+    "annotations": _node("dict[str, str]", "its annotations", lambda i: _of(i).annotations),
+    "created_at": _node(
+        "int", "creation time, seconds since the epoch", lambda i: int(_of(i).created_at)
+    ),
+    "taints": _node("list[Taint]", "its taints", _taints),
+    "unschedulable": _node("bool", "it is cordoned", lambda i: _of(i).unschedulable),
+    "allocatable": _node(
+        "dict[str, int]",
+        "what it offers; millicores, bytes, whole units",
+        lambda i: _of(i).allocatable,
+    ),
+    "capacity": _node("dict[str, int]", "what it has in all", lambda i: _of(i).capacity),
+    "conditions": _node(
+        "dict[str, str]", "condition type to True, False or Unknown", lambda i: _of(i).conditions
+    ),
+    "declared_features": _node(
+        "list[str]", "features that its kubelet declares", lambda i: list(_of(i).declared_features)
+    ),
+    "images": ViewField("dict[str, Image]", "images present, by name", _images, is_shared=True),
+    "requested": _node(
+        "dict[str, int]",
+        "the sum of its pods' requests",
+        lambda i: i.requested,
+        parts=("requested",),
+    ),
+    "limits": _node(
+        "dict[str, int]",
+        "the sum of its pods' limits; the request of a container that names no limit",
+        _limits_of_pods,
+        parts=("pods",),
+    ),
+    "nonzero_requested": _node(
+        "dict[str, int]",
+        "cpu and memory of its pods, with a default where a container names none",
+        lambda i: i.nonzero_requested,
+        parts=("nonzero_requested",),
+    ),
+    "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, parts=("pods",)),
+    "used_ports": _node(
+        "list[HostPort]", "host ports in use on it", _used_ports, parts=("used_ports",)
+    ),
+    "used_disks": _node(
+        "list[Disk]",
+        "disks that its pods name themselves, each once",
+        used_disks_view,
+        parts=("volumes",),
+    ),
+    "used_claims": _node(
+        "list[str]",
+        "claims that its pods name, as `namespace/name`",
+        used_claims_view,
+        parts=("volumes",),
+    ),
+    "volume_limits": ViewField(
+        "dict[str, int]",
+        "how many volumes it takes, by CSI driver; without an entry there is no limit",
+        lambda info, facts: volume_limits(info.name, facts.objects),
+        is_placed=True,
+        parts=("storage",),
+    ),
+    "volumes_in_use": ViewField(
+        "dict[str, list[str]]",
+        "the handles of the volumes that its pods use, by CSI driver",
+        lambda info, facts: volumes_in_use(info, facts.objects),
+        is_placed=True,
+        parts=("volumes", "storage"),
+    ),
+    "other_attached_volumes": ViewField(
+        "dict[str, int]",
+        "how many volumes are attached to it that its pods do not use, by CSI driver",
+        lambda info, facts: other_attached_volumes(info, facts.objects),
+        is_placed=True,
+        parts=("volumes", "storage"),
+    ),
+    "pod_annotations": _node(
+        "dict[str, list[dict[str, str]]]",
+        "annotations of its pods whose keys start with the one that is asked for: a dict for each "
+        "pod that has such; ask with a constant",
+        _PodAnnotations,
+        parts=("pods",),
+    ),
+    "device_shares": _node(
+        "dict[str, list[int]]",
+        "thousandths left of each of its devices, by index, as annotations of its pods say; ask "
+        "with the constant that their names start with, such as `alibabacloud.com/gpu-`",
+        DeviceShares,
+        parts=("pods",),
+    ),
+    "facts": ViewField(
+        "dict[str, Fact?]",
+        "what is known of it from elsewhere, such as its measured load; None: nothing",
+        lambda info, _: info.facts.own,
+        is_placed=True,
+        parts=("facts",),
+        fills=True,
+    ),
+    "pod_facts": ViewField(
+        "dict[str, dict[str, Fact]]",
+        "what is known of kinds of pods on it: by name, then by `pod.type`",
+        lambda info, _: info.facts.of_pods,
+        is_placed=True,
+        parts=("facts",),
+        fills=True,
+    ),
+    "manifest": _node(
+        "dict[str, any]",
+        "the whole object as the API sent it; costs reuse",
+        lambda i: manifest_view(_of(i).raw, _of(i).manifest),
+    ),
+}

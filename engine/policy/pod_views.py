@@ -1,0 +1,387 @@
+"""What a policy sees of a pod: names, types, documentation, values."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from engine.caching.device_classes import device_resources
+from engine.model import objects as api
+from engine.model.fact import Facts, pod_type
+from engine.model.pod import Pod
+from engine.model.quantity import QuantityError, resource_amount
+from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
+from engine.policy.volume_views import volumes_view
+
+
+def _requirements(given: list[Any]) -> list[dict[str, Any]]:
+    return [{"key": r.key, "operator": r.operator, "values": list(r.values)} for r in given]
+
+
+def _node_term(term: api.NodeSelectorTerm) -> dict[str, Any]:
+    return {
+        "expressions": _requirements(term.match_expressions),
+        "fields": _requirements(term.match_fields),
+    }
+
+
+def node_affinity_view(affinity: api.NodeAffinity | None) -> dict[str, Any] | None:
+    """The plain form of a `NodeAffinity` record; also used for the `addedAffinity` argument."""
+    if affinity is None:
+        return None
+    required = None
+    if affinity.required is not None:
+        required = [_node_term(t) for t in affinity.required.node_selector_terms]
+    return {
+        "required": required,
+        "preferred": [
+            {"weight": p.weight, "term": _node_term(p.preference)} for p in affinity.preferred
+        ],
+    }
+
+
+def _selector(selector: api.LabelSelector | None) -> dict[str, Any] | None:
+    if selector is None:
+        return None
+    return {
+        "labels": selector.match_labels,
+        "expressions": _requirements(selector.match_expressions),
+    }
+
+
+def _pod_term(term: api.PodAffinityTerm) -> dict[str, Any]:
+    return {
+        "topology_key": term.topology_key,
+        "selector": _selector(term.label_selector),
+        "namespaces": list(term.namespaces),
+        "namespace_selector": _selector(term.namespace_selector),
+        "match_label_keys": list(term.match_label_keys),
+        "mismatch_label_keys": list(term.mismatch_label_keys),
+    }
+
+
+def _pod_affinity(affinity: api.PodAffinity | None) -> dict[str, Any] | None:
+    if affinity is None:
+        return None
+    return {
+        "required": [_pod_term(t) for t in affinity.required],
+        "preferred": [
+            {"weight": p.weight, "term": _pod_term(p.pod_affinity_term)} for p in affinity.preferred
+        ],
+    }
+
+
+def _affinity(pod: Pod) -> api.Affinity:
+    return pod.manifest.spec.affinity or api.Affinity()
+
+
+def _spread(constraint: api.TopologySpreadConstraint) -> dict[str, Any]:
+    return {
+        "max_skew": constraint.max_skew,
+        "topology_key": constraint.topology_key,
+        "when_unsatisfiable": constraint.when_unsatisfiable,
+        "selector": _selector(constraint.label_selector),
+        "min_domains": constraint.min_domains,
+        "node_affinity_policy": constraint.node_affinity_policy,
+        "node_taints_policy": constraint.node_taints_policy,
+        "match_label_keys": list(constraint.match_label_keys),
+    }
+
+
+def _tolerations(pod: Pod) -> list[dict[str, str]]:
+    return [
+        {
+            "key": t.key,
+            "operator": t.operator or "Equal",
+            "value": t.value,
+            "effect": t.effect,
+        }
+        for t in pod.manifest.spec.tolerations
+    ]
+
+
+def _amounts(given: Mapping[str, Any]) -> dict[str, int]:
+    amounts = {}
+    for name, quantity in given.items():
+        try:
+            amounts[name] = resource_amount(name, quantity)
+        except QuantityError:
+            amounts[name] = 0  # listed in `Pod.problems`, which rejects the pod with its path
+    return amounts
+
+
+def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": c.name,
+            "image": c.image,
+            "requests": _amounts(c.resources.requests),
+            "limits": _amounts(c.resources.limits),
+            "is_sidecar": c.restart_policy == "Always",
+            "restart_actions": [rule.action for rule in c.restart_policy_rules],
+        }
+        for c in containers
+    ]
+
+
+def limits_view(pod: Pod) -> dict[str, int]:
+    """What its containers may use at most; what has no limit counts with its request."""
+    total: dict[str, int] = {}
+    for container in pod.manifest.spec.containers:
+        # What has no limit may use more, but nobody can say how much.
+        amounts = {
+            **_amounts(container.resources.requests),
+            **_amounts(container.resources.limits),
+        }
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _owner(pod: Pod) -> dict[str, str] | None:
+    owner = pod.controller
+    return None if owner is None else {"kind": owner.kind, "name": owner.name, "uid": owner.uid}
+
+
+def _host_ports(pod: Pod) -> list[dict[str, Any]]:
+    return [{"ip": ip, "protocol": proto, "port": port} for ip, proto, port in pod.host_ports]
+
+
+def _image_volumes(pod: Pod) -> list[str]:
+    return [
+        str(v.image.get("reference", "")) for v in pod.manifest.spec.volumes if v.image is not None
+    ]
+
+
+def _namespace_labels(pod: Pod, facts: ClusterFacts) -> Mapping[str, str]:
+    namespace = facts.objects.get("namespaces", pod.namespace)
+    return {} if namespace is None else namespace.metadata.labels
+
+
+# The owners whose selectors spread pods by default: kind to API group and plural.
+_OWNERS: Final = {
+    "ReplicationController": ("v1", "replicationcontrollers"),
+    "ReplicaSet": ("apps/v1", "replicasets"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+}
+
+
+def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
+    """What PodTopologySpread's default constraints select, as `helper.DefaultSelector` does."""
+    labels: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for service in facts.objects.list("services", pod.namespace):
+        wanted = service.spec.selector
+        if wanted and all(pod.labels.get(key) == value for key, value in wanted.items()):
+            labels.update(wanted)
+    owner = pod.controller
+    known = _OWNERS.get(owner.kind) if owner is not None else None
+    if owner is not None and known is not None and owner.api_version == known[0]:
+        workload = facts.objects.get(known[1], f"{pod.namespace}/{owner.name}")
+        selector = None if workload is None else workload.spec.selector
+        if isinstance(selector, api.LabelSelector):
+            expressions += [
+                {"key": key, "operator": "In", "values": [value]}
+                for key, value in selector.match_labels.items()
+            ]
+            expressions += _requirements(selector.match_expressions)
+        elif selector:
+            labels.update(selector)
+    if not labels and not expressions:
+        return None
+    return {"labels": labels, "expressions": expressions}
+
+
+def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda pod, _: extract(pod))
+
+
+def _spec(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda pod, _: extract(pod), is_spec=True)
+
+
+def spec_text(pod: Pod) -> bytes:
+    """A text of what the fields with `is_spec` are made of, much cheaper than those.
+
+    Volumes and claims are left out: their names are made up for each pod.
+    """
+    spec = pod.manifest.spec
+    return msgspec.json.encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.affinity,
+            spec.tolerations,
+            spec.topology_spread_constraints,
+            spec.priority,
+            spec.priority_class_name,
+            spec.preemption_policy,
+            spec.node_name,
+            spec.scheduler_name,
+            spec.scheduling_gates,
+            spec.scheduling_group,
+            spec.service_account_name,
+            spec.host_network,
+            spec.host_users,
+        )
+    )
+
+
+def _type(pod: Pod, facts: ClusterFacts) -> str:
+    return pod_type(pod.labels, pod.name, facts.pod_type_labels)
+
+
+def _pod_facts(pod: Pod, facts: ClusterFacts) -> Facts:
+    of_type = facts.type_facts.get(_type(pod, facts)) if facts.type_facts else None
+    own = facts.pod_facts.get(pod.key) if facts.pod_facts else None
+    return {**(of_type or {}), **(own or {})}
+
+
+POD_FIELDS: Final[dict[str, ViewField]] = {
+    "name": _pod("str", "its name; unique, so reading it defeats reuse", lambda p: p.name),
+    "namespace": _pod("str", "its namespace", lambda p: p.namespace),
+    "uid": _pod("str", "its uid; unique, so reading it defeats reuse", lambda p: p.uid),
+    "labels": _pod("dict[str, str]", "its labels", lambda p: p.labels),
+    "annotations": _pod("dict[str, str]", "its annotations", lambda p: p.annotations),
+    "owner": _pod("Owner?", "the controller that made it, or None", _owner),
+    "created_at": _pod(
+        "int", "creation time, seconds since the epoch", lambda p: int(p.created_at)
+    ),
+    "start_time": _pod(
+        "int?",
+        "when it began to run, seconds since the epoch; None before",
+        lambda p: None if p.start_time is None else int(p.start_time),
+    ),
+    "is_terminating": _pod("bool", "it is being deleted", lambda p: p.is_terminating),
+    "priority": _spec("int", "its priority; 0 if not given", lambda p: p.priority),
+    "priority_class_name": _spec(
+        "str", 'its priority class, or ""', lambda p: p.manifest.spec.priority_class_name
+    ),
+    "preemption_policy": _spec(
+        "str",
+        "PreemptLowerPriority or Never",
+        lambda p: p.manifest.spec.preemption_policy or "PreemptLowerPriority",
+    ),
+    "qos_class": _spec("str", "Guaranteed, Burstable or BestEffort", lambda p: p.qos_class),
+    "scheduler_name": _spec("str", "the profile that schedules it", lambda p: p.scheduler_name),
+    "service_account_name": _spec(
+        "str", "its service account", lambda p: p.manifest.spec.service_account_name
+    ),
+    "node_name": _spec("str", 'the node it is on or asks for, or ""', lambda p: p.node_name),
+    "nominated_node_name": _pod(
+        "str", 'the node nominated for it, or ""', lambda p: p.nominated_node_name
+    ),
+    "node_selector": _spec(
+        "dict[str, str]", "node labels that it needs", lambda p: p.manifest.spec.node_selector
+    ),
+    "node_affinity": _spec(
+        "NodeAffinity?",
+        "its node affinity, or None",
+        lambda p: node_affinity_view(_affinity(p).node_affinity),
+    ),
+    "pod_affinity": _spec(
+        "PodAffinity?",
+        "pods it wants near, or None",
+        lambda p: _pod_affinity(_affinity(p).pod_affinity),
+    ),
+    "pod_anti_affinity": _spec(
+        "PodAffinity?",
+        "pods it wants far, or None",
+        lambda p: _pod_affinity(_affinity(p).pod_anti_affinity),
+    ),
+    "topology_spread_constraints": _spec(
+        "list[SpreadConstraint]",
+        "how its peers spread",
+        lambda p: [_spread(c) for c in p.manifest.spec.topology_spread_constraints],
+    ),
+    "namespace_labels": ViewField(
+        "dict[str, str]",
+        "the labels of its namespace",
+        lambda pod, facts: _namespace_labels(pod, facts),
+    ),
+    "spread_selector": ViewField(
+        "Selector?",
+        "what its services and its owner select, merged; None if nothing does",
+        lambda pod, facts: _spread_selector(pod, facts),
+    ),
+    "tolerations": _spec("list[Toleration]", "the taints that it bears", _tolerations),
+    "scheduling_gates": _spec(
+        "list[str]",
+        "names of its scheduling gates",
+        lambda p: [g.name for g in p.manifest.spec.scheduling_gates],
+    ),
+    "requests": _spec(
+        "dict[str, int]",
+        "what it requests, overhead included; millicores, bytes, whole units",
+        lambda p: p.requests,
+    ),
+    "limits": _spec(
+        "dict[str, int]",
+        "the sum of its containers' limits; the request of one that names no limit",
+        limits_view,
+    ),
+    "nonzero_requests": _spec(
+        "dict[str, int]",
+        "cpu and memory with a default per container that names none",
+        lambda p: p.nonzero_requests,
+    ),
+    "scoring_requests": _spec(
+        "dict[str, int]",
+        "the requests that NodeResourcesFit scores with: defaults applied per container",
+        lambda p: p.scoring_requests,
+    ),
+    "containers": _spec(
+        "list[Container]", "its containers", lambda p: _containers(p.manifest.spec.containers)
+    ),
+    "init_containers": _spec(
+        "list[Container]",
+        "its init containers",
+        lambda p: _containers(p.manifest.spec.init_containers),
+    ),
+    "image_volumes": _pod("list[str]", "images that it mounts as volumes", _image_volumes),
+    "volumes": ViewField(
+        "list[Volume]",
+        "claims and disks that it mounts; what lives on its node anyway is left out",
+        lambda pod, facts: (
+            volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
+        ),
+    ),
+    "device_resources": ViewField(
+        "list[str]",
+        "the resources among its requests that devices may stand for: a device class names them",
+        lambda pod, facts: device_resources(pod.requests, facts.objects),
+    ),
+    "host_ports": _spec("list[HostPort]", "host ports that it needs", _host_ports),
+    "host_network": _spec(
+        "bool", "it uses the node's network", lambda p: p.manifest.spec.host_network
+    ),
+    "host_users": _spec(
+        "bool",
+        "it uses the node's users; False: it has a user namespace of its own",
+        lambda p: p.manifest.spec.host_users is not False,
+    ),
+    "pod_group_name": _spec(
+        "str",
+        'the pod group of `spec.schedulingGroup`, or ""',
+        lambda p: (p.manifest.spec.scheduling_group or api.SchedulingGroup()).pod_group_name or "",
+    ),
+    "type": ViewField(
+        "str",
+        "its kind, by which facts are kept: the first of the configured labels, else its name",
+        _type,
+    ),
+    "facts": ViewField(
+        "dict[str, Fact?]",
+        "what is known of it or of its type from elsewhere; None: nothing",
+        _pod_facts,
+        fills=True,
+    ),
+    "manifest": _pod(
+        "dict[str, any]",
+        "the whole object as the API sent it; costs reuse",
+        lambda p: manifest_view(p.raw, p.manifest),
+    ),
+}

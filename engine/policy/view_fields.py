@@ -1,0 +1,182 @@
+"""What a field of a view is, the records that fields are made of, and what they are made from.
+
+Owns the words; the fields themselves are in `pod_views`, `node_views` and `views`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from engine.caching.attachments import VolumeUsers
+from engine.caching.objects import ObjectStore
+from engine.model.fact import Facts
+from engine.policy.volume_views import VOLUME_RECORDS
+
+
+class ClusterFacts(Protocol):
+    """What the views need of a snapshot beside the pod or node at hand."""
+
+    @property
+    def node_count(self) -> int:
+        """How many nodes the cluster has."""
+        ...
+
+    @property
+    def objects(self) -> ObjectStore:
+        """The other objects: namespaces, services, workloads."""
+        ...
+
+    @property
+    def volume_users(self) -> VolumeUsers:
+        """On which nodes claims and disks are used."""
+        ...
+
+    @property
+    def image_nodes(self) -> Mapping[str, int]:
+        """For each image name, on how many nodes it is present."""
+        ...
+
+    @property
+    def cluster_facts(self) -> Facts:
+        """Facts of the cluster."""
+        ...
+
+    @property
+    def type_facts(self) -> Mapping[str, Facts]:
+        """Facts of pods, by their type."""
+        ...
+
+    @property
+    def pod_facts(self) -> Mapping[str, Facts]:
+        """Facts of single pods, by `namespace/name`."""
+        ...
+
+    @property
+    def pod_type_labels(self) -> Sequence[str]:
+        """The labels that say of which type a pod is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewField:
+    """One attribute of a view.
+
+    `type` is the type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
+    a record name. `extract` gives the plain value; its arguments are the object and the facts.
+    `is_placed` marks what changes while the object stays the same: with placements, or with facts;
+    `parts` are the attributes of a NodeInfo that such a field is a function of, beside the node:
+    while they are the same objects, it is the same. `is_own` marks what depends on the object
+    alone, and `is_shared` what other nodes' changes can change. `is_spec` marks fields of a pod
+    that are the same for pods with the same `spec_text`. In a dict field with `fills`, an entry
+    that is named and missing is there as None (or as `{}`, where entries are dicts).
+    """
+
+    type: str
+    doc: str
+    extract: Callable[[Any, ClusterFacts], Any]
+    is_placed: bool = False
+    is_shared: bool = False
+    fills: bool = False
+    parts: tuple[str, ...] = ()
+    is_own: bool = False
+    is_spec: bool = False
+
+
+# --- records -------------------------------------------------------------------------------
+
+RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Taint": {
+        "key": ("str", "the taint's key"),
+        "value": ("str", 'its value, or ""'),
+        "effect": ("str", "NoSchedule, PreferNoSchedule or NoExecute"),
+    },
+    "Toleration": {
+        "key": ("str", '"" with operator Exists tolerates every taint'),
+        "operator": ("str", "Equal or Exists"),
+        "value": ("str", 'compared by Equal, or ""'),
+        "effect": ("str", '"" means every effect'),
+    },
+    "Requirement": {
+        "key": ("str", "label key, or field name in fields"),
+        "operator": ("str", "In, NotIn, Exists, DoesNotExist, Gt or Lt"),
+        "values": ("list[str]", "what the operator compares with"),
+    },
+    "NodeTerm": {
+        "expressions": ("list[Requirement]", "label requirements; all must hold"),
+        "fields": ("list[Requirement]", "field requirements; all must hold"),
+    },
+    "PreferredNodeTerm": {
+        "weight": ("int", "1..100"),
+        "term": ("NodeTerm", "the nodes that are preferred"),
+    },
+    "NodeAffinity": {
+        "required": ("list[NodeTerm]?", "terms of which one must hold; None if not given"),
+        "preferred": ("list[PreferredNodeTerm]", "weighted preferences"),
+    },
+    "Selector": {
+        "labels": ("dict[str, str]", "labels that must be equal"),
+        "expressions": ("list[Requirement]", "requirements that must all hold"),
+    },
+    "PodTerm": {
+        "topology_key": ("str", "node label that makes the domains"),
+        "selector": ("Selector?", "which pods; None matches none"),
+        "namespaces": ("list[str]", "in these namespaces"),
+        "namespace_selector": ("Selector?", "or in namespaces with these labels"),
+        "match_label_keys": ("list[str]", "pod label keys that must be equal"),
+        "mismatch_label_keys": ("list[str]", "pod label keys that must differ"),
+    },
+    "PreferredPodTerm": {
+        "weight": ("int", "1..100"),
+        "term": ("PodTerm", "the pods that are preferred near"),
+    },
+    "PodAffinity": {
+        "required": ("list[PodTerm]", "all must hold"),
+        "preferred": ("list[PreferredPodTerm]", "weighted preferences"),
+    },
+    "SpreadConstraint": {
+        "max_skew": ("int", "how uneven is still allowed"),
+        "topology_key": ("str", "node label that makes the domains"),
+        "when_unsatisfiable": ("str", "DoNotSchedule or ScheduleAnyway"),
+        "selector": ("Selector?", "which pods are counted"),
+        "min_domains": ("int?", "how many domains must exist"),
+        "node_affinity_policy": ("str?", "Honor or Ignore; None is Honor"),
+        "node_taints_policy": ("str?", "Honor or Ignore; None is Ignore"),
+        "match_label_keys": ("list[str]", "pod label keys that must be equal"),
+    },
+    "HostPort": {
+        "ip": ("str", '"0.0.0.0" is every address'),
+        "protocol": ("str", "TCP, UDP or SCTP"),
+        "port": ("int", "the port on the node"),
+    },
+    "Container": {
+        "name": ("str", "its name"),
+        "image": ("str", "as written in the manifest"),
+        "requests": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
+        "limits": ("dict[str, int]", "millicores for cpu, whole units for the rest"),
+        "is_sidecar": ("bool", "an init container that is always restarted"),
+        "restart_actions": ("list[str]", "what its restart rules do, in their order"),
+    },
+    "Fact": {
+        "value": ("float?", "the number, an int if it was spelt as one; None: not a finite number"),
+        "text": ("str", "what came, as it was spelt"),
+        "age_seconds": ("int?", "whole seconds since it was measured; None: nobody said when"),
+    },
+    "Owner": {
+        "kind": ("str", "for example ReplicaSet"),
+        "name": ("str", "its name"),
+        "uid": ("str", "its uid"),
+    },
+    "Image": {
+        "size_bytes": ("int", "size on this node"),
+        "node_count": ("int", "how many nodes have the image"),
+    },
+    **VOLUME_RECORDS,
+}
+
+
+def manifest_view(raw: bytes | None, fallback: Any) -> Any:
+    """The whole object, from its text if that is known."""
+    # Kept raw until a policy asks: decoding a whole manifest costs more than a decision.
+    return msgspec.json.decode(raw if raw is not None else msgspec.json.encode(fallback))
