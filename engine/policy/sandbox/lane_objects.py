@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.sandbox.lane_plans import Register, Run
+from engine.policy.sandbox.lane_plans import Run
 from engine.policy.sandbox.lanes import BoolLanes, FloatLanes, IntLanes, Lanes
 from engine.policy.sandbox.operations import Refused
 
@@ -300,8 +300,7 @@ def numbers(run: Run, values: Sequence[Any]) -> Any:
     if kind not in _DTYPES:
         raise Refused
     filled = [value if ok else held[0] for value, ok in zip(values, alive, strict=True)]
-    run.is_plan = False
-    array = Register(np.array(filled, _DTYPES[kind]), "")
+    array = run.give(np.array(filled, _DTYPES[kind]))
     if kind is bool:
         return BoolLanes(run, array)
     if kind is int:

@@ -128,6 +128,14 @@ class Run:
         self._lines: list[_Line] = []
         self._inputs: list[Any] = []
         self._known: dict[Any, Register] = {}
+        self._given = 0
+
+    def give(self, array: Array) -> Register:
+        """Lanes of *array*, which was worked out lane by lane: no plan can do that again."""
+        # A name of its own: operations of a run are told apart by the names of their operands.
+        self.is_plan = False
+        self._given += 1
+        return Register(array, f"v{self._given}")
 
     def take(self, column: Any, array: Array) -> Register:
         """The lanes of a column, which has them in *array*."""

@@ -161,7 +161,11 @@ class _Arithmetic:
             **amounts,
             "pod_count": chance.randrange(0, 5),
             "unschedulable": chance.random() < 0.1,
-            "labels": {"zone": chance.choice(("a", "b"))} if chance.random() < 0.8 else {},
+            "labels": {
+                key: chance.choice(values)
+                for key, values in (("zone", "ab"), ("rank", ("7", "40")), ("cost", ("3", "many")))
+                if chance.random() < 0.8
+            },
             "device_shares": {
                 "x": [chance.randrange(0, 1001) for _ in range(chance.choice((2, 3)))]
             },
@@ -204,7 +208,9 @@ class _Arithmetic:
         key = self._chance.choice(("cpu", "memory", "gpu"))
         return self._chance.choice(
             ("node.pod_count", f'node.{field}.get("{key}", 0)', f'node.{field}["{key}"]',
-             "pod.priority", "3", "len(node.labels)", 'len(node.device_shares["x"])')
+             "pod.priority", "3", "len(node.labels)", 'len(node.device_shares["x"])',
+             'parse_int(node.labels.get("rank", ""), 0)',
+             'parse_int(node.labels.get("cost", ""), 5)')
         )  # fmt: skip
 
     def _filled(self, template: str, depth: int) -> str:
@@ -263,6 +269,23 @@ def test_random_arithmetic_gives_each_node_what_it_gives_it_alone() -> None:
             planned += found[1]
     assert same > 20 * count
     assert planned > 20 * count
+
+
+def test_numbers_that_are_worked_out_node_by_node_are_told_apart() -> None:
+    """Both had no name in a run, so what was done with the second was taken for the first's."""
+    text = """
+def among_0(pod, node):
+    a = parse_int(node.labels.get("a", ""), 0)
+    b = parse_int(node.labels.get("b", ""), 0)
+    return int((a / 10 + b / 10) * 10) + (1000 if a < b else 0) + max(b, 5)
+"""
+    both = BothWays(text, 1)
+    raws = [
+        msgspec.json.encode({"labels": {"a": str(number), "b": str(number * 7 % _NODES)}})
+        for number in range(2 * _NODES)
+    ]
+    same, _ = _check(both, Call(0, "among_0", b"{}"), 0, raws)
+    assert same == _NODES
 
 
 def _lanes(values: list[int], low: int, high: int) -> IntLanes:
