@@ -37,8 +37,8 @@ MOST_WAITING: Final = 50_000
 #: Seconds between two batches. To wake the thread for each entry would cost the decisions more than
 #: the entry does: the two share the interpreter.
 BATCH_SECONDS: Final = 0.05
-#: Seconds without anything to write after which what was written is on disk.
-IDLE_SECONDS: Final = 0.5
+#: Seconds after which what was written is on disk, whatever comes meanwhile.
+SYNC_SECONDS: Final = 0.5
 #: Seconds between two tries on a disk that takes nothing.
 RETRY_SECONDS: Final = 30.0
 # Entries after which the interpreter is offered to the decisions.
@@ -139,12 +139,11 @@ class LogWriter:
     # --- the thread's side -------------------------------------------------------------------
 
     def _run(self) -> None:
-        idle = 0.0
+        sync_at = time.monotonic() + SYNC_SECONDS
         is_ending = False
         while not is_ending:
             # What was put before the end was asked for is still written.
             is_ending = self._ending.wait(BATCH_SECONDS)
-            idle = 0.0 if self._queue else idle + BATCH_SECONDS
             taken = 0
             while self._queue:
                 self._guarded(self._take, *self._queue.popleft())
@@ -152,8 +151,9 @@ class LogWriter:
                 if taken % _STRIDE == 0:
                     time.sleep(0)  # decisions go first: whoever waits for the interpreter gets it
             self._guarded(self._write_out)
-            if idle >= IDLE_SECONDS:
+            if (now := time.monotonic()) >= sync_at:
                 self._guarded(self._sync)
+                sync_at = now + SYNC_SECONDS
         self._guarded(self._close_file)
 
     def _guarded(self, work: Any, *args: Any) -> None:

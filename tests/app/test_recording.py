@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.offline.decision_log import log_files, read_log
-from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
+from engine.recording.log_writer import BATCH_SECONDS, Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
 from tests.app import harness
@@ -221,6 +222,24 @@ def test_a_file_that_is_full_is_followed_by_one_new_file(tmp_path: Path) -> None
     writer.close()
     assert len(log_files(tmp_path)) == 2
     assert writer.wants_checkpoint == ""
+
+
+def test_what_comes_without_a_pause_is_on_disk_soon(tmp_path: Path) -> None:
+    """Only half a second without entries wrote them out.
+
+    Of a scheduler that always had some, a sudden death took all that was not yet compressed: the
+    file was empty after minutes.
+    """
+    writer = LogWriter(LogSettings(tmp_path), "test")
+    writer.put(0.0, "", Checkpoint("start", [("checkpoint", {})]))
+    writer.start()
+    ends_at = time.monotonic() + 10
+    while not (files := log_files(tmp_path)) or not files[0].stat().st_size:
+        assert time.monotonic() < ends_at, "nothing is on disk"
+        writer.put(0.0, "note", {})
+        time.sleep(BATCH_SECONDS / 2)
+    assert [line.event for line in read_log(tmp_path)][:3] == ["log", "checkpoint", "note"]
+    writer.close()
 
 
 async def test_a_checkpoint_larger_than_a_file_may_get_is_not_taken_for_each_decision(
