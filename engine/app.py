@@ -199,7 +199,7 @@ class App:
             clock=self._clock,
         )
         self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
-        binder = Binder(client, clock=self._clock, metrics=self.metrics)
+        binder = Binder(client, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
         self.bindings = BindingCycle(
             cache=self.cache,
             queue=self.queue,
@@ -219,7 +219,7 @@ class App:
             reject_waiting=lambda uid: self.permits.preempt(uid),
             cancel_pre_bind=self.bindings.call_off,
             is_going=self._is_going,
-            may_act=lambda: self.elector is None or self.elector.may_act,
+            may_act=self._may_act,
         )
         self.groups = PodGroups(self.cache, on_change=self._wake)
         self.permits = Permits(
@@ -398,7 +398,7 @@ class App:
             if not self.bindings.has_room:
                 self._pauses.rest()
                 await self.bindings.wait_for_room()
-            if self.elector is not None and not self.elector.may_act:
+            if not self._may_act():
                 # Stopped or starved for too long: somebody else may lead by now.
                 self._pauses.rest()
                 await asyncio.sleep(0.1)
@@ -473,9 +473,11 @@ class App:
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
 
+    def _may_act(self) -> bool:
+        return self.elector is None or self.elector.may_act
+
     def _may_save_facts(self) -> bool:
-        is_ours = self.elector is None or self.elector.may_act
-        return self.leading.is_set() and is_ours
+        return self.leading.is_set() and self._may_act()
 
     def _facts_changed(self) -> None:
         self.queue.move(FACTS_UPDATE, None, None)

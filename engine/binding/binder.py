@@ -52,7 +52,7 @@ class BoundElsewhere(BindingError):
 
 
 class BindingRefused(BindingError):
-    """The API server says no for good, or for too long; the pod is known to be unbound."""
+    """The API server says no for good, or it must not be asked; the pod is known to be unbound."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", frozen=True):
@@ -90,6 +90,11 @@ class Backoff:
         return floor + wait * (0.5 + self._random.random())
 
 
+def _yes() -> bool:
+    """The default of `may_act`."""
+    return True
+
+
 class Binder:
     """Binds pods, each exactly once.
 
@@ -99,6 +104,7 @@ class Binder:
         metrics: Counts retries.
         sleep: Waits between tries.
         rng: Jitter of the waits.
+        may_act: False when somebody else may be leading: nothing is sent then that would bind.
     """
 
     def __init__(
@@ -109,12 +115,14 @@ class Binder:
         metrics: Metrics,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
+        may_act: Callable[[], bool] = _yes,
     ) -> None:
         self._client = client
         self._clock = clock
         self._metrics = metrics
         self._sleep = sleep
         self._rng = rng or random.Random()
+        self._may_act = may_act
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Put *pod* on *node_name*; on return it is there.
@@ -122,7 +130,8 @@ class Binder:
         Raises:
             PodIsGone: There is no such pod any more.
             BoundElsewhere: It is on another node.
-            BindingRefused: The API server says no for good, or for too long.
+            BindingRefused: The API server says no for good, or for too long; or the lease may have
+                run out, and where there is room is for the next leader to say.
 
         While the outcome is unknown and cannot be read, this waits rather than raises: giving up
         would free the node's resources under a pod that may be there.
@@ -150,6 +159,9 @@ class Binder:
         backoff: Backoff | None = None
         conflicts = 0
         while True:
+            # Asked anew each time: preparing a volume, or a wait, may outlast the lease.
+            if sent is None and not self._may_act():
+                raise BindingRefused("the lease may have run out")
             try:
                 first, sent = sent, None
                 await self._request(pod, node_name, first)

@@ -1,5 +1,6 @@
 """A binding takes effect once, and its outcome is known when `bind` returns."""
 
+import math
 import random
 from collections.abc import AsyncIterator
 
@@ -22,6 +23,7 @@ class Bench:
         self.api = api
         self.clock = VirtualClock()
         self.waits: list[float] = []
+        self.lease_ends_at = math.inf
         self.metrics = Metrics(CollectorRegistry())
         self.binder = Binder(
             client,
@@ -29,6 +31,7 @@ class Bench:
             metrics=self.metrics,
             sleep=self._sleep,
             rng=random.Random(1),
+            may_act=lambda: self.clock.monotonic() < self.lease_ends_at,
         )
 
     async def _sleep(self, seconds: float) -> None:
@@ -104,6 +107,23 @@ async def test_a_retry_waits_at_least_as_long_as_the_server_asks(bench: Bench) -
     bench.api.script["bind"] = [Refuse(429, "TooManyRequests", retry_after="7")]
     await bench.binder.bind(web(), "node-1")
     assert bench.waits[0] >= 7
+
+
+async def test_nothing_is_bound_when_the_lease_may_have_run_out(bench: Bench) -> None:
+    bench.lease_ends_at = bench.clock.monotonic()
+    with pytest.raises(BindingRefused, match="the lease may have run out"):
+        await bench.binder.bind(web(), "node-1")
+    assert bench.api.requests == []
+
+
+async def test_a_binding_is_not_sent_again_when_the_lease_may_have_run_out(bench: Bench) -> None:
+    """A leader that was stopped in such a wait bound the pod after another one had taken over."""
+    bench.lease_ends_at = bench.clock.monotonic() + 5
+    bench.api.script["bind"] = [Refuse(429, "TooManyRequests", retry_after="7")]
+    with pytest.raises(BindingRefused, match="the lease may have run out"):
+        await bench.binder.bind(web(), "node-1")
+    assert bench.api.count("POST", "/binding") == 1
+    assert bench.node_of("web") == ""
 
 
 async def test_a_pod_bound_elsewhere_is_not_ours(bench: Bench) -> None:
