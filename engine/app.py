@@ -78,6 +78,10 @@ log = structlog.get_logger(component="app")
 #: Seconds of deciding before other tasks get a turn: short enough that answers of bindings and
 #: watch events are not kept waiting, long enough that the turns cost nothing.
 SLICE_SECONDS: Final = 0.004
+#: After a decision that took so long, others get so long: an answer takes several turns of the
+#: event loop, and one turn between two policies that run into their deadlines is not enough.
+LONG_SECONDS: Final = 0.25
+REST_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
 # How long the trial of the first policies waits for a quiet moment at most, and how often it looks.
@@ -422,7 +426,8 @@ class App:
                 self._pauses.rest()
                 await self._ready.wait()
             else:
-                await asyncio.sleep(0)
+                is_long = now - ends_at > LONG_SECONDS
+                await asyncio.sleep(REST_SECONDS if is_long else 0)
 
     async def _tick(self) -> None:
         """Let the queue look at its clocks, once a second on the second."""

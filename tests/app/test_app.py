@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+import time
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import aiohttp
 import pytest
 
+from engine.app import LONG_SECONDS
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
@@ -236,6 +239,35 @@ async def test_the_endpoints_tell_what_is_going_on(cluster: DevCluster) -> None:
             async with http.get(base + path) as answer:
                 assert answer.status == 200, path
                 assert want in await answer.text(), path
+
+
+async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one turn of the event loop between two decisions, an answer of `/livez` took four.
+
+    A policy that ran into its deadline for pod after pod kept a probe waiting for 8 seconds, and
+    the renewal of the lease nearly as long.
+    """
+    decided = 0
+
+    def decide() -> bool:
+        nonlocal decided
+        time.sleep(2 * LONG_SECONDS)
+        decided += 1
+        return True
+
+    address = ("127.0.0.1", 0)
+    async with scheduler(cluster, metrics_address=address) as app:
+        monkeypatch.setattr(app.loop, "schedule_one", decide)
+        cluster.create(make_pod("web"))
+        await eventually(lambda: decided)
+        url = f"http://127.0.0.1:{app.port}/livez"
+        before = decided
+        with await asyncio.to_thread(urllib.request.urlopen, url) as answer:
+            assert answer.status == 200
+        assert decided - before <= 2
+        monkeypatch.undo()
 
 
 async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None:
