@@ -23,6 +23,8 @@ log = structlog.get_logger(component="queue")
 
 #: The policy of `spec.schedulingGates`.
 API_GATES: Final = "SchedulingGates"
+#: Why a pod is gated that the policy was not asked about.
+PUT_OFF: Final = "pre_enqueue() took too long for another pod; it is asked about this one later"
 
 
 class QueueHooks:
@@ -62,12 +64,17 @@ class QueueHooks:
 
     def key_of(self, pod: Pod) -> SortKey:
         """The place of *pod* in the order; by its priority, if no policy can say."""
+        by_priority: SortKey = ((0, -pod.priority),)
+        if self._failed_keys.puts_off(pod.uid, pod.scheduler_name) is not None:
+            return by_priority
+        started = self._clock.monotonic()
         key = self._scheduler().queue_key(pod, self._cache.snapshot())
         if isinstance(key, PolicyFailure):
-            self._failed_keys.note(pod.uid)
+            seconds = self._clock.monotonic() - started
+            self._failed_keys.note(pod.uid, pod.scheduler_name, key.policy, seconds)
             self._count(key)
             log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
-            return ((0, -pod.priority),)
+            return by_priority
         self._failed_keys.forget(pod.uid)
         return key
 
@@ -75,15 +82,18 @@ class QueueHooks:
         """The policy that keeps *pod* out of the queue and its reason; None: it may be tried."""
         if (held_back := self._held_back(pod)) is not None:
             return held_back
-        started = self._clock.monotonic()
-        failures: list[PolicyFailure] = []
         scheduler = self._scheduler()
-        gate = scheduler.pre_enqueue(pod, self._cache.snapshot(), failures.append)
-        self._note_gate(pod, failures)
-        status = "Success" if gate is None else "Unschedulable"
-        self._metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(
-            self._clock.monotonic() - started
-        )
+        failures: list[PolicyFailure] = []
+        gate: tuple[str, str] | None
+        if (policy := self._failed_gates.puts_off(pod.uid, pod.scheduler_name)) is not None:
+            gate = policy, PUT_OFF
+        else:
+            started = self._clock.monotonic()
+            gate = scheduler.pre_enqueue(pod, self._cache.snapshot(), failures.append)
+            seconds = self._clock.monotonic() - started
+            self._note_gate(pod, failures, seconds)
+            status = "Success" if gate is None else "Unschedulable"
+            self._metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(seconds)
         # Gates of the API are told by the API server.
         if gate is not None and (gate[0] != API_GATES or failures):
             self._on_gated(pod, *gate, scheduler.bundle.revision)
@@ -94,11 +104,11 @@ class QueueHooks:
         self._failed_gates.retry()
         self._failed_keys.retry()
 
-    def _note_gate(self, pod: Pod, failures: list[PolicyFailure]) -> None:
+    def _note_gate(self, pod: Pod, failures: list[PolicyFailure], seconds: float) -> None:
         if not failures:
             self._failed_gates.forget(pod.uid)
             return
-        self._failed_gates.note(pod.uid)
+        self._failed_gates.note(pod.uid, pod.scheduler_name, failures[0].policy, seconds)
         for failure in failures:
             self._count(failure)
             log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))

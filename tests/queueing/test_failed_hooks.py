@@ -11,14 +11,20 @@ class Bench:
         self.clock = VirtualClock()
         self.failing = set(failing)
         self.asked: list[str] = []
+        self.seconds = 0.0
         self.hooks = FailedHooks(self.clock, self.ask)
         for uid in failing:
-            self.hooks.note(uid)
+            self.hooks.note(uid, "profile", "policy", 0.0)
 
     def ask(self, uid: str) -> None:
+        if self.hooks.puts_off(uid, "profile") is not None:
+            return
         self.asked.append(uid)
         if uid in self.failing:
-            self.hooks.note(uid)
+            self.clock.advance(self.seconds)
+            self.hooks.note(uid, "profile", "policy", self.seconds)
+        else:
+            self.hooks.forget(uid)
 
     def run(self, seconds: int) -> list[str]:
         """Who was asked about within so many seconds."""
@@ -55,3 +61,40 @@ def test_a_pod_whose_hook_has_answered_is_left_alone() -> None:
     bench = Bench("a", "b")
     bench.hooks.forget("a")
     assert bench.run(60).count("a") == 0
+
+
+def test_pods_that_come_after_a_slow_failure_are_put_off() -> None:
+    """A crowd for which the gate ran into its deadline stopped everything for minutes."""
+    bench = Bench()
+    bench.failing, bench.seconds = {f"p{i}" for i in range(60)}, 2.0
+    for uid in sorted(bench.failing):
+        bench.ask(uid)
+    assert len(bench.asked) == 1
+    assert bench.hooks.puts_off("p1", "profile") == "policy"
+    assert bench.hooks.puts_off("other", "another profile") is None
+    began = bench.clock.monotonic()
+    while len(set(bench.asked)) < 60:
+        bench.run(1)
+    # Most of the time belongs to the others, and everyone has its turn.
+    assert 2.0 * len(bench.asked) <= (bench.clock.monotonic() - began) / 4
+
+
+def test_a_pod_that_was_put_off_does_not_wait_behind_those_that_failed() -> None:
+    bench = Bench()
+    bench.failing, bench.seconds = {f"p{i}" for i in range(10)}, 2.0
+    for uid in sorted(bench.failing):
+        bench.ask(uid)
+        bench.clock.advance(60)
+    bench.ask("p0")
+    bench.ask("good")
+    assert "good" not in bench.asked
+    bench.run(10)
+    assert "good" in bench.asked
+
+
+def test_a_failure_that_takes_no_time_puts_nobody_off() -> None:
+    bench = Bench()
+    bench.failing = {"a", "b"}
+    bench.ask("a")
+    bench.ask("b")
+    assert bench.asked == ["a", "b"]
