@@ -195,7 +195,7 @@ class Examiner:
 
 
 def _decide_all(candidate: Deployment, pods: list[Pod], snapshot: Snapshot) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) over decisions for *pods*.
+    """The first failure of each (policy, hook) over decisions for *pods*, as the queue asks too.
 
     Scores are asked only for pods that fit on several nodes. So each profile also explains one
     decision, which asks for all scores: that of a pod that was placed, or else of one made up that
@@ -206,13 +206,14 @@ def _decide_all(candidate: Deployment, pods: list[Pod], snapshot: Snapshot) -> l
     placed: dict[str, Pod] = {}
     started = time.monotonic()
 
-    def note(decision: Decision) -> None:
-        for failure in (*decision.failures, *decision.ignored):
+    def note(pod: Pod, decision: Decision) -> None:
+        queued = scheduler.queue_failures(pod, snapshot)
+        for failure in (*queued, *decision.failures, *decision.ignored):
             found.setdefault((failure.policy, failure.hook), failure)
 
     for i, pod in enumerate(pods):
         decision = scheduler.schedule(pod, snapshot)
-        note(decision)
+        note(pod, decision)
         if decision.node is not None:
             placed.setdefault(pod.scheduler_name, pod)
         if time.monotonic() - started > TRIAL_SECONDS:
@@ -221,7 +222,7 @@ def _decide_all(candidate: Deployment, pods: list[Pod], snapshot: Snapshot) -> l
     for profile in candidate.bundle.profiles if not found else ():
         name = profile.scheduler_name
         pod = placed.get(name) or undemanding_pod(name)
-        note(scheduler.explain(pod, snapshot).decision)
+        note(pod, scheduler.explain(pod, snapshot).decision)
     return list(found.values())
 
 

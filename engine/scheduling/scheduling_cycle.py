@@ -211,6 +211,20 @@ class Scheduler:
                 return plugin.name, reason
         return None
 
+    def queue_failures(self, pod: Pod, facts: Snapshot) -> list[PolicyFailure]:
+        """What fails of the hooks that the queue asks about *pod*; for trials.
+
+        Hooks that look at the pod's group are left out: who is in which is not known there.
+        """
+        profile = self._profiles.get(pod.scheduler_name)
+        verdicts = [
+            self._ask(enabled, hook, pod, facts)
+            for hook in ("queue_key", "pre_enqueue")
+            for enabled in (profile.at(hook) if profile is not None else ())
+            if "group" not in self.bundle.policies[enabled.policy].hooks[hook].params
+        ]
+        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
+
     def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
         """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
         profile = self._profiles.get(pod.scheduler_name)

@@ -119,6 +119,17 @@ BAD_EDITS = {
         "broken",
         "trial",
     ),
+    # Until it was asked on trial too, it kept every pod out, and nothing took it back.
+    "fails as a gate": (
+        files("def pre_enqueue(pod):\n    return 7\n"),
+        "mine.star:1:5: pre_enqueue() returned 7, want None or a reason",
+        "trial",
+    ),
+    "fails as the order": (
+        files("def queue_key(pod):\n    return None\n"),
+        "mine.star:1:5: queue_key() returned None, want an int, a string or a tuple",
+        "trial",
+    ),
     "names a field that is not there": (
         files("def score(pod, node):\n    return len(node.lables)\n"),
         "did you mean `labels`?",
