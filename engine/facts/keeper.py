@@ -7,6 +7,7 @@ what it said, one that breaks is started again. Shows changes to the cache betwe
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,6 +32,8 @@ log = structlog.get_logger(component="facts")
 MakeSource = Callable[[FactSource, FactsConfig], Source]
 
 _RESTART_SECONDS: Final = 5.0
+# A Prometheus server takes a second at worst; one that is not there keeps no pod waiting.
+_PATIENCE_SECONDS: Final = 2.0
 # Nodes are annotated one after the other; the queue need not look at each by itself.
 _TELL_SECONDS: Final = 0.1
 
@@ -44,6 +47,7 @@ class _Running:
     source: Source | None = None
     task: asyncio.Task[None] | None = None
     readings: dict[Subject, Readings] = field(default_factory=dict)
+    spoke: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class FactKeeper:
@@ -199,6 +203,17 @@ class FactKeeper:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def wait_spoken(self) -> None:
+        """Return when every source has spoken or broken, after two seconds at the latest.
+
+        What is decided before is decided without facts, which a policy cannot tell from facts that
+        nobody knows.
+        """
+        spoke = [r.spoke for r in self._running if not isinstance(r.config, AnnotationFacts)]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await asyncio.gather(*(one.wait() for one in spoke))
+
     def _start_sources(self) -> None:
         assert self._is_started, "without a loop nothing follows the sources"
         for running in self._running:
@@ -214,6 +229,7 @@ class FactKeeper:
                 # Facts are worth having, and never worth stopping for.
                 self._broken[source.name] = self._broken.get(source.name, 0) + 1
                 log.exception("A source of facts broke", source=source.name, reason=str(error))
+                running.spoke.set()
             await asyncio.sleep(_RESTART_SECONDS)
 
     def _told(
@@ -221,6 +237,7 @@ class FactKeeper:
     ) -> None:
         self.told[source.name] = self.told.get(source.name, 0) + 1
         running.readings = dict(readings)
+        running.spoke.set()
         changed = self._store.replace(running.place, readings)
         if changed:
             self._show(changed)

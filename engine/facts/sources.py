@@ -189,10 +189,13 @@ class ConfigMapSource:
         return self._trouble.count
 
     async def run(self, tell: Tell) -> None:
-        """Watch the ConfigMap until cancelled."""
+        """Watch the ConfigMap until cancelled. One that is not there says nothing, at once."""
         config = self._config
+        is_there = False
 
         def has(found: ConfigMap) -> None:
+            nonlocal is_there
+            is_there = True
             # Values without a time are as old as what the runtime knows of them: no age at all.
             merged = Document()
             for key in sorted(found.data):
@@ -210,6 +213,7 @@ class ConfigMapSource:
             Handlers(
                 on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: tell({})
             ),
+            on_synced=lambda: None if is_there else tell({}),
             options=WatchOptions(
                 namespace=config.namespace, field_selector=f"metadata.name={config.name}"
             ),

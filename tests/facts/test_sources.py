@@ -28,7 +28,7 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock, VirtualClock
 from engine.policy.fact_config import FileFacts, PodOutcomes
-from tests.app.harness import NAMESPACE, config_map, edit, eventually, namespace, node_of
+from tests.app.harness import NAMESPACE, config_map, edit, events, eventually, namespace, node_of
 from tests.app.harness import scheduler as running_scheduler
 from tests.builders import node_manifest, pod_manifest
 
@@ -146,6 +146,31 @@ async def test_a_config_map_is_followed_through_bad_edits(cluster: DevCluster) -
         await eventually(lambda: node_of(cluster, "p") == node_of(cluster, "q") == "a")
         cluster.delete("configmaps", "heat", NAMESPACE)
         await eventually(lambda: _heat(app) is None)
+
+
+async def test_nothing_is_decided_before_the_sources_have_spoken(cluster: DevCluster) -> None:
+    """A scheduler that started decided about the first pods as if no fact were known."""
+    source = "{configMap: {namespace: default, name: heat}}"
+    cluster.create(config_map(_files(COOL, source)), _node("a"))
+    facts = _facts_map(one={"nodes": {"a": {"heat": 30}}})
+    cluster.create({**facts, "metadata": {"name": "heat", "namespace": "default"}})
+    cluster.create(pod_manifest("p", image="app"))
+    hold = cluster.faults.hang(verb="list", resource="configmaps", namespace="default")
+    async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
+        await app.synced.wait()
+        await hold.wait_hit()
+        assert not app.leading.is_set()
+        hold.release()
+        await eventually(lambda: node_of(cluster, "p") == "a")
+        assert not events(cluster, "FailedScheduling")
+
+
+async def test_a_config_map_that_is_not_there_keeps_nobody_waiting(cluster: DevCluster) -> None:
+    source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
+    cluster.create(config_map(_files(COOL, source)), _node("a"))
+    async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
+        await app.leading.wait()
+        assert list(app.facts.told.values()) == [1]
 
 
 def _heat(app: App) -> Any:
