@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
-from engine.binding.placement import Placement, Rejection
+from engine.binding.placement import WAITING_REASON, Placement, Rejection
 from engine.binding.pod_status import (
     SCHEDULER_ERROR,
     SCHEDULING_GATED,
@@ -159,6 +159,20 @@ class AttemptOutcomes:
             controller=profile,
             revision=revision,
         )
+
+    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+        """Tell that a pod has a node and what it waits for before it is bound."""
+        self._recorder.record(
+            pod_reference(pod),
+            kind=NORMAL,
+            reason=WAITING_REASON,
+            action="Scheduling",
+            note=text,
+            controller=profile,
+            revision=revision,
+        )
+        # Not `Unschedulable`: more nodes would not help, and autoscalers go by that.
+        self._status.report(pod, reason=WAITING_REASON, message=text)
 
     def gated(self, pod: Pod, policy: str, reason: str, *, profile: str, revision: str) -> None:
         """Tell that a policy keeps a pod out of the queue; repeats are one event."""

@@ -6,10 +6,13 @@ decides can be run without either.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
+
+#: The reason of the event and of the condition of a pod that has a node and waits for leave.
+WAITING_REASON: Final = "WaitingOnPermit"
 
 
 class PreBindError(Exception):
@@ -90,6 +93,10 @@ class Outcomes(Protocol):
         started_at: float,
     ) -> None:
         """The attempt failed; the pod goes back to where it waits, if it still wants a node."""
+        ...
+
+    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+        """The pod has a node and waits for leave, and *text* says for what."""
         ...
 
     def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:

@@ -1,4 +1,4 @@
-"""The `PodScheduled` condition of pods that could not be placed, and their nominated node.
+"""The `PodScheduled` condition of pods that are not bound yet, and their nominated node.
 
 Owns what is written and that it is written only when it changes; the API server itself sets the
 condition to True when a pod is bound. The newest state of a pod replaces one that still waits to
@@ -90,11 +90,11 @@ class PodStatusUpdater:
     def report(
         self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None
     ) -> None:
-        """Say in *pod*'s status that it could not be placed; nothing if it says so already.
+        """Say in *pod*'s status why it is not bound yet; nothing if it says so already.
 
         Args:
             pod: As the informer last showed it.
-            reason: `Unschedulable`, `SchedulerError` or `SchedulingGated`.
+            reason: `Unschedulable`, `SchedulerError`, `SchedulingGated` or `WaitingOnPermit`.
             message: Not truncated: conditions have no limit of their own.
             nominated_node: New nominated node, "" to clear it, None to leave it.
         """

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.binding.placement import WAITING_REASON
 from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.pod import Pod
@@ -360,6 +361,11 @@ def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str,
         notes.append("extenders are configured, and are not asked here")
     if _profile(bundle, pod).at("permit"):
         notes.append("policies that give leave (`permit`) are not asked here")
+    notes += [
+        f"a scheduler has a node for it and says: {condition.message}"
+        for condition in pod.manifest.status.conditions
+        if condition.reason == WAITING_REASON
+    ]
     if unknown_facts:
         known = ", ".join(f"`{name}`" for name in unknown_facts)
         notes.append(f"nothing is known here of the facts from {known}")

@@ -386,6 +386,9 @@ class Simulation:
     def bound(self, placement: Placement) -> None:
         """Told to `_seen_bound` by hand."""
 
+    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+        """Nobody is there to be told."""
+
     def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
         """Nothing is on its way out here: what goes is gone."""
 

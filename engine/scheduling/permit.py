@@ -19,7 +19,7 @@ all the same, he is told.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -41,6 +41,10 @@ log = structlog.get_logger(component="permit")
 
 #: Seconds that a pod waits at most, whatever a policy says.
 MOST_SECONDS: Final = 900.0
+#: After so many seconds of waiting a pod's event and condition say so; most waits end before.
+TELL_SECONDS: Final = 1.0
+#: What a pod is said to wait for is brought up to date so often, if it has changed.
+RETELL_SECONDS: Final = 60.0
 #: Who rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
 #: the group does, which was rejected by a filter and is woken by what that filter waits for.
 POD_GROUP: Final = "PodGroup"
@@ -50,12 +54,16 @@ GROUP_CHANGED: Final = "PodGroupChange"
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a pod is not given leave. Without rejectors it is tried again after a backoff."""
+    """Why a pod is not given leave. Without rejectors it is tried again after a backoff.
+
+    `reasons` are kube-scheduler's, `more` is what it does not say.
+    """
 
     reasons: tuple[str, ...]
     rejectors: frozenset[str] = frozenset()
     is_error: bool = False
     is_reported: bool = True
+    more: str = ""
 
     def rejection(self) -> Rejection:
         """The same for the pod's event, condition and place in the queue."""
@@ -63,6 +71,8 @@ class _Refusal:
         if not self.is_error:
             text = ", ".join(f"1 {reason}" for reason in self.reasons)
             text = f"0/1 nodes are available: {text}."
+        if self.more:
+            text = f"{text} permit: {self.more}."
         return Rejection(
             text,
             is_error=self.is_error,
@@ -71,7 +81,6 @@ class _Refusal:
         )
 
 
-_UNSCHEDULABLE: Final = _Refusal(("pod group is unschedulable",), frozenset({POD_GROUP}))
 _GONE: Final = _Refusal(("the pod waits no more",), frozenset({POD_GROUP}), is_reported=False)
 _SWITCHED: Final = _Refusal(("the policies changed",), is_reported=False)
 _PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error=True)
@@ -79,25 +88,39 @@ _PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """What a policy asked a pod to wait: so many seconds, until a moment of the clock."""
+    """What a policy asked a pod to wait: so many seconds, until a moment of the clock, and why."""
 
     seconds: float
     until: float
+    reason: str
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A placement in the room. `waits` are those of the policies that withhold leave."""
+    """A placement in the room. `waits` are those of the policies that withhold leave.
+
+    `told` is what the pod is said to wait for, looked at again at `tell_at`.
+    """
 
     placement: Placement
     since: float
+    tell_at: float
     waits: dict[str, _Wait] = field(default_factory=dict)
     has_waited: bool = False
+    told: str = ""
 
     @property
     def pod(self) -> Pod:
         """The newest version of the pod, as the queue keeps it."""
         return self.placement.queued.pod
+
+    def __str__(self) -> str:
+        """What it waits for, for people."""
+        waits = (
+            f"policy `{policy}`, {go_duration(wait.seconds)} at most: {wait.reason}"
+            for policy, wait in self.waits.items()
+        )
+        return f"waiting on node `{self.placement.node}` for {'; '.join(waits)}"
 
 
 @dataclass(slots=True)
@@ -105,11 +128,12 @@ class _Round:
     """An attempt at a group: from its first pod that waits until none waits any more.
 
     `failed` are the group's pods that were rejected in it. `has_outsiders`: a pod of no business
-    here was rejected while the group held room.
+    here was rejected while the group held room. `why` it ended, for the pods that wait.
     """
 
     failed: set[str] = field(default_factory=set)
     has_outsiders: bool = False
+    why: str = ""
 
 
 class Permits:
@@ -167,7 +191,8 @@ class Permits:
         if scheduler is None or profile is None or not profile.at("permit"):
             self._bindings.start(placement)
             return
-        entry = _Entry(placement, self._clock.monotonic())
+        now = self._clock.monotonic()
+        entry = _Entry(placement, since=now, tell_at=now + TELL_SECONDS)
         self._entries[pod.uid] = entry
         self._groups.set_waiting(pod.uid, True)
         try:
@@ -213,12 +238,15 @@ class Permits:
             if uid in self._entries:  # it may have gone with another of its group
                 for policy, wait in entry.waits.items():
                     if wait.until <= now:
-                        self._time_out(uid, policy, wait.seconds)
+                        self._time_out(uid, policy, wait)
                         break
         for key, is_membership in self._groups.take_changes().items():
             self._follow(key, is_membership)
         for key in list(self._rounds):
             self._check(key)
+        for entry in self._entries.values():
+            if entry.tell_at <= now:
+                self._tell_of_waiting(entry, now)
 
     # --- what the watch says -----------------------------------------------------------------
 
@@ -308,7 +336,8 @@ class Permits:
                 refusal = _Refusal(tuple(verdict[1]), frozenset({policy}))
                 break
             seconds = min(float(verdict[1]), MOST_SECONDS)
-            waits[policy] = entry.waits.get(policy) or _Wait(seconds, now + seconds)
+            begun = entry.waits.get(policy) or _Wait(seconds, now + seconds, "")
+            waits[policy] = replace(begun, reason=str(verdict[2]))
         entry.waits = waits
         status = "Success"
         if refusal is not None:
@@ -352,19 +381,33 @@ class Permits:
             started_at=placement.started_at,
         )
 
+    def _tell_of_waiting(self, entry: _Entry, now: float) -> None:
+        entry.tell_at = now + RETELL_SECONDS
+        text = str(entry)
+        if text != entry.told:
+            entry.told = text
+            placement = entry.placement
+            self._outcomes.waiting(
+                entry.pod, text, profile=placement.profile, revision=placement.revision
+            )
+
     def _observe(self, entry: _Entry, *, is_success: bool) -> None:
         if entry.has_waited:
             result = "Success" if is_success else "Unschedulable"
             waited = self._clock.monotonic() - entry.since
             self._metrics.permit_wait_seconds.labels(result).observe(waited)
 
-    def _time_out(self, uid: str, policy: str, seconds: float) -> None:
-        reason = f"rejected due to timeout after waiting {go_duration(seconds)} at plugin {policy}"
+    def _time_out(self, uid: str, policy: str, wait: _Wait) -> None:
+        time = go_duration(wait.seconds)
+        reason = f"rejected due to timeout after waiting {time} at plugin {policy}"
+        placement = self._entries[uid].placement
+        waited = f"pod `{placement.pod.key}` waited {time} at plugin {policy}, {wait.reason}"
         groups = self._groups_of(uid)
         for key in groups:
             if key in self._rounds:
                 self._rounds[key].has_outsiders = True  # whoever was decided meanwhile
-        self._end(uid, _Refusal((reason,)))
+                self._rounds[key].why = f"of its group `{key.name}` {waited}"
+        self._end(uid, _Refusal((reason,), more=f"on node `{placement.node}`, {wait.reason}"))
         for key in groups:
             self._release(key)
 
@@ -418,10 +461,14 @@ class Permits:
                 uid not in attempt.failed and self._queue.is_being_tried(uid)
                 for uid in self._groups.pending_in(key)
             )
-            can_be_whole = state.placed + state.waiting + tried >= state.min_count
-        else:
-            can_be_whole = not attempt.failed
-        if not can_be_whole:
+            found = state.placed + state.waiting
+            if found + tried < state.min_count:
+                wanted = f"the {state.min_count} pods that its group `{key.name}` needs"
+                attempt.why = attempt.why or f"{found} of {wanted} found a node"
+                self._release(key)
+        elif attempt.failed:
+            lost = f"a pod of its group `{key.name}` found no node or is gone"
+            attempt.why = attempt.why or lost
             self._release(key)
 
     def _release(self, key: GroupKey) -> None:
@@ -434,13 +481,16 @@ class Permits:
             queued = self._queue.take(uid) if uid not in attempt.failed else None
             if queued is not None:
                 left.append(queued)
+        refusal = _Refusal(
+            ("pod group is unschedulable",), frozenset({POD_GROUP}), more=attempt.why
+        )
         entries = [self._take(uid) for uid in self._groups.waiting_in(key)]
         for entry in reversed(entries):
             self._undo(entry.placement)
         for entry in entries:
             self._observe(entry, is_success=False)
-            self._tell(entry.placement, _UNSCHEDULABLE)
-        self._tell_untried(left)
+            self._tell(entry.placement, refusal)
+        self._tell_untried(left, refusal)
         if attempt.has_outsiders:
             for entry in entries:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
@@ -452,12 +502,12 @@ class Permits:
             rejected=len(attempt.failed),
         )
 
-    def _tell_untried(self, pods: Iterable[QueuedPod]) -> None:
+    def _tell_untried(self, pods: Iterable[QueuedPod], refusal: _Refusal) -> None:
         assert self._scheduler is not None, "a round without policies"
         for queued in pods:
             self._outcomes.not_placed(
                 queued,
-                _UNSCHEDULABLE.rejection(),
+                refusal.rejection(),
                 profile=queued.pod.scheduler_name,
                 revision=self._scheduler.bundle.revision,
                 started_at=self._clock.monotonic(),

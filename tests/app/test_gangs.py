@@ -64,7 +64,8 @@ async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fit
         for name in members("train", 4):
             await world.says(name, "0/1 nodes are available: 1 ")
         messages = [await world.message(name) for name in sorted(members("train", 4))]
-        assert sorted(m == UNSCHEDULABLE for m in messages) == [False, True, True, True]
+        why = "permit: 3 of the 4 pods that its group `train` needs found a node."
+        assert sorted(m == f"{UNSCHEDULABLE} {why}" for m in messages) == [False, True, True, True]
         assert await world.placed() == set()
         assert (len(app.permits), app.cache.assumed_count) == (0, 0)
         # What the group does not hold, others can have.
@@ -170,6 +171,19 @@ async def test_a_pod_that_waits_too_long_is_rejected_with_its_whole_group(world:
         # They are tried again after a while.
         shelf.change({})
         await world.places("slow-0", "slow-1")
+
+
+async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
+    await world.node("a", cpu=2)
+    await world.pods("slow", 0, labels={"example.com/group": "slow"})
+    shelf = Shelf(patient(600))
+    async with scheduling(world, shelf):
+        await world.says("slow-0", "for policy `patient`, 10m0s at most: waiting for the rest")
+        conditions = (await world.pod("slow-0"))["status"]["conditions"]
+        assert [(c["status"], c["reason"]) for c in conditions] == [("False", "WaitingOnPermit")]
+        shelf.change({})
+        await world.places("slow-0")
+        assert await world.message("slow-0") == ""
 
 
 async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World) -> None:

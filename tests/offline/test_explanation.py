@@ -254,6 +254,15 @@ def test_a_policy_of_the_user_is_quoted_by_line_and_waits_for_what_it_reads() ->
     }
 
 
+def test_a_pod_that_waits_for_leave_says_so() -> None:
+    """Only "not asked here" was said, although the pod itself says what it waits for."""
+    said = "waiting on node `a` for policy `mine`, 30s at most: the licence"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}
+    waiting = {**pod(), "status": {"conditions": [{**condition, "message": said}]}}
+    got = explained([node("a")], waiting)
+    assert f"a scheduler has a node for it and says: {said}" in got.notes
+
+
 def test_a_policy_that_fails_is_named() -> None:
     bundle = build_bundle({"broken.star": "def filter(pod, node):\n    return 1 // 0\n"})
     got = explained([node("a")], pod(), bundle=bundle)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.binding.event_recorder import Reference
 from engine.binding.placement import Placement
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
@@ -57,6 +58,17 @@ def waits(world: World, result: str) -> tuple[float, float]:
 
 def state(world: World, pod: Pod) -> dict[str, Any]:
     return world.queue.describe(pod.key)
+
+
+def all_told(world: World) -> list[tuple[str, str, str]]:
+    """Whose events are recorded from now on, with reason and text."""
+    told: list[tuple[str, str, str]] = []
+
+    def record(about: Reference, *, reason: str, note: str, **_: Any) -> None:
+        told.append((about.name, reason, note))
+
+    world.outcomes._recorder.record = record  # type: ignore[assignment]  # a look at what is told
+    return told
 
 
 def labelled(name: str, group: str, **words: Any) -> Pod:
@@ -124,7 +136,58 @@ def test_the_end_of_a_wait_says_how_long_it_was(
     world.outcomes._recorder.record = lambda *_, note, **__: told.append(note)  # type: ignore[method-assign]  # a look at what is told
     world.wait(min(float(seconds), 900.0))
     reason = f"rejected due to timeout after waiting {text} at plugin patient"
-    assert told == [f"0/1 nodes are available: 1 {reason}."]
+    more = "permit: on node `n`, waiting for the rest of its group."
+    assert told == [f"0/1 nodes are available: 1 {reason}. {more}"]
+
+
+def test_a_pod_that_waits_says_on_which_node_for_whom_how_long_and_what_for() -> None:
+    """It looked as if nobody had seen it: no event, no condition, for up to fifteen minutes."""
+    world = decided(
+        grown(World(permitting('wait(90, "the licence server is asked")'))),
+        make_pod("web", cpu=1),
+    )
+    told = all_told(world)
+    world.wait(0.5)
+    assert told == []
+    world.wait(0.5)
+    said = "waiting on node `n` for policy `mine`, 1m30s at most: the licence server is asked"
+    assert told == [("web", "WaitingOnPermit", said)]
+    world.wait(62.0)
+    assert len(told) == 1
+
+
+def test_what_a_pod_waits_for_is_told_again_when_it_changes_but_not_all_the_time() -> None:
+    files = {"patient.star": PATIENT.replace("args.seconds", "600, str(group.pod_count)")}
+    world = decided(grown(World(files)), labelled("g-0", "g"))
+    told = all_told(world)
+    world.wait(1.0)
+    for number in range(1, 4):
+        decided(world, labelled(f"g-{number}", "g"))
+        world.wait(5.0)
+    world.wait(60.0)
+    said = "waiting on node `n` for policy `patient`, 10m0s at most: {}"
+    assert [note for name, _, note in told if name == "g-0"] == [said.format(1), said.format(4)]
+
+
+def test_a_group_that_lets_go_says_why() -> None:
+    world = grown(World(), cpu=2)
+    told = all_told(world)
+    decided(world, *(member(f"a-{i}", "a", 3, 1, 0) for i in range(3)))
+    lost = "0/1 nodes are available: 1 pod group is unschedulable."
+    why = "permit: 2 of the 3 pods that its group `a` needs found a node."
+    assert ("a-0", "FailedScheduling", f"{lost} {why}") in told
+
+
+def test_a_group_whose_pod_waited_in_vain_says_which_and_what_for() -> None:
+    world = decided(grown(World(patient())), labelled("g-0", "g"))
+    world.wait(30.0)
+    decided(world, labelled("g-1", "g"))
+    told = all_told(world)
+    world.wait(30.0)
+    waited = "pod `default/g-0` waited 1m0s at plugin patient, waiting for the rest of its group"
+    lost = "0/1 nodes are available: 1 pod group is unschedulable."
+    why = f"permit: of its group `g` {waited}."
+    assert ("g-1", "FailedScheduling", f"{lost} {why}") in told
 
 
 def test_a_pod_that_is_bound_elsewhere_while_it_waits_is_not_bound_here() -> None:
