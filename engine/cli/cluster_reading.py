@@ -20,7 +20,7 @@ from engine.cli.input_error import input_errors
 from engine.cli.run_command import connect
 from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
-from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NotFound
+from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
 from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
 from engine.model.claim_decoding import without_parameters
 from engine.offline.cluster_file import Cluster, read_cluster, redacted
@@ -59,7 +59,8 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
     if snapshot and (kubeconfig or context):
         raise click.UsageError("want either --snapshot, or --kubeconfig and --context")
     if not snapshot:
-        items, missing = read_live(kubeconfig, context)
+        instead = ", or give its objects with --snapshot PATH"
+        items, missing = read_live(kubeconfig, context, instead)
         cluster = Cluster(missing=missing)
         for item in items:
             cluster.add(item)
@@ -77,15 +78,18 @@ def tell_repeated(cluster: Cluster) -> None:
 
 
 def read_live(
-    kubeconfig: Path | None, context: str | None
+    kubeconfig: Path | None, context: str | None, instead: str = ""
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The redacted objects of a cluster, and which kinds could not be read and why.
 
-    Raises `click.UsageError` for a kubeconfig that cannot be used, `click.ClickException` if the
+    Raises `click.UsageError` for a kubeconfig that cannot be used (where there is none, the hint
+    goes on with *instead*), `click.ClickException` if the
     cluster does not answer or does not show its nodes and pods.
     """
     try:
         return uvloop.run(_read(kubeconfig, context))
+    except NoKubeConfig as error:
+        raise click.UsageError(f"{error}{instead}") from error
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
     except ApiError as error:

@@ -28,7 +28,7 @@ from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
 from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
-from engine.kube.errors import KubeConfigError
+from engine.kube.errors import KubeConfigError, NoKubeConfig
 from engine.leader_election import LeadershipLost, LeaseSettings
 from engine.lib import garbage
 from engine.lib.clock import SystemClock
@@ -336,7 +336,11 @@ async def connect(kubeconfig: Path | str | None, context: str | None) -> ApiClie
     """A client of the cluster that the flags name. Raises `KubeConfigError`."""
     if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
         return await ApiClient.from_cluster()
-    return await ApiClient.from_kubeconfig(kubeconfig, context)
+    try:
+        return await ApiClient.from_kubeconfig(kubeconfig, context)
+    except NoKubeConfig as error:
+        hint = "name a cluster with --kubeconfig FILE or $KUBECONFIG"
+        raise NoKubeConfig(f"{error}\nhint: {hint}") from error
 
 
 def choose_keeper(policies: str, client: ApiClient, state_dir: Path | None) -> Keeper:

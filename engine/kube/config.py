@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import structlog
 from yarl import URL
 
-from engine.kube.errors import KubeConfigError
+from engine.kube.errors import KubeConfigError, NoKubeConfig
 from engine.lib.clock import Clock, SystemClock
 
 log = structlog.get_logger(__name__)
@@ -272,7 +272,7 @@ def _kubeconfig_path(path: str | os.PathLike[str] | None) -> str:
     where = os.fspath(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
     parts = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
     if not any(part.exists() for part in parts):
-        raise KubeConfigError(f"kubeconfig: no such file: {where}")
+        raise NoKubeConfig(f"kubeconfig: no such file: {where}")
     return os.pathsep.join(map(str, parts))
 
 

@@ -13,6 +13,7 @@
     ├── TimedOut             504, or no answer within the request's time-out
     └── ConnectionLost       the connection failed before a whole answer arrived
     KubeConfigError          no usable configuration or credentials (no ApiError: do not retry)
+    └── NoKubeConfig         there is no such file
 
 Owns the mapping from a `Status` answer to an exception. No exception of an HTTP library leaves
 `kube`: callers catch these. Each error says in *may_have_taken_effect* whether a write could have
@@ -29,6 +30,10 @@ import msgspec
 
 class KubeConfigError(Exception):
     """The kubeconfig, the in-cluster files or their credentials cannot be used."""
+
+
+class NoKubeConfig(KubeConfigError):
+    """There is no kubeconfig where one is looked for."""
 
 
 class ApiError(Exception):

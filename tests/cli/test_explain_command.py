@@ -129,6 +129,28 @@ def test_what_cannot_be_answered_is_told(
     assert message in result.output
 
 
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        pytest.param("explain", ", or give its objects with --snapshot PATH", id="explain"),
+        pytest.param("snapshot", "", id="snapshot"),
+    ],
+)
+def test_without_a_cluster_it_says_how_to_name_one(
+    command: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a file was named that nobody had asked for."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    result = CliRunner().invoke(main, [command, str(tmp_path / "web")])
+    assert result.exit_code == 2
+    lines = result.output.splitlines()
+    assert lines[-2:] == [
+        f"Error: kubeconfig: no such file: {tmp_path / 'absent'}",
+        f"hint: name a cluster with --kubeconfig FILE or $KUBECONFIG{hint}",
+    ]
+
+
 def test_a_policy_that_fails_is_told_once_and_not_among_those_without_objection(
     cluster: str, tmp_path: Path
 ) -> None:
