@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+_MERGE: Final = "tag:yaml.org,2002:merge"
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
 
@@ -20,7 +21,37 @@ class TextError(ValueError):
 
 
 class Loader(yaml.CSafeLoader):
-    """YAML without its dates: the times of Kubernetes are text."""
+    """YAML without its dates: the times of Kubernetes are text. A key counts once, or not at all.
+
+    YAML says so, PyYAML takes the last one in silence; of a ConfigMap that is a policy lost.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        # Merging (`<<`) adds keys to a mapping, which may be met again: one with more says less.
+        self._merged: set[yaml.Node] = set()
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merge into *node* what it says it holds. Raises `ConstructorError` for a second key."""
+        if node not in self._merged:
+            self._refuse_repeated(node)
+        super().flatten_mapping(node)
+
+    def _refuse_repeated(self, node: yaml.MappingNode) -> None:
+        first: dict[tuple[str, str], yaml.Node] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.tag == _MERGE:
+                self._merged.add(node)
+            elif (known := first.setdefault((key.tag, key.value), key)) is not key:
+                line = known.start_mark.line + 1
+                raise yaml.constructor.ConstructorError(
+                    None,
+                    None,
+                    f"the key `{key.value}` is there already, in line {line}",
+                    key.start_mark,
+                )
 
 
 Loader.yaml_implicit_resolvers = {

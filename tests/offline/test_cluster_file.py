@@ -13,6 +13,7 @@ from engine.offline.cluster_file import (
     Cluster,
     ClusterFileError,
     read_cluster,
+    read_documents,
     redact,
     redacted,
     snapshot_bytes,
@@ -203,3 +204,17 @@ def test_looking_only_where_the_api_has_secrets_leaves_out_as_much(whole: dict[s
     want = redacted(whole)
     redact(whole)
     assert whole == want
+
+
+def test_what_is_merged_into_an_object_may_be_said_otherwise_there(tmp_path: Path) -> None:
+    """Only a key that is written twice is one too many; and a mapping is merged once, met often."""
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "kind: Node\n"
+        "first: {is: {<<: &both {<<: &one {a: 1, b: 1}, a: 2}, c: 1}}\n"
+        "second: *both\n"
+        "third: {<<: *both, <<: *one, a: 3}\n"
+    )
+    [got] = read_documents(path)
+    assert got["first"] == {"is": {"a": 2, "b": 1, "c": 1}}
+    assert (got["second"], got["third"]) == ({"a": 2, "b": 1}, {"a": 3, "b": 1})
