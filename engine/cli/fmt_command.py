@@ -93,6 +93,8 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
             continue
         if not path.exists():
             raise InputError(f"{path}: no such file or directory")
+        if path.is_file() and path.suffix != _SUFFIX:
+            raise InputError(f"{path}: want a `*.star` file, or a directory with some")
         files = list(_files(path))
         if not files:
             raise InputError(f"{path}: want a directory with `*.star` files, found none")

@@ -69,6 +69,16 @@ def test_a_path_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert fmt(tmp_path / "no.star")[0] == 2
 
 
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
+    """Some YAML is Python to a parser: it was written anew. Of other it said what Python says."""
+    path = tmp_path / "node.yaml"
+    for text in ("kind:   Node\n", "cpu: 4Gi\n"):
+        path.write_text(text)
+        said = f"Error: {path}: want a `*.star` file, or a directory with some\n"
+        assert fmt(path) == (2, said)
+        assert path.read_text() == text
+
+
 def test_a_directory_without_policies_is_no_success(tmp_path: Path) -> None:
     """A misspelt directory in CI was "0 file(s): changed 0", exit code 0."""
     code, output = fmt("--check", tmp_path)
