@@ -7,9 +7,10 @@ Which processes compute the points is the caller's choice of an executor.
 import functools
 import hashlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +22,13 @@ from engine.offline.simulation_report import Recorder, Report, report
 from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
+from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.profiles import DEFAULT_PLUGINS
 
+_OPTION: Final = "--set"
+# Where an argument is in a configuration, and what is to be said of it.
+_ARGUMENT: Final = re.compile(r"profiles\[(\d+)\]\.pluginConfig\[(\d+)\]\.args([^:\s]*): ")
 _DOCUMENTS: Final = (".yaml", ".yml", ".json")
 
 
@@ -47,11 +52,14 @@ class Axis:
         path, equals, said = text.partition("=")
         parts = path.split(".")
         if not equals or len(parts) < 2 or not all(parts) or not said:
-            raise SweepError(f"want `Plugin.argument=value,value`, got `{text}`")
+            raise SweepError(f"{_OPTION}: want `Plugin.argument=value,value`, got `{text}`")
         try:
             values = tuple(yaml.safe_load(f"[{said}]"))
         except yaml.YAMLError as error:
-            raise SweepError(f"{path}: {' '.join(str(error).split())}") from error
+            what = getattr(error, "problem", None) or "no YAML"
+            raise SweepError(
+                f"{_OPTION} {path}: want values of YAML, got `{said}`: {what}"
+            ) from error
         return cls(path, tuple({repr(value): value for value in values}.values()))
 
 
@@ -89,7 +97,7 @@ def make_points(
     for path, count in Counter(axis.path for axis in axes).items():
         if count > 1:
             raise SweepError(
-                f"{path}: want it once, got it {count} times\n"
+                f"{_OPTION} {path}: want it once, got it {count} times\n"
                 "hint: commas separate the values of one argument"
             )
     inputs = [hashlib.sha256(path.read_bytes()).hexdigest() for path in _files(workload)]
@@ -98,7 +106,10 @@ def make_points(
         arguments = {axis.path: value for axis, value in zip(axes, values, strict=True)}
         texts, changed = with_arguments(files, config, arguments)
         # Here, so that what is wrong with the grid is said before anything runs.
-        revision = _bundle(texts, changed).revision
+        try:
+            revision = _bundle(texts, changed).revision
+        except PolicyErrors as error:
+            raise PolicyErrors(_of_options(error.problems, changed)) from error
         for seed in seeds:
             named = msgspec.json.encode([revision, changed, inputs, seed, profile])
             points.append(
@@ -113,6 +124,27 @@ def make_points(
                 )
             )
     return points
+
+
+def _of_options(problems: Sequence[Problem], config: str) -> list[Problem]:
+    """*problems* with the options that they are about in place of lines of *config*.
+
+    It was without a problem before arguments were set in it, and nobody has seen its text.
+    """
+    profiles = _document(config)["profiles"]
+    told = []
+    for problem in problems:
+        found = _ARGUMENT.match(problem.message)
+        if problem.file != _OPTION:
+            told.append(problem)
+        elif found is None:
+            told.append(replace(problem, line=0, column=0))
+        else:
+            profile, entry, path = int(found[1]), int(found[2]), found[3]
+            option = f"{_OPTION} {profiles[profile]['pluginConfig'][entry]['name']}{path}"
+            message = problem.message[found.end() :]
+            told.append(replace(problem, file=option, line=0, column=0, message=message))
+    return told
 
 
 def with_arguments(
@@ -173,7 +205,7 @@ def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> No
     for member in members:
         place = place.setdefault(member, {})
         if not isinstance(place, dict):
-            raise SweepError(f"{'.'.join(path)}: `{member}` holds no members")
+            raise SweepError(f"{_OPTION} {'.'.join(path)}: `{member}` holds no members")
     place[last] = value
 
 
@@ -186,7 +218,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _bundle(files: Mapping[str, str], config: str) -> Bundle:
-    return build_bundle(files, decode_configuration(config, "--set"))
+    return build_bundle(files, decode_configuration(config, _OPTION))
 
 
 @functools.lru_cache(maxsize=4)

@@ -110,6 +110,39 @@ def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        pytest.param(
+            "NodeResourcesFit.scoringStrategy.type=Sideways",
+            ".scoringStrategy.type: want one of `LeastAllocated`, `MostAllocated`, "
+            '`RequestedToCapacityRatio`, got "Sideways"',
+            id="value",
+        ),
+        pytest.param(
+            "NodeResourcesFit.scoringStrategy.typ=x",
+            ".scoringStrategy.typ: unknown field\nhint: did you mean `type`?",
+            id="name",
+        ),
+        pytest.param(
+            "NodeResourcesFit.x=[1",
+            ".x: want values of YAML, got `[1`: expected ',' or ']', but got '<stream end>'",
+            id="no YAML",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_told_of_its_option(
+    snapshot: Path, tmp_path: Path, grid: str, said: str
+) -> None:
+    """It was told for each profile, with the line in a text that nobody has seen."""
+    config = tmp_path / "config.yaml"
+    profiles = [{"schedulerName": "a"}, {"schedulerName": "b"}]
+    config.write_text(json.dumps({"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles}))
+    result = sweep(snapshot, tmp_path / "out", "--config", str(config), grid=grid)
+    assert result.exit_code == 2
+    assert result.output.endswith(f"Error: --set NodeResourcesFit{said}\n"), result.output
+
+
 def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path) -> None:
     """The last one counted alone: the values of the others were left out without a word."""
     result = sweep(snapshot, tmp_path / "out", "--set", GRID)
