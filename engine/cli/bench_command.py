@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from engine.cli.cluster_reading import tell_cuts
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import known_profile
 from engine.cli.policy_sets import read_other, read_set
@@ -254,6 +255,7 @@ def _workload(options: dict[str, Any]) -> Workload:
     if not options["inputs"]:
         return generated_workload(options["nodes"], options["pods"], options["seed"])
     read = read_workload(*options["inputs"])
+    tell_cuts(read.cuts)
     if not read.cluster.nodes:
         named = ", ".join(map(str, options["inputs"]))
         raise WorkloadError(f"{named}: want nodes, found none")

@@ -6,7 +6,7 @@ are not among them.
 
 import datetime
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -75,6 +75,12 @@ def tell_repeated(cluster: Cluster) -> None:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         said = ", ".join(names[:_SHOWN]) + more
         click.echo(f"given more than once, the last one counts: {said}", err=True)
+
+
+def tell_cuts(places: Iterable[str]) -> None:
+    """Say where decision logs are cut off, on stderr."""
+    for place in places:
+        click.echo(f"{place}: it ends in the middle of an entry, which is left out", err=True)
 
 
 def read_live(

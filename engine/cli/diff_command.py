@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.cluster_reading import tell_repeated
+from engine.cli.cluster_reading import tell_cuts, tell_repeated
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.policy_option import known_profile
@@ -140,9 +140,13 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
                 "want a recorded log alone, without --seeds and --profile\n"
                 "hint: --simulate takes the log as a workload"
             )
-        return compare_logs(before, after, read_log(inputs[0]))
+        cuts: list[str] = []
+        found = compare_logs(before, after, read_log(inputs[0], cuts.append))
+        tell_cuts(cuts)
+        return found
     workload = read_workload(*inputs)
     tell_repeated(workload.cluster)
+    tell_cuts(workload.cuts)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]

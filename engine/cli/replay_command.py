@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.cluster_reading import tell_cuts
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.policy_option import read_bundle
 from engine.offline.decision_log import read_log
@@ -76,8 +77,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()
-    for place in cuts:
-        click.echo(f"{place}: it ends in the middle of an entry, which is left out", err=True)
+    tell_cuts(cuts)
     if output == "json":
         result = {
             "cutOff": cuts,

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.cluster_reading import tell_repeated
+from engine.cli.cluster_reading import tell_cuts, tell_repeated
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.line_chart import line_chart
@@ -126,6 +126,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     tell_repeated(planned.cluster)
+    tell_cuts(planned.cuts)
     if planned.cluster.skipped:
         counts = planned.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)

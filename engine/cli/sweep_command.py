@@ -17,6 +17,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.cluster_reading import tell_cuts
 from engine.cli.deputy import Deputy, PolicyEndedError
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
@@ -203,7 +204,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     text = read_config(config) if config is not None and is_apart else None
     try:
         with input_errors(workload):
-            read_workload(*workload)
+            tell_cuts(read_workload(*workload).cuts)
             return make_points(
                 files.texts,
                 text,

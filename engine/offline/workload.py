@@ -67,12 +67,14 @@ class Workload:
         arrivals: Pods that want a node, in the order of the files.
         changes: Nodes that come and go.
         departures: Pods (by key) that go, at times; for those that are there at the start too.
+        cuts: Where a decision log ends in the middle of an entry, which is left out: `file:line`.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
     arrivals: list[Arrival] = field(default_factory=list)
     changes: list[NodeChange] = field(default_factory=list)
     departures: list[tuple[float, str]] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
 
     def decided_as(self, scheduler_name: str) -> "Workload":
         """The same with every pod that comes naming this scheduler."""
@@ -200,7 +202,7 @@ def _come_at_start(cluster: Cluster, workload: Workload) -> None:
 def _read_recorded(path: Path, workload: Workload) -> None:
     """The cluster and the pods of a decision log."""
     try:
-        found = recorded_workload(read_log(path))
+        found = recorded_workload(read_log(path, workload.cuts.append))
     except LogError as error:
         raise WorkloadError(str(error)) from error
     _merge(workload.cluster, found.cluster)

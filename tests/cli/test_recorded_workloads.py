@@ -179,6 +179,29 @@ def test_a_log_that_was_cut_off_is_replayed_up_to_there(log: Path) -> None:
     assert f"Error: {cut}:{len(lines) - 1}: want an entry of a log: " in result.output
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("simulate LOG --retry", id="simulate"),
+        pytest.param("diff builtin builtin --on LOG", id="diff"),
+        pytest.param("diff builtin builtin --on LOG --simulate", id="diff of simulations"),
+        pytest.param(
+            "sweep LOG --to OUT --set InterPodAffinity.hardPodAffinityWeight=1", id="sweep"
+        ),
+        pytest.param("bench builtin --on LOG --rounds 3", id="bench"),
+    ],
+)
+def test_every_command_says_where_a_log_is_cut_off(log: Path, tmp_path: Path, command: str) -> None:
+    """Only `replay` did; what was left out of the others looked as if it had not happened."""
+    cut, lines = lines_of(log, 2)
+    cut.write_bytes(b"".join(lines[:-1]) + lines[-1][:20])
+    words = {"LOG": str(log), "OUT": str(tmp_path / "out")}
+    result = run(*(words.get(word, word) for word in command.split()))
+    assert result.exit_code == 0, result.output
+    said = f"{cut}:{len(lines)}: it ends in the middle of an entry, which is left out\n"
+    assert result.stderr.count(said) == 1
+
+
 def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:
     first, lines = lines_of(log, 1)
     first.write_bytes(b"".join(lines[:2]) + lines[2][:20])
