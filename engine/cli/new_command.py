@@ -8,7 +8,7 @@ import msgspec
 
 from engine.cli.input_error import input_errors
 from engine.cli.output_file import write_file
-from engine.offline.scaffold import HOOKS, new_policy
+from engine.offline.scaffold import EITHER, HOOKS, new_policy
 from engine.policy.builtin import KUBERNETES, builtin_files
 from engine.policy.documents import did_you_mean
 
@@ -68,6 +68,10 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
             hint = did_you_mean(hook, HOOKS) or "docs/policies.md has all hooks"
             message = f"no text for a hook `{hook}`, want some of {', '.join(HOOKS)}"
             raise click.UsageError(f"{message}\nhint: {hint}")
+    alone, others = EITHER
+    if alone in wanted and (found := [hook for hook in wanted if hook in others]):
+        said = ", ".join(f"`{hook}`" for hook in found)
+        raise click.UsageError(f"--hooks: `{alone}` stands for {said}: want one or the other")
     if not wanted:
         raise click.UsageError("--hooks: want at least one hook")
     texts = dict(zip((f"{stem}.star", f"{stem}_test.star"), new_policy(stem, wanted), strict=True))

@@ -5,13 +5,16 @@ are: a start that works is easier to change than one that does not.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One hook: what it is for, what it reads, its constant, its text and its tests."""
+    """One hook: what it is for, what it reads, its constant, its text and its tests.
+
+    `loads`: what its tests load from the policy itself.
+    """
 
     does: str
     reads: str
@@ -19,9 +22,25 @@ class _Piece:
     text: str
     test: str
     helpers: tuple[str, ...]
+    loads: str = ""
 
 
 _PIECES: Final[dict[str, _Piece]] = {
+    "group_of": _Piece(
+        "Makes a group of the pods that name one, and its size.",
+        'pod.labels["{key}.group"], pod.labels["{key}.size"]',
+        '_GROUP = "example.com/{dashed}.group"\n_SIZE = "example.com/{dashed}.size"',
+        "def group_of(pod):\n"
+        "    name = pod.labels.get(_GROUP)\n"
+        "    if not name:\n"
+        "        return None\n"
+        '    return gang(name, min_count = parse_int(pod.labels.get(_SIZE, ""), 1))\n',
+        "def test_pods_that_name_a_group_are_in_it():\n"
+        '    labels = {{"example.com/{dashed}.group": "g", "example.com/{dashed}.size": "3"}}\n'
+        '    asserts.in_group(make_pod(labels = labels), "g", 3)\n'
+        "    asserts.in_group(make_pod(), None)\n",
+        ("make_pod",),
+    ),
     "queue_key": _Piece(
         "Takes pods of higher priority first, then older ones.",
         "pod.priority, pod.created_at",
@@ -46,6 +65,37 @@ _PIECES: Final[dict[str, _Piece]] = {
         "    asserts.not_gated(make_pod())\n",
         ("make_pod",),
     ),
+    "pre_filter": _Piece(
+        "Lets an annotation name the nodes that a pod may run on.",
+        'pod.annotations["{key}.nodes"]',
+        '_NODES = "example.com/{dashed}.nodes"',
+        "def pre_filter(pod):\n"
+        "    text = pod.annotations.get(_NODES)\n"
+        "    if text == None:\n"
+        "        return None\n"
+        '    return only_nodes([name.strip() for name in text.split(",")])\n',
+        "def test_only_the_named_nodes_are_considered():\n"
+        '    pod = make_pod(annotations = {{"example.com/{dashed}.nodes": "a, b"}})\n'
+        '    nodes = cluster(make_node("a"), make_node("b"), make_node("c"))\n'
+        '    asserts.considers(nodes, pod, ["a", "b"])\n'
+        "    asserts.considers(nodes, make_pod(), None)\n",
+        ("cluster", "make_node", "make_pod"),
+    ),
+    "counters": _Piece(
+        "Puts one pod of an app on a node.",
+        'pod.labels["app"], pod.namespace',
+        '_HOSTNAME = "kubernetes.io/hostname"',
+        "def counters(pod):\n"
+        '    app = {{"app": pod.labels.get("app", "")}}\n'
+        "    peers = count_pods(_HOSTNAME, labels = app, namespaces = [pod.namespace], up_to = 1)\n"
+        '    return {{"filter": [peers]}}\n',
+        "def test_a_node_takes_one_pod_of_an_app():\n"
+        '    web = [make_pod(name, labels = {{"app": "web"}}) for name in ("web-1", "web-2")]\n'
+        '    nodes = cluster(make_node("a", pods = [web[0]]), make_node("b"))\n'
+        '    asserts.rejects(nodes, web[1], "node(s) had a pod of the same app", "a")\n'
+        '    asserts.fits(nodes, web[1], "b")\n',
+        ("cluster", "make_node", "make_pod"),
+    ),
     "filter": _Piece(
         "Keeps pods off nodes that are marked.",
         'node.labels["{key}.avoid"]',
@@ -59,6 +109,19 @@ _PIECES: Final[dict[str, _Piece]] = {
         '    nodes = cluster(marked, make_node("b"))\n'
         '    asserts.unresolvable(nodes, make_pod(), "node(s) were marked to be avoided", "a")\n'
         '    asserts.fits(nodes, make_pod(), "b")\n',
+        ("cluster", "make_node", "make_pod"),
+    ),
+    "pre_score": _Piece(
+        "Takes no number for one that is less than a pod's annotation says.",
+        'pod.annotations["{key}.least"]',
+        '_LEAST = "example.com/{dashed}.least"',
+        "def pre_score(pod):\n"
+        "    # Once for the pod, and not for every node.\n"
+        '    return state(least = parse_int(pod.annotations.get(_LEAST, ""), 0))\n',
+        "def test_a_number_that_is_too_small_is_none():\n"
+        '    small = make_node("a", labels = {{"example.com/{dashed}.score": "50"}})\n'
+        '    pod = make_pod(annotations = {{"example.com/{dashed}.least": "60"}})\n'
+        '    asserts.scores(cluster(small), pod, {{"a": 0}})\n',
         ("cluster", "make_node", "make_pod"),
     ),
     "score": _Piece(
@@ -84,6 +147,75 @@ _PIECES: Final[dict[str, _Piece]] = {
         '    asserts.scores(cluster(good, make_node("b")), make_pod(), {{"a": 100, "b": 0}})\n',
         ("cluster", "make_node", "make_pod"),
     ),
+    "score_all": _Piece(
+        "Prefers nodes that have fewer pods than the average node.",
+        "node.pod_count",
+        "",
+        "def score_all(pod, nodes):\n"
+        "    total = 0\n"
+        "    for node in nodes:\n"
+        "        total += node.pod_count\n"
+        "    return [100 if node.pod_count * len(nodes) < total else 0 for node in nodes]\n",
+        "def test_nodes_below_the_average_are_preferred():\n"
+        '    nodes = cluster(make_node("busy", pods = [make_pod("p")]), make_node("idle"))\n'
+        '    asserts.scores(nodes, make_pod(), {{"busy": 0, "idle": 100}})\n',
+        ("cluster", "make_node", "make_pod"),
+    ),
+    "tie_key": _Piece(
+        "Takes the first by name of nodes that are equally good.",
+        "node.name",
+        "",
+        "def tie_key(pod, node):\n    return node.name\n",
+        "def test_nodes_that_are_equally_good_are_told_apart_by_name():\n"
+        '    nodes = [struct(name = name) for name in ("b", "a")]\n'
+        "    first = sorted(nodes, key = lambda node: tie_key(None, node))[0]\n"
+        '    asserts.equal(first.name, "a")\n',
+        (),
+        loads="tie_key",
+    ),
+    "permit": _Piece(
+        "Binds the pods of a group once all have a node, and waits ten minutes for that.",
+        "of the pod's group its size, and how many wait and are placed",
+        "",
+        "def permit(pod, group):\n"
+        "    if group == None or group.waiting + group.placed >= group.min_count:\n"
+        "        return None\n"
+        '    return wait(600, "waiting for the other pods of the group")\n',
+        "def test_a_pod_waits_until_its_group_is_whole():\n"
+        "    asserts.waits(make_pod(), make_group(min_count = 2, waiting = 1, pending = 1), 600)\n"
+        "    asserts.permitted(make_pod(), make_group(min_count = 2, waiting = 2))\n"
+        "    asserts.permitted(make_pod(), None)\n",
+        ("make_group", "make_pod"),
+    ),
+    "victim_key": _Piece(
+        "Evicts pods that are marked before all others, then the least important.",
+        'pod.labels["{key}.evict-first"], pod.priority',
+        '_EVICT_FIRST = "example.com/{dashed}.evict-first"',
+        "def victim_key(pod):\n"
+        '    is_marked = pod.labels.get(_EVICT_FIRST) == "true"\n'
+        "    return (1 if is_marked else 0, -pod.priority)\n",
+        "def test_a_marked_pod_goes_first():\n"
+        '    marked = {{"example.com/{dashed}.evict-first": "true"}}\n'
+        '    first = make_pod("first", priority = 5, cpu = 1, labels = marked)\n'
+        '    other = make_pod("other", priority = 1, cpu = 1)\n'
+        '    nodes = cluster(make_node("a", cpu = 2, pods = [first, other]))\n'
+        '    urgent = make_pod("urgent", priority = 100, cpu = 1)\n'
+        '    asserts.evicts(nodes, urgent, "a", ["first"], profile = "default-scheduler")\n',
+        ("cluster", "make_node", "make_pod"),
+    ),
+    "candidate_key": _Piece(
+        "Makes room where the fewest budgets are violated and the fewest pods evicted.",
+        "the victims and the violations",
+        "",
+        "def candidate_key(node, victims, violations):\n    return (violations, len(victims))\n",
+        "def test_one_victim_is_better_than_two():\n"
+        '    two = [make_pod(name, priority = 1, cpu = 1) for name in ("a1", "a2")]\n'
+        '    a = make_node("a", cpu = 2, pods = two)\n'
+        '    b = make_node("b", cpu = 2, pods = [make_pod("b1", priority = 50, cpu = 2)])\n'
+        '    urgent = make_pod("urgent", priority = 100, cpu = 2)\n'
+        '    asserts.evicts(cluster(a, b), urgent, "b", ["b1"], profile = "default-scheduler")\n',
+        ("cluster", "make_node", "make_pod"),
+    ),
     "annotate": _Piece(
         "Notes on the pod which instance type it got.",
         'node.labels["node.kubernetes.io/instance-type"]',
@@ -98,15 +230,40 @@ _PIECES: Final[dict[str, _Piece]] = {
     ),
 }
 
-#: The hooks that a new policy can start with, in the order in which they are called.
+#: The hooks that a new policy can start with: all, in the order in which they are called.
 HOOKS: Final = tuple(_PIECES)
-_NEEDS: Final = {"normalize": "score"}
+#: A policy has either the first or some of the others.
+EITHER: Final = ("score_all", ("pre_score", "score", "normalize"))
+# Hooks that say nothing without another one, and what that one is then.
+_NEEDS: Final = {
+    "group_of": "permit",
+    "counters": "filter",
+    "pre_score": "score",
+    "normalize": "score",
+}
+_COUNTING_FILTER: Final = (
+    "def filter(pod, node, counts):\n"
+    '    if node.labels.get(_AVOID) == "true":\n'
+    '        return unresolvable("node(s) were marked to be avoided")\n'
+    "    if counts[0].here:\n"
+    '        return "node(s) had a pod of the same app"\n'
+    "    return None\n"
+)
+_SCORE_OF_STATE: Final = (
+    "def score(pod, node, state):\n"
+    '    number = math.clamp(parse_int(node.labels.get(_SCORE, ""), 0), 0, 100)\n'
+    "    return number if number >= state.least else 0\n"
+)
 
 
 def new_policy(name: str, hooks: Collection[str]) -> tuple[str, str]:
     """The texts of the policy *name* with *hooks* (of `HOOKS`) and of its test."""
     wanted = {*hooks, *(_NEEDS[hook] for hook in hooks if hook in _NEEDS)}
     pieces = {hook: piece for hook, piece in _PIECES.items() if hook in wanted}
+    if "counters" in wanted:
+        pieces["filter"] = replace(pieces["filter"], text=_COUNTING_FILTER)
+    if "pre_score" in wanted:
+        pieces["score"] = replace(pieces["score"], text=_SCORE_OF_STATE)
     dashed = name.replace("_", "-")
     words = {"dashed": dashed, "key": f"example.com/{dashed}"}
     does = [piece.does for piece in pieces.values() if piece.does]
@@ -122,6 +279,8 @@ def new_policy(name: str, hooks: Collection[str]) -> tuple[str, str]:
         {"asserts", *(helper for piece in pieces.values() for helper in piece.helpers)}
     )
     loads = ", ".join(f'"{helper}"' for helper in helpers)
-    tests = [f'"""Tests for {name}.star."""\n', f'load("@std/testing.star", {loads})\n']
+    loading = [f'load("@std/testing.star", {loads})']
+    loading += [f'load("{name}.star", "{one.loads}")' for one in pieces.values() if one.loads]
+    tests = [f'"""Tests for {name}.star."""\n', "\n".join(loading) + "\n"]
     tests += [piece.test.format(**words) for piece in pieces.values()]
     return "\n".join(parts), "\n".join(tests)

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli.main import main
-from engine.offline.scaffold import HOOKS
+from engine.framework.extension_points import HOOKS as EVERY_HOOK
+from engine.offline.scaffold import EITHER, HOOKS
 from engine.policy.formatting import formatted
 
 
@@ -17,8 +18,30 @@ def starsched(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+# Those that most policies have.
+COMMON = ("queue_key", "pre_enqueue", "filter", "score", "normalize", "annotate")
+
+
+def test_every_hook_of_the_language_has_a_text() -> None:
+    """Who wanted a `permit`, or another one of nine, was told that there was no text for it."""
+    assert set(HOOKS) == EVERY_HOOK
+
+
+def test_two_that_stand_for_each_other_are_refused(tmp_path: Path) -> None:
+    code, output = starsched("new", "x", "--hooks", "score_all,score", "--to", tmp_path)
+    assert code == 2
+    assert "--hooks: `score_all` stands for `score`: want one or the other" in output
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
-    "hooks", [*HOOKS, *map(",".join, itertools.combinations(HOOKS, 2)), ",".join(HOOKS)]
+    "hooks",
+    [
+        *HOOKS,
+        *map(",".join, itertools.combinations(COMMON, 2)),
+        ",".join(hook for hook in HOOKS if hook != EITHER[0]),
+        ",".join(hook for hook in HOOKS if hook not in EITHER[1]),
+    ],
 )
 def test_a_new_policy_passes_its_check_and_its_tests(tmp_path: Path, hooks: str) -> None:
     code, output = starsched("new", "my_policy", "--hooks", hooks, "--to", tmp_path / "p")
