@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -92,7 +93,7 @@ class DemoFailed(Exception):
 
 
 @click.command("demo", short_help="Show it all, on a cluster in memory.")
-@click.option("--keep", is_flag=True, help="Leave everything running until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Leave everything running until Ctrl-C or SIGTERM.")
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),
@@ -128,7 +129,7 @@ def demo_command(keep: bool, output: str) -> None:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
                 console.print(log_file.read_text(encoding="utf-8"), markup=False)
                 raise SystemExit(1) from failure
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, asyncio.CancelledError):
                 console.print("stopped")
                 return
     if output == "json":
@@ -136,6 +137,7 @@ def demo_command(keep: bool, output: str) -> None:
 
 
 async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]:
+    _end_as_by_ctrl_c()
     started = time.monotonic()
     async with _stage() as (cluster, app):
         # 1. The cluster and the policies as they are at first.
@@ -186,6 +188,15 @@ async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]
         if keep:
             await _keep(console, cluster, app, directory)
     return story
+
+
+def _end_as_by_ctrl_c() -> None:
+    """Whoever ends the demo, or closes its terminal, wants nothing to be left of it."""
+    task = asyncio.current_task()
+    assert task is not None
+    for sent in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sent) is not signal.SIG_IGN:  # as nohup has it
+            asyncio.get_running_loop().add_signal_handler(sent, task.cancel)
 
 
 @contextlib.asynccontextmanager

@@ -1,8 +1,11 @@
 """`starsched demo` tells its story, on a machine with nothing but this command."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,26 @@ def test_the_story_for_programs() -> None:
     assert story["revisions"]["before"] != story["revisions"]["after"]
     assert "prefer_disk.star:9" in story["rejection"]
     assert story["seconds"] < 20
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_was_kept_is_gone_when_it_is_ended(sent: signal.Signals, tmp_path: Path) -> None:
+    """SIGTERM ended it on the spot: the log and a kubeconfig were left in the directory of /tmp."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "engine.cli.main", "demo", "--keep"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip().startswith("tail -f"):
+                break
+        assert len(list(tmp_path.iterdir())) == 1
+        process.send_signal(sent)
+        assert process.stdout.read() == "stopped\n"
+        assert process.wait(60) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_its_policies_are_what_it_says() -> None:
