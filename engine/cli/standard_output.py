@@ -1,4 +1,4 @@
-"""What is printed, where it cannot be printed: a pipe that nobody reads, a full disk.
+"""What is printed, where it cannot be printed: closed, a pipe that nobody reads, a full disk.
 
 Owns how every command ends then. What files cannot hold is told where they are written.
 """
@@ -18,8 +18,13 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 @contextlib.contextmanager
 def lost_output_ends_it() -> Iterator[None]:
     """Exit with code 1 if what is printed is lost: in silence if nobody reads it, else told."""
-    if sys.stdout is None:  # closed by whoever started the command
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # to the end
+    # What whoever started the command has closed. In this order each gets the descriptor that it
+    # always has, which nothing else may be opened as: the event loop ends the process over it.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # to the end
+            os.set_inheritable(nowhere.fileno(), True)  # as the usual ones are
+            setattr(sys, name, nowhere)
     try:
         try:
             yield

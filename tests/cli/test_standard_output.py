@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,17 @@ def test_a_full_disk_is_one_line(command: list[str]) -> None:
 def test_a_closed_standard_output_is_none(command: list[str]) -> None:
     """Asking whether it is a terminal failed."""
     assert run(None, *command) == (0, "")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- >&- 2>&-"])
+def test_the_scheduler_starts_with_what_is_open(closed: str, tmp_path: Path) -> None:
+    """Without a standard error it ended before it began, without all three it was aborted."""
+    program = f'exec "$@" {closed}'
+    config = tmp_path / "config"
+    config.write_text("")
+    command = [sys.executable, "-m", "engine.cli.main", "run", "--kubeconfig", str(config)]
+    done = subprocess.run(["sh", "-c", program, "sh", *command], check=False, timeout=60)
+    assert done.returncode == 2  # no kubeconfig
 
 
 def test_what_is_wrong_with_the_input_is_told_all_the_same() -> None:
