@@ -208,6 +208,18 @@ class _Checker:
                     else "",
                 )
 
+    def _near_file(self, wanted: str, files: list[str]) -> str:
+        """The hint for a file that is not there: another folder's, or one without its suffix."""
+        stems = {_stem(file): file for file in sorted(files)}  # one's own after the shipped ones
+        found = stems.get(_stem(wanted))
+        if found is not None:
+            return f"did you mean `{found}`?"
+        hint = self._near(wanted, files)
+        if hint or self._hints > _MOST_HINTS:
+            return hint
+        close = difflib.get_close_matches(_stem(wanted), stems, 1)
+        return f"did you mean `{stems[close[0]]}`?" if close else ""
+
     # --- loads -----------------------------------------------------------------------------
 
     def _loads(self) -> None:
@@ -220,7 +232,7 @@ class _Checker:
                     for file in self._files
                     if not file.endswith(TEST_SUFFIX) and file != self._file
                 ]
-                self._add(load.call.args[0], refusal, self._near(load.module, near))
+                self._add(load.call.args[0], refusal, self._near_file(load.module, near))
                 continue
             if load.module in _FOR_TESTS and not self._is_test:
                 hint = f"tests are in files that end in `{TEST_SUFFIX}`"
@@ -556,6 +568,11 @@ def _load_circles(files: Mapping[str, str]) -> list[Problem]:
         message = f"files load each other in a circle: {circle}"
         problems.append(Problem(file, node.lineno, node.col_offset + 1, message))
     return problems
+
+
+def _stem(file: str) -> str:
+    """The name of a file without its folder and suffix."""
+    return file.replace(":", "/").rpartition("/")[2].lower().removesuffix(STARLARK_SUFFIX)
 
 
 def _shape(hook: str) -> str:

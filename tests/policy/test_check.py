@@ -311,6 +311,24 @@ def test_loads(text: str, want: str) -> None:
     assert _found(text + "\n", lib=lib) == [want]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        pytest.param("taints.star", "@std/taints.star", id="no folder"),
+        pytest.param("@std/taints", "@std/taints.star", id="no suffix"),
+        pytest.param("taint", "@std/taints.star", id="neither, and misspelt"),
+        pytest.param("//policies/std:taints.star", "@std/taints.star", id="as Bazel has it"),
+        pytest.param("@kubernetes/taints.star", "@std/taints.star", id="another folder"),
+        pytest.param("./lib.star", "lib.star", id="a path"),
+        pytest.param("LIB.star", "lib.star", id="capitals"),
+    ],
+)
+def test_a_file_is_meant_by_its_name_wherever_it_is(wanted: str, meant: str) -> None:
+    """Names were compared with their folders and suffixes, and most had no hint."""
+    [problem] = _found(f'load("{wanted}", "x")\n', lib="x = 1\n")
+    assert problem.endswith(f"hint: did you mean `{meant}`?")
+
+
 _calls = st.dictionaries(
     st.sampled_from("abcdef"), st.sets(st.sampled_from("abcdef"), max_size=3), max_size=6
 ).map(lambda calls: {name: called & calls.keys() for name, called in calls.items()})
