@@ -243,8 +243,7 @@ def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any],
     documents, problems = read_documents("args", msgspec.json.encode(args).decode())
     for document in documents:
         found = read_arguments(policy.name, document, policy.defaults)
-        problems = [*problems, *document.report.problems]
-        if not problems:
+        if not problems:  # those of the arguments are among them now
             return found.given, found.types
     raise ValueError("; ".join(" ".join([p.message, p.hint]).strip() for p in problems))
 

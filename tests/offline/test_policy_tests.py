@@ -108,6 +108,31 @@ def test_an_assertion_that_holds_passes(assertion: str) -> None:
         pytest.param(
             'fits(cluster(make_node(spec = {"taints": 1})), make_pod())', "node `node`", id="shape"
         ),
+        pytest.param(
+            "fits(make_node(), make_pod())",
+            "want a cluster, as `cluster(...)` gives it, got a Node",
+            id="a node for a cluster",
+        ),
+        pytest.param(
+            "fits(cluster(struct(cluster = NODES)), make_pod())",
+            "want a cluster, got what `load_manifests` gives: its `cluster` is one",
+            id="fixtures for a cluster",
+        ),
+        pytest.param("fits(cluster(), make_pod())", "the cluster has no nodes", id="empty"),
+        pytest.param(
+            'fits(NODES, "p")', 'want a pod, as `make_pod(...)` gives it, got "p"', id="no pod"
+        ),
+        pytest.param(
+            'in_group(make_node(), "g")',
+            "want a pod, as `make_pod(...)` gives it, got a Node",
+            id="a node for a pod",
+        ),
+        pytest.param("order(make_pod(), [])", "want a list of pods, got a Pod", id="one pod"),
+        pytest.param(
+            'gated(make_pod(), "x", group = {"pod_count": 2})',
+            'want a group, as `make_group(...)` gives it, got {"pod_count": 2}',
+            id="group",
+        ),
     ],
 )
 def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> None:
@@ -115,6 +140,14 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
     result = _failure(f"{nodes}def test_it():\n    asserts.{assertion}\n")
     assert want in result.message
     assert result.line == 4
+
+
+def test_a_wrong_argument_is_told_once() -> None:
+    result = _failure(
+        'def test_it():\n    asserts.fits(cluster(make_node()), make_pod(), args = {"other": 1})\n',
+        "def filter(pod, node):\n    return None\n",
+    )
+    assert result.message == "other: unknown argument: the policy takes none"
 
 
 def test_a_policy_that_fails_fails_the_test() -> None:
