@@ -143,15 +143,20 @@ def _print_reads(hooks: list[HookReuse]) -> None:
     if not hooks:
         return
     table = Table("policy", "hook")
-    for column in ("reads of the pod", "of the node", "answers are reused"):
+    for column in ("reads of the pod", "of the node, and beside it", "answers are reused"):
         table.add_column(column, overflow="fold")  # names of fields are what is asked for
     before = ""
     for hook in hooks:
         if hook.policy != before and before:
             table.add_section()
         policy, before = ("" if hook.policy == before else hook.policy), hook.policy
-        node = [*hook.node, *(["counts"] if hook.counts else []), *hook.cluster]
-        cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(node) or "-", hook.reuse
+        others = [
+            *hook.node,
+            *(["counts"] if hook.counts else []),
+            *(f"cluster.{path}" for path in hook.cluster),
+            *(f"group.{path}" for path in hook.group),
+        ]
+        cells = policy, hook.hook, ", ".join(hook.pod) or "-", ", ".join(others) or "-", hook.reuse
         table.add_row(*map(escape, cells))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 

@@ -20,6 +20,8 @@ from engine.policy.views import AGES
 
 _NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"
+# Fields of a node that change with neither the node nor its pods.
+_FACTS: Final = frozenset({"facts", "pod_facts"})
 
 # Fields that differ from pod to pod, with what to read instead.
 _UNIQUE_OF_POD: Final[Mapping[str, str]] = {
@@ -51,6 +53,7 @@ class HookReuse:
     pod: tuple[str, ...]
     node: tuple[str, ...]
     cluster: tuple[str, ...]
+    group: tuple[str, ...]
     counts: bool
     reuse: str
     warnings: tuple[tuple[str, str], ...] = ()
@@ -68,6 +71,7 @@ def hook_reuse(policy: str, hook: str, reads: Reads) -> HookReuse:
         tuple(sorted(reads.pod)),
         tuple(sorted(reads.node)),
         tuple(sorted(reads.cluster)),
+        tuple(sorted(reads.group)),
         "counts" in reads.params,
         _in_words(hook, reads),
         tuple(warnings),
@@ -129,10 +133,17 @@ def _in_words(hook: str, reads: Reads) -> str:
         parts.append("for pods alike in what it reads")
     else:
         parts.append("for every pod")
+    if "state" in reads.params:
+        parts[0] += " with an equal `state`"
     if hook in _NODE_HOOKS or hook.startswith("among_"):
         parts.append(_over_nodes(reads.node))
     if "counts" in reads.params:
-        parts.append("while the counts of the node's domains are the same")
+        if hook in _NODE_HOOKS:
+            parts.append("while the counts of the node's domains are the same")
+        else:
+            parts.append("while the same counters are empty")
+    if reads.group:
+        parts.append("while the group is the same in what it reads")
     if reads.cluster:
         parts.append("until the cluster changes in what it reads")
     if AGES in reads.node | reads.pod | reads.cluster:
@@ -148,9 +159,12 @@ def _over_nodes(paths: frozenset[str]) -> str:
     alike = "on nodes alike in what it reads"
     if EVERYTHING in paths:
         return f"{alike}; asked again when a node changes in anything"
-    if placed:
-        return f"{alike}; asked again when a placement changes {', '.join(placed)}"
-    return alike
+    again = []
+    if placed := [name for name in placed if name not in _FACTS]:
+        again.append(f"a placement changes {', '.join(placed)}")
+    if names & _FACTS:
+        again.append("facts change")
+    return f"{alike}; asked again when {' or '.join(again)}" if again else alike
 
 
 def _place(text: str, hook: str, field: str) -> tuple[int, int]:

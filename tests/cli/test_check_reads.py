@@ -51,15 +51,51 @@ def test_what_a_placement_changes_is_named(tmp_path: Path) -> None:
     assert "asked again when a placement changes pod_count" in hook["reuse"]
 
 
+def test_what_facts_change_is_no_placement(tmp_path: Path) -> None:
+    text = DOC.format(hooks="score") + (
+        'def score(pod, node):\n    heat = node.facts["heat"]\n'
+        "    return 0 if heat == None else min(node.pod_count, 100)\n"
+    )
+    hook = hooks_of(tmp_path, text)["score"]
+    assert hook["reuse"].endswith("asked again when a placement changes pod_count or facts change")
+
+
+def test_pods_that_share_answers_have_an_equal_state(tmp_path: Path) -> None:
+    text = DOC.format(hooks="pre_score, score") + (
+        "def pre_score(pod):\n    return state(most = pod.priority % 100)\n\n"
+        "def score(pod, node, state):\n    return min(state.most, 100)\n"
+    )
+    reuse = hooks_of(tmp_path, text)["score"]["reuse"]
+    assert reuse == "for every pod with an equal `state`, on every node"
+
+
+def test_hooks_over_groups_and_the_cluster_say_so(tmp_path: Path) -> None:
+    """A permit was said to be asked once for every pod, whatever its group."""
+    text = DOC.format(hooks="filter, permit") + (
+        "def filter(pod, node, cluster):\n"
+        '    return "too few node(s)" if cluster.node_count < 3 else None\n\n'
+        "def permit(pod, group):\n"
+        "    return wait(9) if group != None and group.waiting < group.min_count else None\n"
+    )
+    hook = hooks_of(tmp_path, text)["permit"]
+    assert hook["group"] == ["min_count", "waiting"]
+    assert hook["reuse"] == "for every pod, while the group is the same in what it reads"
+    _, shown = check(tmp_path, text)
+    assert "group.min_count, group.waiting" in " ".join(shown.split())
+    assert "cluster.node_count" in shown
+
+
 def test_hooks_over_counters_say_so(tmp_path: Path) -> None:
     text = DOC.format(hooks="counters, score, normalize") + (
         'def counters(pod):\n    return [count_pods("zone", labels = {"app": "web"})]\n\n'
+        "def pre_score(pod, counts):\n    return skip() if counts[0].is_empty else None\n\n"
         "def score(pod, node, counts):\n    return counts[0].here or 0\n\n"
         "def normalize(score, over):\n    return 0 if over.max == 0 else 100 * score // over.max\n"
     )
-    hook = hooks_of(tmp_path, text)["score"]
-    assert hook["counts"] is True
-    assert "while the counts of the node's domains are the same" in hook["reuse"]
+    hooks = hooks_of(tmp_path, text)
+    assert hooks["score"]["counts"] is True
+    assert "while the counts of the node's domains are the same" in hooks["score"]["reuse"]
+    assert hooks["pre_score"]["reuse"] == "for every pod, while the same counters are empty"
 
 
 @pytest.mark.parametrize(
