@@ -126,15 +126,20 @@ def diff_command(before: str, after: str, **options: Any) -> None:
         }
         click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
     else:
-        _print(found)
+        _print(found, "decisions" if _is_of_log(options) else "pods")
         for line in exceeded:
             click.echo(f"exceeded: {line}")
     raise SystemExit(EXCEEDED if exceeded else WITHIN)
 
 
+def _is_of_log(options: dict[str, Any]) -> bool:
+    """True if recorded decisions are compared, of which a pod can have several."""
+    return not options["simulate"] and any(is_log(path) for path in options["inputs"])
+
+
 def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparison:
     inputs: tuple[Path, ...] = options["inputs"]
-    if not options["simulate"] and any(is_log(path) for path in inputs):
+    if _is_of_log(options):
         if len(inputs) > 1 or options["seeds"] > 1 or options["profile"]:
             raise click.UsageError(
                 "want a recorded log alone, without --seeds and --profile\n"
@@ -184,10 +189,10 @@ def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _print(found: Comparison) -> None:
+def _print(found: Comparison, counted: str) -> None:
     counts = Counter(change.kind for change in found.changes)
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
-    click.echo(f"{found.pods} pods: {said}")
+    click.echo(f"{found.pods} {counted}: {said}")
     for change in found.changes[:_SHOWN]:
         click.echo(f"  {change.pod}: {change.kind}: {change.before} -> {change.after}")
     if len(found.changes) > _SHOWN:

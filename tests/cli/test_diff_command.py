@@ -149,6 +149,7 @@ def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
     said = json.loads(diff("builtin", both, "--on", log, "--output", "json").stdout)
     assert (said["pods"], said["changes"]) == (4, [])
     result = diff("builtin", one, "--on", log, "--max-moved", 0)
+    assert f"{said['pods']} decisions: " in result.output  # a pod may have several
     assert result.exit_code == 1, result.output
     assert "n2 -> n1" in result.output
     assert diff("builtin", one, "--on", log, "--seeds", 2).exit_code == 2
