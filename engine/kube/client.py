@@ -366,6 +366,29 @@ class ApiClient:
             params["continue"] = meta.next_token
             params.pop("resourceVersion", None)  # the token holds it
 
+    async def check_version(
+        self,
+        resource: Resource,
+        resource_version: str,
+        *,
+        namespace: str | None = None,
+        field_selector: str = "",
+        label_selector: str = "",
+        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # passed on
+    ) -> None:
+        """Return if the server has come as far as *resource_version*.
+
+        Raises `ServerError` with the cause `ResourceVersionTooLarge` if it has not, after giving it
+        some seconds: it is behind another one that we spoke to, or was set back to a backup.
+        """
+        params = {
+            **_selection(field_selector, label_selector),
+            "limit": "1",
+            "resourceVersion": resource_version,
+            "resourceVersionMatch": "NotOlderThan",
+        }
+        await self.request("GET", resource.path(namespace), params=params, timeout=timeout)
+
     async def stream(
         self,
         resource: Resource,

@@ -4,6 +4,7 @@ Owns the order of requests and what follows each failure. What the objects mean,
 between two lists, is the sink's business (`informer.py`).
 
     listing --last page--> watching --server closes, connection breaks--> watching (same version)
+    watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
     listing --404 or 403 on an optional resource--> absent --slow retry--> listing
 
@@ -183,6 +184,7 @@ class Reflector:
         self._garbled_at: str | None = None
         self._has_listed = False
         self._is_absent = False
+        self._was_lost = False
         self.state: State = "new"
         self.resource_version = ""
 
@@ -248,6 +250,7 @@ class Reflector:
                 await _end(coming)
         # Only now: a watch from a list that broke off would miss the pages after the break.
         self.resource_version = version
+        self._was_lost = False
         return count
 
     async def _after_failed_list(self, error: ApiError) -> None:
@@ -278,6 +281,8 @@ class Reflector:
             started = self._clock.monotonic()
             heard_before = self.counts.events + self.counts.bookmarks
             try:
+                if self._was_lost:
+                    await self._check_version()
                 await self._watch_once()
             except Gone as error:
                 self.counts.expirations += 1
@@ -298,6 +303,7 @@ class Reflector:
                     return
             except _PASSING as error:
                 self.counts.failures += 1
+                self._was_lost |= isinstance(error, ConnectionLost | TimedOut)
                 if self._clock.monotonic() - started >= _HEALTHY_WATCH_SECONDS:
                     self._backoff.reset()  # it worked until now, however quiet it was
                 await self._wait(error, "Watch failed")
@@ -321,6 +327,23 @@ class Reflector:
                     # versions have passed ours. If nothing happened at all, a list costs little.
                     self._log.debug("Watch was silent, listing again")
                     return
+
+    async def _check_version(self) -> None:
+        """Ask if the server knows our version, after it was away; a watch would not tell.
+
+        One that comes back as an earlier state takes the watch, says nothing until its versions
+        have passed ours, and goes on then as if nothing had happened.
+        """
+        options = self._options
+        await self._client.check_version(
+            self._resource,
+            self.resource_version,
+            namespace=options.namespace,
+            field_selector=options.field_selector,
+            label_selector=options.label_selector,
+            timeout=options.list_timeout,
+        )
+        self._was_lost = False
 
     async def _watch_once(self) -> None:
         options = self._options

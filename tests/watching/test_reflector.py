@@ -28,9 +28,13 @@ from tests.watching.recorder import Plain, Recorder, Sleeper, name_of, running
 
 
 def versions_watched(server: FaultyServer) -> list[str]:
-    """The resourceVersion of each watch request; "list" for each first page."""
+    """The resourceVersion of each watch request, with `?` if the server is asked whether it knows
+    it; "list" for each first page.
+    """
     return [
-        request.query["resourceVersion"] if "watch" in request.query else "list"
+        request.query["resourceVersion"] + "?" * ("watch" not in request.query)
+        if "resourceVersion" in request.query
+        else "list"
         for request in server.requests
     ]
 
@@ -125,6 +129,26 @@ async def test_a_watch_that_closes_goes_on_from_the_last_event() -> None:
     [
         pytest.param(watch(event("ADDED", "a", 6), then="abort"), id="cut off"),
         pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"MOD'), id="half an event"),
+    ],
+)
+async def test_a_lost_watch_goes_on_from_the_last_whole_event_if_the_server_knows_it(
+    step: Step,
+) -> None:
+    steps = [page(5, []), step, page(6, []), watch(event("MODIFIED", "a", 7), then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=sleeper),
+    ):
+        await recorder.until_told("add a", "update a")
+        assert versions_watched(server) == ["list", "5", "6?", "6"]
+    assert len(sleeper.delays) == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
         pytest.param(watch(event("ADDED", "a", 6) + b"<html>\n"), id="garbage"),
         pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"ADDED"}\n'), id="no object"),
         pytest.param(watch(event("ADDED", "a", 6) + b'{"type":"\xff"}\n'), id="not text"),
@@ -348,7 +372,9 @@ async def test_a_hung_watch_is_noticed_and_goes_on() -> None:
     steps = [
         page(5, []),
         watch(event("ADDED", "a", 6), then="hang"),
+        page(6, []),
         hang(),
+        page(6, []),
         watch(event("ADDED", "b", 7), then="hang"),
     ]
     recorder, sleeper = Recorder(), Sleeper()
@@ -359,7 +385,7 @@ async def test_a_hung_watch_is_noticed_and_goes_on() -> None:
         running(client, recorder, options=options, sleep=sleeper),
     ):
         await recorder.until_told("add a", "add b")
-        assert versions_watched(server)[:4] == ["list", "5", "6", "6"]
+        assert versions_watched(server)[:6] == ["list", "5", "6?", "6", "6?", "6"]
 
 
 async def test_a_hung_list_is_noticed() -> None:
@@ -428,6 +454,38 @@ async def test_a_version_from_the_future_leads_to_a_list() -> None:
     ):
         await recorder.until_told("add a", "update a", "update a")
         assert versions_watched(server) == ["list", "100", "list", "5"]
+
+
+async def test_a_server_that_comes_back_as_an_earlier_state_leads_to_a_list() -> None:
+    """Such a server takes the watch, says nothing, and goes on once its versions have passed ours.
+
+    What it had lost or done until then stayed unknown: nodes that were not there any more kept
+    getting pods, for as long as the watch never fell silent for a whole minute.
+    """
+    body = {
+        "kind": "Status",
+        "code": 504,
+        "reason": "Timeout",
+        "message": "Too large resource version: 100, current: 5",
+        "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]},
+    }
+    steps = [
+        page(90, [item("a", 3), item("lost", 90)]),
+        watch(event("MODIFIED", "a", 100), then="abort"),
+        drop(),
+        answer(504, body),
+        page(5, [item("a", 3)]),
+        watch(event("MODIFIED", "a", 6), then="hang"),
+    ]
+    recorder = Recorder()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, sleep=Sleeper()),
+    ):
+        await recorder.until(lambda: recorder.words.count("update a") == 3)
+        assert "delete lost" in recorder.words
+        assert versions_watched(server) == ["list", "90", "100?", "100?", "list", "5"]
 
 
 # --- objects that cannot be read ------------------------------------------------------------
