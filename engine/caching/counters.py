@@ -15,7 +15,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,10 @@ from engine.caching.topology_column import TopologyColumn
 from engine.model.pod import Pod
 
 ColumnOf = Callable[[str | None], TopologyColumn]
+
+
+# The last kinds of pods that a counter is known to leave out.
+_MOST_LEFT_OUT: Final = 64
 
 
 @dataclass(slots=True)
@@ -78,6 +82,7 @@ class _Counter:
         self._up_to: int | None = None if first is None else first.get("up_to")
         self._topology: str | None = first["topology"] if self._is_single and first else None
         self._matched: dict[int, Sequence[Contribution]] = {}
+        self._left_out: set[int] = set()  # the last kinds that it does not count
         self._topologies: dict[str | None, _Topology] = {}
         # What was counted: the end of the log of kinds, the generation of namespaces, the slots.
         self._seen: tuple[int, int, int] = (-1, -1, 0)
@@ -92,7 +97,7 @@ class _Counter:
     def copy(self, columns: Mapping[str | None, TopologyColumn]) -> "_Counter":
         """A counter of its own that has counted the same; *columns* are the copy's topologies."""
         made = copy.copy(self)
-        made._matched = self._matched.copy()
+        made._matched, made._left_out = self._matched.copy(), self._left_out.copy()
         made._topologies = {
             key: replace(
                 topology,
@@ -123,6 +128,7 @@ class _Counter:
         changes = kinds.changes_since(position) if seen == now[1:] and position >= 0 else None
         if changes is None:
             self._matched.clear()
+            self._left_out.clear()
             self._topologies.clear()
             self._layout = None
             changes = [
@@ -134,9 +140,22 @@ class _Counter:
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
             if contributions is None:
-                contributions = self._matched[kind] = self._match(kinds.kinds[kind], objects)
+                if kind in self._left_out:
+                    continue
+                contributions = self._match(kinds.kinds[kind], objects)
+                if not contributions:
+                    self._leave_out(kind)
+                    continue
+                self._matched[kind] = contributions
             for key, weight in contributions:
                 self._count(self._topology_of(key, column_of), slot, weight, difference)
+
+    def _leave_out(self, kind: int) -> None:
+        # Most kinds mean nothing to most counters. To remember all of them took gigabytes where
+        # each pod has a label of its own; asking again costs less than that.
+        if len(self._left_out) >= _MOST_LEFT_OUT:
+            self._left_out.clear()
+        self._left_out.add(kind)
 
     def _topology_of(self, key: str | None, column_of: ColumnOf) -> _Topology:
         topology = self._topologies.get(key)
@@ -266,8 +285,12 @@ class _Counter:
         self, slot: int, pod: Pod, kinds: PodKinds, objects: ObjectStore
     ) -> Sequence[Contribution]:
         number, kind = kinds.kind_of(slot, pod)
-        known = None if number is None else self._matched.get(number)
-        return self._match(kind, objects) if known is None else known
+        if number is not None:
+            if number in self._left_out:
+                return ()
+            if (known := self._matched.get(number)) is not None:
+                return known
+        return self._match(kind, objects)
 
     def row(
         self,
