@@ -105,24 +105,10 @@ class CounterUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """A `pre_filter` or `pre_score` that is told which counters are empty.
-
-    `answers` keeps, by which counters are empty, if it skips the hook.
-    """
-
-    hook: str
-    pod: bytes
-    state: bytes | None
-    answers: dict[tuple[bool, ...], bool] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class CountedHook:
     """A `filter` or `score` over counters as one pod class asks it.
 
     `fields` are the fields of a counter that the policy reads anywhere: it is given no others.
-    `gate` is asked first, and may skip the hook.
     """
 
     enabled: EnabledPolicy
@@ -135,7 +121,6 @@ class CountedHook:
     position: int = 0
     normalizes: bool = False
     reads_count: bool = True
-    gate: Gate | None = None
     groups: Groups = field(default_factory=Groups, compare=False)
 
     @property
@@ -213,23 +198,9 @@ class CountedHooks:
         answer = self._ask(use, [_entry(use.column.values[projection], here, members)])[0]
         return answer if isinstance(answer, PolicyFailure) else int(answer)
 
-    def is_skipped(self, use: CountedHook) -> bool | PolicyFailure:
-        """True if the hook's gate, told which counters are empty, skips it for this pod."""
-        gate = use.gate
-        if gate is None:
-            return False
-        is_empty = self.counters.is_empty
-        empty = tuple([is_empty(counter.key, counter.parts) for counter in use.counters])
-        known = gate.answers.get(empty)
-        if known is not None:
-            return known
-        counts = [{"is_empty": each} for each in empty]
-        extra = b'{"counts":' + _encode(counts) + b',"state":' + (gate.state or b"null") + b"}"
-        verdict = self._memo.single(use.enabled.instance, gate.hook, gate.pod, extra)
-        if isinstance(verdict, PolicyFailure):
-            return verdict
-        skips = gate.answers[empty] = verdict is not None and verdict[0] == "skip"
-        return skips
+    def is_empty(self, use: CounterUse) -> bool:
+        """True if the counter counts nothing anywhere."""
+        return self.counters.is_empty(use.key, use.parts)
 
     def reject(
         self,

@@ -3,8 +3,9 @@
 Owns the records; `pod_classifier` makes them, `pod_class` keeps them up to date.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -55,6 +56,22 @@ class PreFiltered:
     failure: PolicyFailure | None = None
     subset: tuple[str, ...] | None = None
     narrowed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that the pre-filters and pre-scores of a pod class said, for what is counted now.
+
+    `skipped` are policies whose filters do not run, `states` what pre-filters hand on, and
+    `pre_scored` the verdicts of the pre-scores, all by policy. `name` tells classes apart whose
+    pods are alike, but not what was counted for them; None: something failed, and may not again.
+    """
+
+    pre: PreFiltered
+    skipped: frozenset[str]
+    states: Mapping[str, bytes]
+    pre_scored: Mapping[str, Any]
+    name: bytes | None = b""
 
 
 class ScoreVector:

@@ -4,7 +4,9 @@ Owns the questions that are asked once per pod class: pre-filters, pre-scores, c
 projections that every per-node hook of the class is asked with.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -21,8 +23,8 @@ from engine.policy.evaluator import PolicyFailure
 from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse, Gate
-from engine.scheduling.hook_use import HookUse, PreFiltered
+from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse
+from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import PodClass
 
@@ -32,7 +34,39 @@ _CLASS_HOOKS: Final = ("pre_filter", "pre_score", "counters", "filter", "score",
 # How many pods' specifications are remembered with what the class takes of them.
 _MOST_SPECIFICATIONS: Final = 4096
 
+# The hooks that are told which counters are empty, and the hook whose counters those are.
+_TOLD: Final = (("pre_filter", "filter"), ("pre_score", "score"))
+
+# For how many kinds of pods it is remembered what was prepared for them.
+_MOST_KINDS: Final = 8192
+
+_Counts = Mapping[tuple[str, str], bytes | PolicyFailure]
+"""What a policy's hook is told of its counters, or why there are none."""
+
 _encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Pods that are alike in what hooks read.
+
+    `asked` are the counters that their pre-filters and pre-scores want to be told of, by policy
+    and hook, `uses` all of them; `known` is what was prepared for them, by which are empty.
+    """
+
+    asked: Mapping[tuple[str, str], Sequence[CounterUse] | PolicyFailure]
+    uses: Sequence[CounterUse]
+    known: dict[tuple[bool, ...], Prepared] = field(default_factory=dict)
+
+    def told(self, empty: Sequence[bool]) -> dict[tuple[str, str], bytes | PolicyFailure]:
+        """What the hooks are told if *empty* says which of `uses` are."""
+        flags = iter(empty)
+        return {
+            hook: uses
+            if isinstance(uses, PolicyFailure)
+            else _encode([{"is_empty": next(flags)} for _ in uses])
+            for hook, uses in self.asked.items()
+        }
 
 
 class PodClassifier:
@@ -49,6 +83,8 @@ class PodClassifier:
         self._positions: dict[str, dict[str, int]] = {}
         self._count_fields: dict[tuple[str, str], frozenset[str]] = {}
         self._count_readers: dict[str, bool] = {}
+        self._kinds: dict[tuple[object, ...], _Kind] = {}
+        self._counting: dict[str, bool] = {}
         # What a hook is asked with for every pod.
         self._always: dict[tuple[str, str], tuple[NodeColumn, Projector, bool, bool]] = {}
         self.score_order: dict[str, int] = {}
@@ -110,24 +146,99 @@ class PodClassifier:
         facts: Snapshot,
         state: bytes | None,
         group: PodGroupState | None = None,
+        counts: bytes | None = None,
     ) -> tuple[int, str, bytes, bytes]:
         projected = self.projector(enabled, hook, "pod").project(pod, facts)
-        return enabled.instance, hook, projected, self._extra(enabled, hook, facts, state, group)
+        extra = self._extra(enabled, hook, facts, state, group, counts)
+        return enabled.instance, hook, projected, extra
 
     # --- making a class ---------------------------------------------------------------------
 
-    def classify(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
-        """The class of *pod*, with nothing known of the nodes yet."""
+    def counts(self, profile: Profile) -> bool:
+        """True if a hook of the profile is given counters."""
+        known = self._counting.get(profile.scheduler_name)
+        if known is None:
+            known = self._counting[profile.scheduler_name] = any(
+                self._is_counted(enabled, hook)
+                for pair in _TOLD
+                for hook in pair
+                for enabled in profile.at(hook)
+            )
+        return known
+
+    def prepare(
+        self,
+        key: tuple[object, ...],
+        profile: Profile,
+        pod: Pod,
+        snapshot: Snapshot,
+        is_empty: Callable[[CounterUse], bool],
+    ) -> Prepared:
+        """What the pre-filters and pre-scores say of *pod*, whose key is *key*.
+
+        They are asked once for pods that are alike and of whose counters the same are empty.
+        """
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kind(profile, pod, snapshot)
+            if not any(isinstance(uses, PolicyFailure) for uses in kind.asked.values()):
+                if len(self._kinds) >= _MOST_KINDS:
+                    self._kinds.clear()
+                self._kinds[key] = kind
+        empty = tuple([is_empty(use) for use in kind.uses])
+        prepared = kind.known.get(empty)
+        if prepared is None:
+            prepared = self._prepare(profile, pod, snapshot, kind.told(empty))
+            if prepared.name is not None:
+                kind.known[empty] = prepared
+        return prepared
+
+    def _kind(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
+        asked: dict[tuple[str, str], Sequence[CounterUse] | PolicyFailure] = {}
+        uses: list[CounterUse] = []
+        for before, hook in _TOLD:
+            for e in profile.at(before):
+                if not self._is_counted(e, before):
+                    continue
+                specs = self._specs(e, hook, pod, snapshot)
+                if isinstance(specs, PolicyFailure):
+                    asked[e.policy, before] = specs
+                    continue
+                own = [self._counter(e, spec, pod, snapshot, None) for spec in specs]
+                asked[e.policy, before] = own
+                uses += own
+        return _Kind(asked, uses)
+
+    def _prepare(self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts) -> Prepared:
         # 1. Pre-filters: reject, narrow the nodes, hand state on.
-        pre, skipped, states = self._pre_filter(profile, pod, snapshot)
+        pre, skipped, states = self._pre_filter(profile, pod, snapshot, counts)
+        if pre.failure is not None:
+            return Prepared(pre, skipped, states, {}, None)
+        # 2. Pre-scores. They see no nodes, so asking now gives the same answer as asking later.
+        pre_scored = {}
+        if pre.rejection is None:
+            pre_scored = self._pre_score(profile, pod, snapshot, states, counts)
+        if any(isinstance(verdict, PolicyFailure) for verdict in pre_scored.values()):
+            name = None
+        elif counts:
+            said = _encode((pre, sorted(skipped), states, pre_scored))
+            name = hashlib.blake2b(said, digest_size=16).digest()
+        else:
+            name = b""
+        return Prepared(pre, skipped, states, pre_scored, name)
+
+    def classify(
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, prepared: Prepared
+    ) -> PodClass:
+        """The class of *pod*, with nothing known of the nodes yet."""
+        # 1. What pre-filters and pre-scores said.
+        pre, skipped, states = prepared.pre, prepared.skipped, prepared.states
         if pre.rejection is not None or pre.failure is not None:
             return PodClass(pre)
-        # 2. Pre-scores. They see no nodes, so asking now gives the same answer as asking later.
-        pre_scored = self._pre_score(profile, pod, snapshot, states)
         silent: set[str] = set()
         failures = []
         score_states = dict(states)
-        for policy, verdict in pre_scored.items():
+        for policy, verdict in prepared.pre_scored.items():
             if isinstance(verdict, PolicyFailure):
                 failures.append(verdict)
                 silent.add(policy)
@@ -135,7 +246,7 @@ class PodClassifier:
                 silent.add(policy)
             elif verdict is not None:
                 score_states[policy] = _encode(verdict[1])
-        # 3. The per-node hooks, with what they are given for this class.
+        # 2. The per-node hooks, with what they are given for this class.
         made = PodClass(pre, pre_score_failures=tuple(failures))
         filters: list[HookUse] = []
         counted_filters: list[CountedHook] = []
@@ -176,13 +287,11 @@ class PodClassifier:
         return made
 
     def _pre_filter(
-        self, profile: Profile, pod: Pod, snapshot: Snapshot
+        self, profile: Profile, pod: Pod, snapshot: Snapshot, counts: _Counts
     ) -> tuple[PreFiltered, frozenset[str], dict[str, bytes]]:
         """What the pre-filters said, the policies whose filters are skipped, and the states."""
-        enabled = [e for e in profile.at("pre_filter") if not self._is_counted(e, "pre_filter")]
-        verdicts = self._memo.singles(
-            [self._question(e, "pre_filter", pod, snapshot, None) for e in enabled]
-        )
+        enabled = profile.at("pre_filter")
+        verdicts = self._answers(enabled, "pre_filter", pod, snapshot, {}, counts)
         rejection: Status | None = None
         subset: set[str] | None = None
         narrowed: list[str] = []
@@ -228,16 +337,39 @@ class PodClassifier:
         return pre, frozenset(skipped), states
 
     def _pre_score(
-        self, profile: Profile, pod: Pod, snapshot: Snapshot, states: Mapping[str, bytes]
+        self,
+        profile: Profile,
+        pod: Pod,
+        snapshot: Snapshot,
+        states: Mapping[str, bytes],
+        counts: _Counts,
     ) -> dict[str, Any]:
-        """The verdict of each pre-score by policy; those that ask for counters come later."""
-        enabled = [
-            e for e in profile.at("pre_score") if "counts" not in self._reads(e, "pre_score").params
-        ]
-        verdicts = self._memo.singles(
-            [self._question(e, "pre_score", pod, snapshot, states.get(e.policy)) for e in enabled]
-        )
+        """The verdict of each pre-score by policy."""
+        enabled = profile.at("pre_score")
+        verdicts = self._answers(enabled, "pre_score", pod, snapshot, states, counts)
         return {e.policy: verdict for e, verdict in zip(enabled, verdicts, strict=True)}
+
+    def _answers(
+        self,
+        enabled: Sequence[EnabledPolicy],
+        hook: str,
+        pod: Pod,
+        snapshot: Snapshot,
+        states: Mapping[str, bytes],
+        counts: _Counts,
+    ) -> list[Any]:
+        """What each policy says in a per-pod hook; a failure for one that cannot be told counts."""
+        told = [counts.get((e.policy, hook)) for e in enabled]
+        answers = iter(
+            self._memo.singles(
+                [
+                    self._question(e, hook, pod, snapshot, states.get(e.policy), counts=each)
+                    for e, each in zip(enabled, told, strict=True)
+                    if not isinstance(each, PolicyFailure)
+                ]
+            )
+        )
+        return [each if isinstance(each, PolicyFailure) else next(answers) for each in told]
 
     def use(
         self,
@@ -283,21 +415,11 @@ class PodClassifier:
         states: Mapping[str, bytes],
         position: int = 0,
     ) -> CountedHook | PolicyFailure:
-        specs: Any = []
-        if "counters" in self._bundle.policies[enabled.policy].hooks:
-            specs = self.ask(enabled, "counters", pod, snapshot)
-            if isinstance(specs, PolicyFailure):
-                return specs
-        if isinstance(specs, dict):
-            specs = specs.get(hook) or []
+        specs = self._specs(enabled, hook, pod, snapshot)
+        if isinstance(specs, PolicyFailure):
+            return specs
         state = states.get(enabled.policy)
         plain = self.use(enabled, hook, pod, snapshot, state, position)
-        gate = None
-        before = "pre_filter" if hook == "filter" else "pre_score"
-        hooks = self._bundle.policies[enabled.policy].hooks
-        if before in hooks and self._is_counted(enabled, before):
-            projected = self.projector(enabled, before, "pod").project(pod, snapshot)
-            gate = Gate(before, projected, state)
         return CountedHook(
             enabled,
             hook,
@@ -309,8 +431,14 @@ class PodClassifier:
             position,
             plain.normalizes,
             plain.reads_count,
-            gate,
         )
+
+    def _specs(self, enabled: EnabledPolicy, hook: str, pod: Pod, snapshot: Snapshot) -> Any:
+        """What the policy wants counted for *hook*, or a `PolicyFailure`."""
+        if "counters" not in self._bundle.policies[enabled.policy].hooks:
+            return []
+        specs = self.ask(enabled, "counters", pod, snapshot)
+        return specs.get(hook) or [] if isinstance(specs, dict) else specs
 
     def _counter(
         self,
@@ -401,12 +529,16 @@ class PodClassifier:
         facts: Snapshot,
         state: bytes | None,
         group: PodGroupState | None = None,
+        counts: bytes | None = None,
     ) -> bytes:
-        """The JSON of the parameters beside pod and node that the hook names."""
+        """The JSON of the parameters beside pod and node that the hook names.
+
+        *counts* are those of a hook that is asked about the pod alone.
+        """
         params = self._reads(enabled, hook).params
-        if not ("state" in params or "cluster" in params or "group" in params):
+        if counts is None and not ("state" in params or "cluster" in params or "group" in params):
             return b"{}"
-        parts = []
+        parts = [] if counts is None else [b'"counts":' + counts]
         if "state" in params:
             parts.append(b'"state":' + (state or b"null"))
         if "cluster" in params:

@@ -44,7 +44,7 @@ from engine.scheduling.extenders import (
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE
 from engine.scheduling.pod_classes import PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
@@ -317,10 +317,14 @@ class Scheduler:
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
-        key = self._classifier.key(profile, pod, snapshot)
+        if self._classifier.counts(profile):
+            self._counted.counters.refresh(snapshot)
+        alike = self._classifier.key(profile, pod, snapshot)
+        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.is_empty)
+        key = (*alike, prepared.name)
         pod_class = self._classes.get(key)
         if pod_class is None:
-            pod_class = self._classifier.classify(profile, pod, snapshot)
+            pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is not None:
                 return self._failed(snapshot, (pod_class.pre.failure,))
             if not pod_class.pre_score_failures:  # a failure is asked again by the next pod
@@ -344,10 +348,8 @@ class Scheduler:
         # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
         # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
-        counted_filters, counted_scores, failed_gates = self._counted_hooks(pod_class, snapshot)
-        if failed_gates:
-            return self._failed(snapshot, failed_gates)
-        late: list[CountedHook | RuntimeUse] = [*counted_filters, *uses]
+        counted_scores = pod_class.counted_scores
+        late: list[CountedHook | RuntimeUse] = [*pod_class.counted_filters, *uses]
         if uses:
             late.sort(key=lambda use: use.position)
         filters = Filters(
@@ -575,28 +577,6 @@ class Scheduler:
     @staticmethod
     def _infos(slots: NDArray[np.int64], snapshot: Snapshot) -> list[NodeInfo]:
         return [info for slot in slots.tolist() if (info := snapshot.infos[slot]) is not None]
-
-    # --- step 4 -----------------------------------------------------------------------------
-
-    def _counted_hooks(
-        self, pod_class: PodClass, snapshot: Snapshot
-    ) -> tuple[list[CountedHook], list[CountedHook], tuple[PolicyFailure, ...]]:
-        """The class's filters and scores over counters that have something to say now."""
-        if not (pod_class.counted_filters or pod_class.counted_scores):
-            return [], [], ()
-        self._counted.counters.refresh(snapshot)
-        failures: list[PolicyFailure] = []
-        speaking: tuple[list[CountedHook], list[CountedHook]] = ([], [])
-        for uses, kept in zip(
-            (pod_class.counted_filters, pod_class.counted_scores), speaking, strict=True
-        ):
-            for use in uses:
-                skipped = self._counted.is_skipped(use)
-                if isinstance(skipped, PolicyFailure):
-                    failures.append(skipped)
-                elif not skipped:
-                    kept.append(use)
-        return *speaking, tuple(failures)
 
     # --- step 6 -----------------------------------------------------------------------------
 

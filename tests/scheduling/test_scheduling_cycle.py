@@ -164,6 +164,86 @@ def test_state_goes_from_the_pre_filter_to_the_filter_and_the_score(cache: Cache
     assert decide({"s.star": text, "p.yaml": only("s")}, cache).node == "n5"
 
 
+# A counter that is told of: whether it is empty.
+WEB = """
+def counters(pod):
+    return [count_pods(None, labels = {"app": "web"}, namespaces = ["default"])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        pytest.param('unresolvable("no web")', "no web", id="rejects for good"),
+        pytest.param('reject("no web")', "no web", id="rejects"),
+        pytest.param('only_nodes(["n1"])', "n1", id="narrows"),
+        pytest.param('only_nodes(["n1", "n4"], state = state(i = "4"))', "n4", id="does both"),
+        pytest.param('state(i = "3")', "n3", id="hands on"),
+        pytest.param("skip()", "n0", id="skips"),
+    ],
+)
+@pytest.mark.parametrize("parameters", ["pod, counts", "pod, cluster, counts"])
+def test_a_pre_filter_that_is_told_what_is_counted_may_say_all_that_others_may(
+    cache: Cache, answer: str, want: str, parameters: str
+) -> None:
+    """All but `skip()` went unheard: rejected pods were placed, filters were handed no state."""
+    text = f"""{WEB}
+def pre_filter({parameters}):
+    return {answer} if counts[0].is_empty else None
+
+def filter(pod, node, state):
+    return None if state == None or node.labels["i"] == state.i else "no"
+
+def tie_key(pod, node):
+    return node.name
+"""
+    scheduler = make_scheduler({"a.star": text, "p.yaml": only("a")})
+    decision = scheduler.schedule(make_pod(), cache.snapshot())
+    assert want in (decision.node or decision.message())
+    # What it says goes by the counts of now.
+    web = make_pod("web", labels={"app": "web"}, node="n5")
+    cache.add_pod(web)
+    assert scheduler.schedule(make_pod(), cache.snapshot()).node == "n0"
+    cache.remove_pod(web)
+    again = scheduler.schedule(make_pod(), cache.snapshot())
+    assert (again.node, again.message()) == (decision.node, decision.message())
+
+
+@pytest.mark.parametrize("parameters", ["pod, counts", "pod, cluster, counts"])
+def test_a_pre_score_that_is_told_what_is_counted_hands_on_to_the_score(
+    cache: Cache, parameters: str
+) -> None:
+    """It was heard only if the score itself was given counters, and then only to skip it."""
+    text = f"""{WEB}
+def pre_filter(pod, counts):
+    return state(i = "2")
+
+def pre_score({parameters}):
+    return state(i = "4") if counts[0].is_empty else None
+
+def score(pod, node, state):
+    return 100 if node.labels["i"] == state.i else 0
+"""
+    scheduler = make_scheduler({"a.star": text, "p.yaml": only("a")})
+    assert scheduler.schedule(make_pod(), cache.snapshot()).node == "n4"
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n5"))
+    assert scheduler.schedule(make_pod(), cache.snapshot()).node == "n2"
+
+
+def test_counters_that_fail_fail_a_pre_filter_that_wants_them_and_a_score_as_configured(
+    cache: Cache,
+) -> None:
+    broken = 'def counters(pod):\n    fail("broken")\n\n'
+    before = "def pre_filter(pod, counts):\n    return None\n"
+    files = {"a.star": broken + before, "p.yaml": only("a")}
+    assert decide(files, cache).is_error
+    scores = "def pre_score(pod, counts):\n    return None\n\ndef score(pod, node):\n    return 1\n"
+    files["a.star"] = broken + scores
+    assert decide(files, cache).is_error
+    files["r.yaml"] = IGNORE
+    assert decide(files, cache).node is not None
+
+
 def test_a_node_without_a_score_gets_none_after_normalisation(cache: Cache) -> None:
     """It is left out of the range, so the others are normalised as if it were not there."""
     text = (
