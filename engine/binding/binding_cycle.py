@@ -309,7 +309,8 @@ class BindingCycle:
         if not placement.reserves:
             return
         uid = placement.pod.uid
-        preparing = asyncio.ensure_future(_pre_bind(placement))
+        begun: list[str] = []
+        preparing = asyncio.ensure_future(_pre_bind(placement, begun))
         self._preparing[uid] = preparing
         try:
             await preparing
@@ -322,16 +323,23 @@ class BindingCycle:
             is_called_off = uid in self._called_off
             self._called_off.discard(uid)
         if is_called_off:
-            raise PreBindError(CALLED_OFF)
+            at_work = begun[-1] if begun else placement.reserves[0][0].name
+            raise PreBindError(_failed_in(at_work, CALLED_OFF))
 
     def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
         child = self._metrics.extension_point(point, status, placement.profile)
         child.observe(self._clock.monotonic() - since)
 
 
-async def _pre_bind(placement: Placement) -> None:
+async def _pre_bind(placement: Placement, begun: list[str]) -> None:
+    """Let each plugin make what it reserved; *begun* gets the names of those that began."""
     for plugin, state in placement.reserves:
+        begun.append(plugin.name)
         try:
             await plugin.pre_bind(state, placement.pod, placement.node)
         except PreBindError as error:
-            raise PreBindError(f'running PreBind plugin "{plugin.name}": {error}') from error
+            raise PreBindError(_failed_in(plugin.name, error)) from error
+
+
+def _failed_in(plugin: str, reason: object) -> str:
+    return f'running PreBind plugin "{plugin}": {reason}'

@@ -268,7 +268,10 @@ class Lingering(Holder):
 async def test_a_pod_that_is_being_prepared_can_be_called_off(
     bench: Bench, is_stubborn: bool
 ) -> None:
-    """Also if a plugin finishes in spite of it: somebody counts on the room."""
+    """Also if a plugin finishes in spite of it: somebody counts on the room.
+
+    Kube-scheduler says which plugin was at work; ours left that out.
+    """
     log: list[str] = []
     queued = bench.place(reserves=((Lingering(log, is_stubborn=is_stubborn), 1),))
     assert not bench.cycle.call_off(queued.uid)  # not begun
@@ -278,7 +281,8 @@ async def test_a_pod_that_is_being_prepared_can_be_called_off(
     assert log == ["unreserve slow 1 of web on node-1"]
     assert bench.cache.get_pod(queued.uid) is None
     assert bench.api.count("POST", "/binding") == 0
-    assert bench.notes("FailedScheduling") == ["preempted by DefaultPreemption"]
+    why = 'running PreBind plugin "Holder": preempted by DefaultPreemption'
+    assert bench.notes("FailedScheduling") == [why]
     assert queued.error_count == 1
     assert not bench.cycle.call_off(queued.uid)
 
