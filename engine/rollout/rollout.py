@@ -253,13 +253,15 @@ class Rollout:
             self._source_gone(offer)
             return
         self._is_source_gone = False
-        started = self._clock.monotonic()
+        started = before = self._clock.monotonic()
         candidate: Deployment | None = None
         took: dict[str, float] = {}
 
         def note(stage: str) -> None:
-            milliseconds = (self._clock.monotonic() - started) * 1000
-            took[f"{stage}_ms"] = round(milliseconds - sum(took.values()), 1)
+            nonlocal before
+            now = self._clock.monotonic()
+            took[f"{stage}_ms"] = round((now - before) * 1000, 1)
+            before = now
 
         try:
             bundle = await self._build(offer)

@@ -2,12 +2,14 @@
 
 import asyncio
 import base64
+import math
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from engine.app import App
 from engine.binding.event_recorder import Reference
@@ -55,6 +57,24 @@ async def cluster() -> AsyncIterator[DevCluster]:
 
 def rejections(cluster: DevCluster) -> list[str]:
     return [event["note"] for event in events(cluster, "PolicyRejected")]
+
+
+async def test_no_stage_takes_less_than_no_time(cluster: DevCluster) -> None:
+    """What a stage took was told less what the ones before had been rounded up by: -0.0 ms."""
+    with capture_logs() as lines:
+        async with scheduler(cluster, from_config_map=True) as app:
+            for number in range(8):
+                before = app.rollout.active.bundle.revision
+                edit(cluster, {"mine.star": f'"""Edit {number}."""\n' + prefer("node-1")})
+                await eventually(partial(_is_replaced, app, before))
+    told = [line for line in lines if line["event"] == "Policies in force"]
+    took = [line[f"{stage}_ms"] for line in told for stage in ("check", "test", "load", "trial")]
+    assert len(told) == 8
+    assert not [one for one in took if math.copysign(1, one) < 0]
+
+
+def _is_replaced(app: App, revision: str) -> bool:
+    return app.rollout.active.bundle.revision != revision
 
 
 async def test_an_edit_decides_the_next_pod(cluster: DevCluster) -> None:
