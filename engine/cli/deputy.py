@@ -28,7 +28,7 @@ class Deputy(Generic[Question, Answer]):
         ward = fork(new_place())
         if ward is None:
             ours.close()
-            _serve(function, theirs)
+            serve(function, theirs)
         theirs.close()
         self._pipe = ours
         self._ward = ward
@@ -53,7 +53,7 @@ class Deputy(Generic[Question, Answer]):
         return result
 
 
-def _serve(function: Callable[[Question], Answer], pipe: Connection) -> NoReturn:
+def serve(function: Callable[[Question], Answer], pipe: Connection) -> NoReturn:
     """Answer until nobody asks. Whatever happens, this process does not go on as its parent."""
     try:
         while True:

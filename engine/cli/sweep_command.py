@@ -1,6 +1,5 @@
 """`starsched sweep`: simulations over a grid of arguments and seeds, on many processes."""
 
-import functools
 import multiprocessing
 import os
 import signal
@@ -18,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.cluster_reading import tell_cuts
-from engine.cli.deputy import Deputy, PolicyEndedError
+from engine.cli.deputy import PolicyEndedError
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.output_file import naming, write_file
@@ -31,8 +30,9 @@ from engine.cli.sweep_reports import (
     require_parquet,
     write_table,
 )
+from engine.cli.sweep_workers import measure_apart, measure_watched
 from engine.offline.cluster_file import ClusterFileError
-from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points, measure
+from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points
 from engine.offline.workload import WorkloadError, read_workload
 from engine.offline.world import ManifestError
 from engine.policy.errors import PolicyErrors
@@ -153,7 +153,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     try:
         with _ended_by_signals(), executor(options["executor"], options["jobs"]) as pool:
             is_local = isinstance(pool, ProcessPoolExecutor)
-            for one in _computed(pool, measure_watched if is_local else measure, missing, log):
+            work = measure_watched if is_local else measure_apart
+            for one in _computed(pool, work, missing, log):
                 known[one.key] = one
         results = [known[point.key] for point in points]
         table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
@@ -294,16 +295,6 @@ def read_results(path: Path) -> dict[str, Measured]:
                 ) from error
             found[one.key] = one
     return found
-
-
-@functools.cache
-def _deputy() -> Deputy[Point, Measured]:
-    return Deputy(measure)
-
-
-def measure_watched(point: Point) -> Measured:
-    """Compute *point* in a process that this one, of a pool, watches."""
-    return _deputy().ask(point)
 
 
 def _computed(

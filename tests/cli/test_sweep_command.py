@@ -23,6 +23,12 @@ from engine.policy.config import API_VERSION, KIND, decode_configuration
 from tests.cli.test_diff_command import node, pod
 
 GRID = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
+GREEDY = """def score(pod, node):
+    text = "ab"
+    for _ in range(40):
+        text += text
+    return len(text)
+"""
 AS_PARQUET = ("--format", "parquet", "--output", "json")
 SECONDS = 60.0
 
@@ -85,9 +91,17 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
 def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert sweep(snapshot, here).exit_code == 0
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "greedy.star").write_text(GREEDY)
     with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:  # type: ignore[no-untyped-call]
         address = cluster.scheduler_address.replace("tcp://", "dask://")
+        # Workers watch it, and take the next sweep. It took all memory that they had.
+        greedy = sweep(snapshot, there, "--executor", address, "--policies", str(policies))
         result = sweep(snapshot, there, "--executor", address)
+    assert greedy.exit_code == 1
+    ended = "greedy.star:1: score() of policy `greedy` took more than 1024 MiB of memory"
+    assert greedy.output.endswith(f"Error: {ended}\n")
     assert result.exit_code == 0, result.output
     assert "2 results, 2 of them new" in result.output
     assert (here / "results.csv").read_text() == (there / "results.csv").read_text()
