@@ -22,7 +22,9 @@ from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
 from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from engine.lib.deep_json import decoded_deeply
 from engine.model.claim_decoding import without_parameters
+from engine.model.objects import ObjectMeta, Record, decode
 from engine.offline.cluster_file import Cluster, read_cluster, redacted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -127,7 +129,7 @@ async def _read(
             for resource in _RESOURCES:
                 progress.update(bar, description=f"reading {resource}")
                 try:
-                    items += await _list(
+                    found, too_deep = await list_whole(
                         client, resource, lambda number: progress.advance(bar, number)
                     )
                 except (NotFound, Forbidden) as error:
@@ -136,25 +138,46 @@ async def _read(
                     # A cluster that does not serve a kind has none of it.
                     if isinstance(error, Forbidden):
                         missing[str(resource)] = error.message
+                else:
+                    items += found
+                    if too_deep:
+                        named = ", ".join(f"`{name}`" for name in too_deep)
+                        missing[str(resource)] = f"what nests too deep: {named}"
     return items, missing
 
 
-async def _list(
+async def list_whole(
     client: ApiClient, resource: Resource, advance: Callable[[int], None]
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The redacted objects of one kind, and the names of those that nest too deep to be read.
+
+    A scheduler passes over those too. *advance* is told of each page.
+    """
     selector = NOT_TERMINAL if resource is PODS else ""
     for attempt in range(1, _ATTEMPTS + 1):
         found: list[dict[str, Any]] = []
+        too_deep: list[str] = []
         try:
             async for page in client.list_pages(resource, field_selector=selector):
-                found += [_item(resource, bytes(raw)) for raw in page.items]
+                for raw in map(bytes, page.items):
+                    try:
+                        found.append(_item(resource, raw))
+                    except RecursionError:
+                        named = decoded_deeply(lambda text: decode(_Named, text), raw)
+                        too_deep.append(named.metadata.name)
                 advance(len(page.items))
-            return found
+            return found, too_deep
         except Gone:
-            advance(-len(found))
+            advance(-len(found) - len(too_deep))
             if attempt == _ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+class _Named(Record, frozen=True):
+    """An object of which nothing is read but its name."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 def _item(resource: Resource, raw: bytes) -> dict[str, Any]:

@@ -1,0 +1,35 @@
+"""Reading a cluster: what cannot be read is told, and costs nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+
+from engine.cli.cluster_reading import list_whole
+from engine.kube.client import ApiClient
+from engine.kube.resources import DEVICE_CLASSES, Resource
+
+DEEP = "[" * 5000 + "]" * 5000
+
+
+class OnePage:
+    """A server with these objects."""
+
+    def __init__(self, *objects: str) -> None:
+        self._items = [msgspec.Raw(one.encode()) for one in objects]
+
+    async def list_pages(self, resource: Resource, **_: Any) -> AsyncIterator[SimpleNamespace]:
+        yield SimpleNamespace(items=self._items)
+
+
+def test_an_object_that_nests_too_deep_is_left_out_by_name() -> None:
+    """A device class with such parameters ended every snapshot in a traceback."""
+    config = f'[{{"opaque": {{"driver": "d", "parameters": {DEEP}}}}}]'
+    deep = f'{{"metadata": {{"name": "deep"}}, "spec": {{"config": {config}}}}}'
+    client = cast(ApiClient, OnePage(deep, '{"metadata": {"name": "flat"}}'))
+    counted: list[int] = []
+    found, too_deep = asyncio.run(list_whole(client, DEVICE_CLASSES, counted.append))
+    assert [one["metadata"]["name"] for one in found] == ["flat"]
+    assert (too_deep, counted) == (["deep"], [2])
