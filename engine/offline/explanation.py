@@ -30,6 +30,7 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import INTERESTS, Hints
+from engine.queueing.hints.interest import OWN_POD
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -281,11 +282,13 @@ def waited_events(bundle: Bundle, hints: Hints, policy: str) -> tuple[str, ...]:
             found += [_event_name(interest.resource, action) for action in actions]
         return tuple(dict.fromkeys(found))
     # Judged by what its hooks read.
-    return tuple(
+    own = [_event_name(OWN_POD, UPDATE)] if hints.looks_at_pod(policy) else []
+    others = [
         _event_name(event.resource, event.action)
         for event in _EVENTS
         if hints.is_interested(policy, event)
-    )
+    ]
+    return (*own, *others)
 
 
 def _event_name(resource: str, action: str) -> str:

@@ -263,6 +263,21 @@ def test_a_pod_that_waits_for_leave_says_so() -> None:
     assert f"a scheduler has a node for it and says: {said}" in got.notes
 
 
+@pytest.mark.parametrize(
+    ("hook", "want"),
+    [
+        ('def filter(pod, node):\n    return "no" if pod.labels.get("a") else "never"', True),
+        ('def filter(pod, node):\n    return "no" if node.labels.get("a") else "never"', False),
+    ],
+    ids=["of the pod", "of the node"],
+)
+def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: bool) -> None:
+    """A label of the pod made it fit at once, and was not told."""
+    got = explained([node("a")], pod(), bundle=build_bundle({"mine.star": f"{hook}\n"}))
+    mine = next(verdicts for verdicts in got.verdicts if verdicts.policy == "mine")
+    assert ("OwnPod changed" in mine.waits_for) is want
+
+
 def test_a_policy_that_fails_is_named() -> None:
     bundle = build_bundle({"broken.star": "def filter(pod, node):\n    return 1 // 0\n"})
     got = explained([node("a")], pod(), bundle=bundle)

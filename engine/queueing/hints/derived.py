@@ -81,6 +81,7 @@ class DerivedHint:
         looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources
         self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and not at_gate)
         self._looks_at_nodes = looks_at_nodes
+        self._looks_at_pod = bool(paths["pod"]) or self._is_grouped
         self._pod = _Reader("pod", paths["pod"])
         self._node = _Reader("node", paths["node"])
         self._last_node: tuple[Any, Any, bool] = (None, None, False)
@@ -99,6 +100,11 @@ class DerivedHint:
         return resource in self._resources or (
             self._counts and resource in (ASSIGNED_POD, "Namespace")
         )
+
+    @property
+    def looks_at_pod(self) -> bool:
+        """If a change of the rejected pod itself can help."""
+        return not self._is_known or ANYTHING in self._resources or self._looks_at_pod
 
     def is_worth(
         self, event: ClusterEvent, resource: str, around: Around, pod: Pod, old: Any, new: Any

@@ -94,6 +94,13 @@ class Hints:
             return derived.is_interested(event)
         return bool(self._interests(plugin, event.resource, event.action))
 
+    def looks_at_pod(self, plugin: str) -> bool:
+        """If a change of the rejected pod itself can change *plugin*'s mind."""
+        derived = self._derived(plugin, is_gate=False)
+        if derived is not None:
+            return derived.looks_at_pod
+        return any(interest.resource == OWN_POD for interest in INTERESTS.get(plugin, ()))
+
     def is_known(self, plugin: str) -> bool:
         """False if nothing is known of what *plugin* looks at."""
         return plugin in INTERESTS or plugin in self._filters
