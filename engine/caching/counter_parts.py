@@ -16,19 +16,30 @@ from engine.model.objects import (
     LabelSelectorRequirement,
     PodAffinityTerm,
 )
-from engine.model.selectors import SelectorError, matches_label_selector
+from engine.model.selectors import (
+    SelectorError,
+    check_label_selector,
+    is_selected,
+    matches_label_selector,
+)
 
 
 def _selector(plain: Mapping[str, Any] | None) -> LabelSelector | None:
+    """The selector, checked; None: it selects nothing, as one does that cannot be read."""
     if plain is None:
         return None
-    return LabelSelector(
+    selector = LabelSelector(
         dict(plain.get("labels") or {}),
         [
             LabelSelectorRequirement(r["key"], r["operator"], list(r.get("values") or []))
             for r in plain.get("expressions") or []
         ],
     )
+    try:
+        check_label_selector(selector)
+    except SelectorError:
+        return None
+    return selector
 
 
 def _selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -52,10 +63,10 @@ class _PodTerm:
     def matches(self, kind: PodKind, objects: ObjectStore) -> bool:
         if kind.namespace not in self.namespaces and not (
             self.namespace_selector is not None
-            and _selects(self.namespace_selector, _namespace_labels(objects, kind.namespace))
+            and is_selected(self.namespace_selector, _namespace_labels(objects, kind.namespace))
         ):
             return False
-        return _selects(self.selector, kind.labels)
+        return self.selector is not None and is_selected(self.selector, kind.labels)
 
 
 Contribution: TypeAlias = tuple[str | None, int]

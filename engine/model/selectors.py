@@ -107,9 +107,15 @@ def matches_label_selector(selector: LabelSelector | None, labels: Mapping[str, 
     if selector is None:
         return False
     check_label_selector(selector)
-    return all(labels.get(k) == v for k, v in selector.match_labels.items()) and all(
-        _holds(r, labels) for r in selector.match_expressions
-    )
+    return is_selected(selector, labels)
+
+
+def is_selected(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """As `matches_label_selector`, of a selector that was checked: for many labels in a row."""
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
+    return all(_holds(r, labels) for r in selector.match_expressions)
 
 
 def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]) -> bool:

@@ -40,3 +40,15 @@ def test_kinds_of_pods_that_a_counter_does_not_count_take_none_of_its_memory() -
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 100 * 10_000
+
+
+def test_a_selector_that_cannot_be_read_counts_nothing() -> None:
+    cache = Cache()
+    cache.add_node(make_node("node", zone="a"))
+    cache.add_pod(make_pod("web", node="node", labels={"app": "web"}))
+    counters = Counters()
+    counters.refresh(cache.snapshot())
+    part = _of_app("web")
+    part["terms"][0]["selector"]["expressions"] = [{"key": "app", "operator": "Like", "values": []}]
+    column = counters.column(b"malformed", [part], np.ones(1, np.bool_))
+    assert column.is_empty
