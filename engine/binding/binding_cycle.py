@@ -52,6 +52,18 @@ class Sends(Binds, Protocol):
         ...
 
 
+class CycleOutcomes(Outcomes, Protocol):
+    """Also told of what is not the end of an attempt yet."""
+
+    def preparing(self, placement: Placement) -> None:
+        """Somebody else has to do his part before the placement can be bound."""
+        ...
+
+    async def prepared(self, placement: Placement) -> None:
+        """Return when nothing that was told of that is under way any more."""
+        ...
+
+
 class BindingCycle:
     """Runs binding cycles, at most `limit` at once.
 
@@ -63,7 +75,7 @@ class BindingCycle:
         cache: Where the pod is assumed.
         queue: Told when the pod needs it no more, and that room was freed when a binding fails.
         binder: Talks to the API server.
-        outcomes: Told how it ended.
+        outcomes: Told how it ended, and if it takes its time.
         metrics, clock: Measure.
         limit: Most cycles in flight that do not wait for somebody else's work; `has_room` and
             `wait_for_room` keep the loop to it.
@@ -75,7 +87,7 @@ class BindingCycle:
         cache: Cache,
         queue: SchedulingQueue,
         binder: Binds,
-        outcomes: Outcomes,
+        outcomes: CycleOutcomes,
         metrics: Metrics,
         clock: Clock,
         limit: int = MOST_IN_FLIGHT,
@@ -216,10 +228,11 @@ class BindingCycle:
             self._waiting.discard(task)
         self._update_room()
 
-    def _mark(self, cycle: asyncio.Task[None], is_waiting: bool) -> None:
+    def _mark(self, cycle: asyncio.Task[None], placement: Placement, is_waiting: bool) -> None:
         """Take in whether *cycle* waits for somebody else's work."""
         if is_waiting and cycle in self._tasks:
             self._waiting.add(cycle)
+            self._outcomes.preparing(placement)
         else:
             self._waiting.discard(cycle)
         self._update_room()
@@ -235,7 +248,7 @@ class BindingCycle:
     ) -> None:
         this = asyncio.current_task()
         assert this is not None
-        tell_of_waiting(lambda is_waiting: self._mark(this, is_waiting))
+        tell_of_waiting(lambda is_waiting: self._mark(this, placement, is_waiting))
         try:
             rejection = await self._carry_out(placement, sent, sent_at)
         except Exception as error:
@@ -276,6 +289,9 @@ class BindingCycle:
                 await self._prepare(placement)
             except PreBindError as error:
                 return Rejection(str(error), is_error=True)
+            if placement.reserves:
+                # After the binding nobody would take back what it says of the node.
+                await self._outcomes.prepared(placement)
             # 4. Make it so.
             try:
                 if sent is not None and self._sender is not None:

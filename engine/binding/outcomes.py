@@ -61,6 +61,18 @@ class AttemptOutcomes:
         #: Told of each pod that was not placed, after it is back in the queue.
         self.on_not_placed: Callable[[Pod], None] = _nobody
 
+    def preparing(self, placement: Placement) -> None:
+        """Tell for which node a pod is being prepared, which may take minutes.
+
+        Whoever adds and removes nodes goes by it. The API server clears it with the binding, and
+        a rejection does if there is none.
+        """
+        self._status.nominate(placement.queued.pod, placement.node)
+
+    async def prepared(self, placement: Placement) -> None:
+        """Return when what was told is on record, or given up."""
+        await self._status.flush(placement.queued.uid)
+
     def bound(self, placement: Placement) -> None:
         """Count and tell a binding that the API server has taken."""
         now = self._clock.monotonic()

@@ -287,6 +287,46 @@ async def test_a_pod_that_is_being_prepared_can_be_called_off(
     assert not bench.cycle.call_off(queued.uid)
 
 
+class Provisioned(Lingering):
+    """Waits for somebody else's work."""
+
+    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        with waiting_for_others():
+            await super().pre_bind(state, pod, node_name)
+
+
+async def test_a_pod_that_is_being_prepared_names_its_node(bench: Bench) -> None:
+    """As kube-scheduler's do, so that nobody takes the node for unused meanwhile."""
+    plugin = Provisioned([])
+    queued = bench.place(reserves=((plugin, 1),))
+    await asyncio.sleep(0.01)
+    await bench.writer.flush(5)
+    assert bench.api.pods["web"]["status"]["nominatedNodeName"] == "node-1"
+    assert bench.queue.nominator.node_of(queued.uid) is None, "it counts there once, as assumed"
+    assert bench.cycle.call_off(queued.uid)
+    await bench.settle()
+    assert not bench.api.pods["web"]["status"].get("nominatedNodeName")
+
+
+async def test_the_node_of_a_pod_that_was_prepared_is_named_before_the_binding(
+    bench: Bench,
+) -> None:
+    """The API server clears it with the binding: coming after that, it would stay."""
+    held = Hold()
+    bench.api.script["status"] = [held]
+    plugin = Provisioned([])
+    bench.place(reserves=((plugin, 1),))
+    async with asyncio.timeout(5):
+        while not bench.api.count("PATCH", "/status"):  # noqa: ASYNC110  # the server's state
+            await asyncio.sleep(0.001)
+    plugin.go_on.set()
+    await asyncio.sleep(0.01)
+    assert bench.api.count("POST", "/binding") == 0
+    held.until.set()
+    await bench.settle()
+    assert bench.api.pods["web"]["spec"]["nodeName"] == "node-1"
+
+
 async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) -> None:
     held = Hold()
     bench.api.script["bind"] = [held]

@@ -560,6 +560,19 @@ HOLDING: Final = (
         nodes_are_certain=True,
     ),
     Workload(
+        "a volume that nobody makes",
+        objects=[
+            node("n1", cpu="2"),
+            storage_class("made", provisioner="csi.example.com"),
+            claim("slow", "1Gi", storageClassName="made"),
+        ],
+        pending=[
+            pod("waits", cpu="2", priority="low", volumes=_with_claims("slow")),
+            pod("no-room", cpu="1", priority="low"),
+        ],
+        is_undecided=frozenset({"waits"}),
+    ),
+    Workload(
         "a claim for one pod alone",
         objects=[
             node("n1"),
