@@ -169,7 +169,12 @@ class _Arithmetic:
             "device_shares": {
                 "x": [chance.randrange(0, 1001) for _ in range(chance.choice((2, 3)))]
             },
+            "facts": {"x": self._fact() if chance.random() < 0.8 else None},
         }
+
+    def _fact(self) -> dict[str, Any]:
+        age = self._chance.choice((None, 0, 60, 3600))
+        return {"value": 0.5, "text": "0.5", "age_seconds": age}
 
     def _function(self, index: int) -> str:
         chance = self._chance
@@ -210,7 +215,9 @@ class _Arithmetic:
             ("node.pod_count", f'node.{field}.get("{key}", 0)', f'node.{field}["{key}"]',
              "pod.priority", "3", "len(node.labels)", 'len(node.device_shares["x"])',
              'parse_int(node.labels.get("rank", ""), 0)',
-             'parse_int(node.labels.get("cost", ""), 5)')
+             'parse_int(node.labels.get("cost", ""), 5)',
+             '((node.facts["x"].age_seconds or 0) if node.facts["x"] else 5)',
+             'len(node.labels.get("cost", ""))')
         )  # fmt: skip
 
     def _filled(self, template: str, depth: int) -> str:
