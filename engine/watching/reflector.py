@@ -6,7 +6,7 @@ between two lists, is the sink's business (`informer.py`).
     listing --last page--> watching --server closes, connection breaks--> watching (same version)
     watching --connection lost--> asking if the server knows the version --yes--> watching
     watching --410, unreadable twice, version unknown to the server, a minute's silence--> listing
-    listing --404 or 403 on an optional resource--> absent --slow retry--> listing
+    listing --404, or 403 again and again, on an optional resource--> absent --slow retry--> listing
 
 A watch goes on from the resourceVersion of the last event handed over, so a break costs nothing;
 a list hands over every object again, and the sink keeps what is new.
@@ -48,6 +48,9 @@ State = Literal["new", "listing", "watching", "waiting", "absent"]
 #: Errors after which the same watch may simply be opened again.
 _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 
+#: So many refusals in a row, over ten seconds or so, are meant: a server that starts forbids
+#: everything until it has read who may do what.
+_MOST_REFUSALS = 6
 #: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
 _SHORT_WATCH_SECONDS = 1.0
 #: A watch that lives this long has worked, even if nothing happened.
@@ -185,6 +188,7 @@ class Reflector:
         self._has_listed = False
         self._is_absent = False
         self._was_lost = False
+        self._refusals = 0  # 403s in a row
         self.state: State = "new"
         self.resource_version = ""
 
@@ -221,6 +225,7 @@ class Reflector:
         )
         self._has_listed = True
         self._is_absent = False
+        self._refusals = 0
 
     async def _list_pages(self, limit: int) -> int:
         options = self._options
@@ -256,7 +261,9 @@ class Reflector:
     async def _after_failed_list(self, error: ApiError) -> None:
         self.counts.failures += 1
         is_missing = isinstance(error, NotFound)
-        if not self._options.optional or not (is_missing or isinstance(error, Forbidden)):
+        self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
+        is_absent = is_missing or self._refusals >= _MOST_REFUSALS
+        if not self._options.optional or not is_absent:
             await self._wait(error, "Could not list")
             return
         # Not served is as good as empty. Not allowed says nothing of what exists: keep what is

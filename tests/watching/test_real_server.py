@@ -191,7 +191,7 @@ async def test_a_forbidden_resource_waits_for_its_role(
         control_plane.client(token) as client,
         running(client, required, CONFIG_MAPS, only(namespace), sleep=sleeper) as first,
         running(
-            client, optional, CONFIG_MAPS, only(namespace, optional=True), sleep=sleeper
+            client, optional, CONFIG_MAPS, only(namespace, optional=True), sleep=Sleeper()
         ) as second,
     ):
         await second.wait_synced()

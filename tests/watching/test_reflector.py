@@ -604,9 +604,31 @@ async def test_a_handler_that_raises_costs_nobody_else() -> None:
 # --- optional resources ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [404, 403])
-async def test_an_absent_optional_resource_is_empty_and_logged_once(status: int) -> None:
-    steps = [refuse(status, "No")] * 3 + [page(5, [item("a", 1)]), watch(then="hang")]
+async def test_a_server_that_starts_forbids_all_and_is_asked_again() -> None:
+    """It has not read yet who may do what. Whoever was started with it had no claims, no budgets
+    and no namespaces for up to two minutes, and decided without them.
+    """
+    steps = [refuse(403, "No")] * 5 + [page(5, [item("a", 1)]), watch(then="hang")]
+    recorder, sleeper = Recorder(), Sleeper()
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        running(client, recorder, options=WatchOptions(optional=True), sleep=sleeper) as informer,
+    ):
+        await informer.wait_synced()
+        assert recorder.words == ["add a"]
+    assert len(sleeper.delays) == 5
+    assert 5 < sum(sleeper.delays) < 20
+
+
+@pytest.mark.parametrize(
+    ("status", "before"),
+    [pytest.param(404, 0, id="not served"), pytest.param(403, 5, id="forbidden again and again")],
+)
+async def test_an_absent_optional_resource_is_empty_and_logged_once(
+    status: int, before: int
+) -> None:
+    steps = [refuse(status, "No")] * (before + 3) + [page(5, [item("a", 1)]), watch(then="hang")]
     recorder, sleeper = Recorder(), Sleeper()
     with structlog.testing.capture_logs() as logs:
         async with (
@@ -623,8 +645,8 @@ async def test_an_absent_optional_resource_is_empty_and_logged_once(status: int)
             assert recorder.told == []
             assert informer.state in ("absent", "listing")
             await recorder.until_told("add a")
-    assert all(50 <= delay <= 100 for delay in sleeper.delays)
-    assert len(sleeper.delays) == 3
+    assert all(50 <= delay <= 100 for delay in sleeper.delays[before:])
+    assert len(sleeper.delays) == before + 3
     assert [log["event"] for log in logs].count("Cannot be listed, treated as empty") == 1
 
 
