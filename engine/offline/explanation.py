@@ -33,6 +33,7 @@ from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.hints.interest import OWN_POD
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Explanation
+from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 
 _EXAMPLES: Final = 3
@@ -177,7 +178,8 @@ def explain(
         pod: The pod, without a node; one that it was promised counts.
         placed_on: Where it is now, to be told.
         names: Nodes to be told about one by one.
-        pending: Pods that wait; those with a nominated node hold room there.
+        pending: Pods that wait: they are in their groups, and those with a nominated node hold
+            room there.
         unknown_facts: Configured sources of facts of which nothing is known here.
 
     Raises `KeyError` if no profile has the pod's `schedulerName`.
@@ -188,6 +190,9 @@ def explain(
             nominator.nominate(other)
     snapshot = world.snapshot
     scheduler = Scheduler(bundle, evaluator, has_extenders=False)
+    placed = (one for info in snapshot.infos if info is not None for one in info.pods.values())
+    others = (one for one in pending if one.uid != pod.uid)
+    PodGroups(world.cache).use(scheduler, lambda: (*placed, *others, pod))
     gate = scheduler.pre_enqueue(pod, snapshot)
     explanation = scheduler.explain(pod, snapshot, nominator)
     decision = explanation.decision

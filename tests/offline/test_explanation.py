@@ -278,6 +278,32 @@ def test_a_change_of_the_pod_is_waited_for_where_it_is_read(hook: str, want: boo
     assert ("OwnPod changed" in mine.waits_for) is want
 
 
+GATE = """
+def group_of(pod):
+    return gang("job", min_count = 3)
+
+def pre_enqueue(pod, group):
+    return "too few" if group != None and group.pod_count < group.min_count else None
+"""
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_the_group_of_a_pod_is_seen_by_its_gate(others: int) -> None:
+    """A pod was said to fit that a scheduler keeps out until its group is there."""
+    bundle = build_bundle({"gate.star": GATE})
+    cluster = Cluster(nodes=[node("a")], pods=[pod("placed", nodeName="a")])
+    waiting = [Pod.from_plain(pod(f"w{number}")) for number in range(others)]
+    got = explain(
+        bundle,
+        InProcessEvaluator(bundle.program),
+        cluster.world(),
+        waiting[0],
+        pending=waiting,
+    )
+    want = ("placed", "") if others == 2 else ("gated", "gated by policy `gate`: too few")
+    assert (got.outcome, got.message) == want
+
+
 def test_a_policy_that_fails_is_named() -> None:
     bundle = build_bundle({"broken.star": "def filter(pod, node):\n    return 1 // 0\n"})
     got = explained([node("a")], pod(), bundle=bundle)
