@@ -58,6 +58,24 @@ async def test_an_exact_version_from_before_a_compaction_has_expired(
     assert (answer.status, answer.reason) == (410, "Expired")
 
 
+async def test_one_object_not_older_than_a_version_tells_if_the_server_knows_it(
+    breakable: Breakable,
+) -> None:
+    """A server that was set back to a backup does not know the versions that came after it."""
+    api = breakable.api
+    version = (await api.make_pod("a"))["metadata"]["resourceVersion"]
+    await api.make_pod("b")
+    await breakable.compact()
+    asked = {"limit": 1, "resourceVersionMatch": "NotOlderThan"}
+    answer = await api.get(api.pods(), resourceVersion=version, **asked)
+    assert (answer.status, names(answer)) == (200, ["a"])
+    later = str(int(await api.revision()) + 10_000)
+    answer = await api.get(api.pods(), resourceVersion=later, **asked)
+    assert (answer.status, answer.reason) == (504, "Timeout")
+    causes = answer.body["details"]["causes"]
+    assert [cause["reason"] for cause in causes] == ["ResourceVersionTooLarge"]
+
+
 async def test_a_restart_breaks_watches_and_keeps_objects(breakable: Breakable) -> None:
     api = breakable.api
     made = await api.make_pod("a")
