@@ -1,7 +1,7 @@
 """Lints about names: those that nothing uses, and those that hide others."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final
 
 from engine.framework.extension_points import HOOK_PARAMETERS
@@ -156,6 +156,20 @@ def _shadowed(source: PolicySource) -> Iterator[Finding]:
             elif name in source.hooks and name not in given:
                 text = f"`{name}` hides the hook of that name in {function.name}()"
                 yield source.finding("shadowed-name", _place(function, name), text, hint)
+        yield from _called_parameters(source, function, parameters & KNOWN_NAMES)
+
+
+def _called_parameters(
+    source: PolicySource, function: ast.FunctionDef, names: Set[str]
+) -> Iterator[Finding]:
+    """Calls of built-ins that a hook's parameter hides: `state(...)` where `state` is given."""
+    for node in walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            name = node.func.id
+            if name in names:
+                text = f"`{name}` is what {function.name}() is given, not the function"
+                hint = f"name the function otherwise above: `new_{name} = {name}`"
+                yield source.finding("shadowed-name", node.func, text, hint)
 
 
 def _place(function: ast.FunctionDef, name: str) -> ast.AST:

@@ -82,6 +82,19 @@ def in_score(expression: str) -> str:
             id="a hook hidden",
         ),
         pytest.param(
+            "def score(pod, node, state):\n    return state.x\n"
+            "def pre_score(pod, state):\n    return state(x = state.x + pod.priority)\n",
+            ["4: shadowed-name"],
+            id="a built-in called that a parameter hides",
+        ),
+        pytest.param(
+            "new_state = state\n"
+            "def score(pod, node, state):\n    return state.x\n"
+            "def pre_score(pod, state):\n    return new_state(x = state.x + pod.priority)\n",
+            [],
+            id="a built-in of another name",
+        ),
+        pytest.param(
             "def normalize(score, over):\n    return score if over.max else 0\n"
             "def score(pod, node, state):\n    return _of(state)\n"
             "def _of(state):\n    return state.x\n",
