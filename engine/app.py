@@ -171,6 +171,7 @@ class App:
             queue=lambda: self.queue,
             scheduler=lambda: self.rollout.active.scheduler,
             held_back=lambda pod: self.preemptor.gate(pod),
+            on_failed=self._count_failed,
             on_gated=self._tell_gate,
             metrics=self.metrics,
             clock=self._clock,
@@ -478,6 +479,11 @@ class App:
         waited = self.permits.use(new.scheduler, self._known_pods)
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
+
+    def _count_failed(self, seconds: float) -> None:
+        # As a failed decision: what keeps pods from being tried is no better than what fails them.
+        if self.leading.is_set():
+            self.rollout.counts.count(seconds, failed=True)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act

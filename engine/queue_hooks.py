@@ -35,6 +35,7 @@ class QueueHooks:
         queue: The queue that asks; it is made later.
         scheduler: Of the policies in force.
         held_back: A gate of the runtime's own, which nobody is told of; None: none.
+        on_failed: Is told how many seconds a hook took that gave no answer.
         on_gated: Is told of a pod, the policy that keeps it out, why, and the revision.
         metrics: Counts what fails, and how long gates take.
         clock: Time.
@@ -47,6 +48,7 @@ class QueueHooks:
         queue: Callable[[], SchedulingQueue],
         scheduler: Callable[[], Scheduler],
         held_back: Callable[[Pod], tuple[str, str] | None],
+        on_failed: Callable[[float], None],
         on_gated: Callable[[Pod, str, str, str], None],
         metrics: Metrics,
         clock: Clock,
@@ -54,6 +56,7 @@ class QueueHooks:
         self._cache = cache
         self._scheduler = scheduler
         self._held_back = held_back
+        self._on_failed = on_failed
         self._on_gated = on_gated
         self._metrics = metrics
         self._clock = clock
@@ -72,6 +75,7 @@ class QueueHooks:
         if isinstance(key, PolicyFailure):
             seconds = self._clock.monotonic() - started
             self._failed_keys.note(pod.uid, pod.scheduler_name, key.policy, seconds)
+            self._on_failed(seconds)
             self._count(key)
             log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
             return by_priority
@@ -109,6 +113,7 @@ class QueueHooks:
             self._failed_gates.forget(pod.uid)
             return
         self._failed_gates.note(pod.uid, pod.scheduler_name, failures[0].policy, seconds)
+        self._on_failed(seconds)
         for failure in failures:
             self._count(failure)
             log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))

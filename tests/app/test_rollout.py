@@ -381,6 +381,30 @@ async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
         assert app.rollout.describe()["last_rejected"]["stage"] == "rolled_back"
 
 
+@pytest.mark.parametrize(
+    "hook",
+    [
+        pytest.param("def pre_enqueue(pod):\n    return None if {ok} else fail('x')\n", id="gate"),
+        pytest.param("def queue_key(pod):\n    return 1 if {ok} else fail('x')\n", id="order"),
+    ],
+)
+async def test_what_the_queue_asks_counts_as_a_decision_when_it_fails(
+    cluster: DevCluster, hook: str
+) -> None:
+    """Pods that a gate failed for were never tried, so nothing was counted against the edit."""
+    edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
+    queues = hook.format(ok='pod.labels.get("trap") == None')
+    trap = files(f"{prefer('node-1')}\n{queues}", runtime__yaml=_RUNTIME)
+    async with scheduler(cluster, from_config_map=True) as app:
+        good = app.rollout.active.bundle.revision
+        edit(cluster, trap)
+        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        cluster.create(*(make_pod(f"t{i}", labels={"trap": "1"}) for i in range(6)))
+        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: events(cluster, "PolicyRolledBack"))
+        await eventually(lambda: len(placements(cluster)) == 6)
+
+
 async def test_a_failing_policy_costs_its_pods_an_attempt_and_is_named(
     cluster: DevCluster,
 ) -> None:
