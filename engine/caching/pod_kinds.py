@@ -50,6 +50,9 @@ class PodKinds:
     """
 
     _LOG_SIZE: Final = 65_536
+    _MOST_KINDS: Final = 4096
+    # New kinds between two looks for those without pods.
+    _TRIM_EVERY: Final = 1024
 
     def __init__(self) -> None:
         self.kinds: dict[int, PodKind] = {}
@@ -59,6 +62,7 @@ class PodKinds:
         self._ids: dict[tuple[Any, ...], int] = {}
         self._keys: dict[int, tuple[Any, ...]] = {}
         self._next_id = 0
+        self._trim_at = 0
         self._pods: list[dict[str, tuple[Pod, int]]] = []  # by slot: uid -> (pod, kind)
         self._history: object = None
         self._generation = -1
@@ -69,7 +73,7 @@ class PodKinds:
         made.kinds, made._keys, made._ids = self.kinds.copy(), self._keys.copy(), self._ids.copy()
         made.slots_of = {kind: slots.copy() for kind, slots in self.slots_of.items()}
         made._changes = self._changes.copy()
-        made._next_id = self._next_id
+        made._next_id, made._trim_at = self._next_id, self._trim_at
         made._pods = self._pods.copy()  # what is in it is replaced, never changed
         made._history, made._generation = self._history, self._generation
         return made
@@ -157,10 +161,12 @@ class PodKinds:
         self._changes.restart()
 
     def _trim(self) -> None:
-        empty = len(self.kinds)
-        if empty > 4096 and self._next_id % 1024 == 0:
+        if self._next_id < self._trim_at:
+            return
+        self._trim_at = self._next_id + self._TRIM_EVERY
+        if len(self.kinds) > self._MOST_KINDS:
             gone = [kind for kind, slots in self.slots_of.items() if not slots]
-            if 2 * len(gone) > empty:
+            if 2 * len(gone) > len(self.kinds):
                 # A reader may still meet a forgotten kind in the log: start the log over.
                 for kind in gone:
                     del self.slots_of[kind], self.kinds[kind]

@@ -1,0 +1,41 @@
+"""How many kinds of pods are kept; what they are good for is in `tests/properties`."""
+
+from engine.caching.cache import Cache
+from engine.caching.pod_kinds import PodKinds
+from engine.model.pod import Pod
+from tests.builders import make_node, make_pod
+
+
+def _churn(cache: Cache, kinds: PodKinds, rounds: int, each: int) -> list[int]:
+    """Pods of *each* new kinds come, and those before them go; how many kinds are known."""
+    known = []
+    before: list[Pod] = []
+    for turn in range(rounds):
+        names = [f"{turn}-{number}" for number in range(each)]
+        pods = [make_pod(name, node="node", labels={"app": name}) for name in names]
+        for pod in pods:
+            cache.add_pod(pod)
+        for pod in before:
+            cache.remove_pod(pod)
+        before = pods
+        kinds.refresh(cache.snapshot())
+        known.append(len(kinds.kinds))
+    return known
+
+
+def test_kinds_without_pods_are_forgotten_however_many_come_at_a_time() -> None:
+    """They were when their number happened to be a multiple of 1,024 just then, which is rare."""
+    cache = Cache()
+    cache.add_node(make_node("node"))
+    known = _churn(cache, PodKinds(), rounds=30, each=331)
+    assert max(known) < 6_000
+
+
+def test_those_that_have_pods_stay() -> None:
+    cache, kinds = Cache(), PodKinds()
+    cache.add_node(make_node("node"))
+    for number in range(5_000):
+        cache.add_pod(make_pod(f"p{number}", node="node", labels={"app": str(number)}))
+    kinds.refresh(cache.snapshot())
+    _churn(cache, kinds, rounds=4, each=500)
+    assert sum(map(bool, kinds.slots_of.values())) == 5_500
