@@ -6,12 +6,13 @@ them is made up.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
+from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
@@ -148,6 +149,8 @@ class Answers:
             if one.get("kind") == _POD_GROUP:
                 world.cache.objects.put(POD_GROUPS, from_plain(PlainObject, one))
         world.snapshot = world.cache.snapshot()
+        for problem in _problems_of(world.snapshot):
+            raise ValueError(problem)
         return world
 
     def _ready(
@@ -246,6 +249,18 @@ def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any],
         if not problems:  # those of the arguments are among them now
             return found.given, found.types
     raise ValueError("; ".join(" ".join([p.message, p.hint]).strip() for p in problems))
+
+
+def _problems_of(snapshot: Snapshot) -> Iterator[str]:
+    """What an API server would refuse of the nodes and of the pods on them: it counts as nothing.
+
+    A pod that is asked about says itself what is wrong with it.
+    """
+    for info in snapshot.infos:
+        if info is not None and info.node is not None:
+            yield from (f"node `{info.name}`: {problem}" for problem in info.node.problems)
+            for pod in info.pods.values():
+                yield from (f"pod `{pod.key}`: {problem}" for problem in pod.problems)
 
 
 def _told_apart(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -109,6 +109,16 @@ def test_an_assertion_that_holds_passes(assertion: str) -> None:
             'fits(cluster(make_node(spec = {"taints": 1})), make_pod())', "node `node`", id="shape"
         ),
         pytest.param(
+            'fits(cluster(make_node("a", memory = "4Gb")), make_pod())',
+            'node `a`: status.allocatable["memory"]: want a quantity, got `4Gb`',
+            id="amount of a node",
+        ),
+        pytest.param(
+            'fits(cluster(make_node(pods = [make_pod("p", cpu = "one")])), make_pod())',
+            'pod `default/p`: spec.containers[0].resources.requests["cpu"]: want a quantity',
+            id="amount of a placed pod",
+        ),
+        pytest.param(
             "fits(make_node(), make_pod())",
             "want a cluster, as `cluster(...)` gives it, got a Node",
             id="a node for a cluster",
