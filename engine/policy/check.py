@@ -14,6 +14,7 @@ from typing import Final
 import starlark
 
 from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
+from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
 from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
@@ -114,7 +115,7 @@ def _syntax(file: str, text: str) -> list[Problem]:
     if not is_safe_to_parse(text):
         line, message = 0, "nested too deep, or lines too long, to be parsed safely"
         try:
-            ast.parse(text)
+            syntax_tree(text)
         except SyntaxError as error:
             line, message = error.lineno or 0, str(error.msg)
         except (ValueError, RecursionError, MemoryError):

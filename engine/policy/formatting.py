@@ -11,6 +11,8 @@ import tokenize
 from dataclasses import dataclass
 from typing import Final
 
+from engine.lib.syntax_tree import syntax_tree
+
 _INDENT: Final = "    "
 _OPEN: Final = ("(", "[", "{")
 _CLOSE: Final = (")", "]", "}")
@@ -65,7 +67,7 @@ def formatted(text: str) -> str:
 
 
 def _meaning(text: str) -> str:
-    return ast.dump(ast.parse(text))
+    return ast.dump(syntax_tree(text))
 
 
 def _comments(tokens: list[_Token]) -> list[str]:

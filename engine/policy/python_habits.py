@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.lib.syntax_tree import syntax_tree
 from engine.policy.errors import Problem
 from engine.policy.sandbox.messages import StarlarkProblem
 from engine.policy.syntax import children, has_star
@@ -63,7 +64,7 @@ def told(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
         line, column = text.count("\n", 0, tab.end()) + 1, tab.end() - tab.start()
         return [Problem(file, line, column, _NO_TABS, "indent by four spaces")]
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree(text)
     except SyntaxError as other:
         return [_unreadable(file, text, error, other)]
     except ValueError:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.framework.extension_points import HOOKS
+from engine.lib.syntax_tree import syntax_tree
 from engine.policy.sandbox.protocol import HookSignature
 
 # Deeper text could exhaust the interpreter's native stack while it is parsed.
@@ -25,7 +26,7 @@ _MAX_BRACKETS: Final = 100
 def parse(text: str) -> ast.Module | None:
     """Python's syntax tree of Starlark *text*; None where the languages differ."""
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return tree if depth_of(tree) <= MAX_DEPTH else None
@@ -81,7 +82,7 @@ def is_safe_to_parse(text: str) -> bool:
     if parse(text) is not None:
         return True
     try:
-        ast.parse(text)
+        syntax_tree(text)
     except (SyntaxError, ValueError):
         pass
     except (RecursionError, MemoryError):

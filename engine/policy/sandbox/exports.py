@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.syntax_tree import syntax_tree
+
 # No underscores in front: nothing of Python's own can be reached by such a name.
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 
@@ -51,7 +53,7 @@ def assigned_names(text: str) -> set[str]:
     found = set()
     stack: list[ast.AST] = [
         statement
-        for statement in ast.parse(text).body
+        for statement in syntax_tree(text).body
         if not isinstance(statement, ast.FunctionDef)
     ]
     while stack:

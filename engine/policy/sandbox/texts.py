@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.lib.syntax_tree import syntax_tree
 from engine.policy.sandbox import builtins, exports
 from engine.policy.sandbox.kinds import Untranslatable
 from engine.policy.sandbox.protocol import Files
@@ -103,7 +104,7 @@ def _read(text: str) -> _File:
     if len(text) > _MAX_TEXT or _ODD.search(text):
         raise Untranslatable("text that Python and Starlark may read differently")
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Untranslatable("text that is no Python") from None
     file = _File()
