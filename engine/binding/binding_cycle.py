@@ -16,6 +16,7 @@ from engine.binding.binder import BindingError, PodIsGone
 from engine.binding.placement import Outcomes, Placement, PreBindError, Rejection
 from engine.binding.waiting import tell_of_waiting
 from engine.caching.cache import Cache
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.queueing.events import ASSIGNED_POD_DELETE
@@ -217,9 +218,7 @@ class BindingCycle:
         while self._tasks and (seconds := ends_at - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await cancelled(left)
         return len(left)
 
     def _ended(self, task: asyncio.Future[Any]) -> None:

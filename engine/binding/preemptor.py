@@ -19,6 +19,7 @@ from engine.binding.placement import Preemption
 from engine.binding.pod_status import PodStatusUpdater
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
 from engine.queueing.events import NOMINATION_CLEARED, PREEMPTION_DONE, PREEMPTION_STARTED
@@ -175,9 +176,7 @@ class Preemptor:
         if self._running:
             await asyncio.wait(self._running.values(), timeout=timeout)
         left = list(self._running.values())
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await cancelled(left)
         self._running.clear()  # a task that never began could not take itself out
         self._nodes.clear()
         return len(left)

@@ -19,6 +19,7 @@ from engine.facts.annotations import read_annotations
 from engine.facts.readings import Readings, Subject
 from engine.facts.sources import Source
 from engine.facts.store import FactStore, nodes_of
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.fact import NO_FACTS
 from engine.model.node import Node
@@ -198,10 +199,7 @@ class FactKeeper:
                     self.refresh()
         finally:
             self._is_started = False
-            tasks = [r.task for r in self._running if r.task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancelled(r.task for r in self._running if r.task is not None)
 
     async def wait_spoken(self) -> None:
         """Return when every source has spoken or broken, after two seconds at the latest.

@@ -20,6 +20,7 @@ from engine.facts.sources import Tell, Trouble
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS, PODS
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.objects import ConfigMap, decode
 from engine.watching.informer import Handlers, Informer
@@ -237,9 +238,7 @@ class LearnedSource(Generic[P]):
             for task in done:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancelled(tasks)
 
     async def _restore(self) -> None:
         while True:

@@ -18,6 +18,7 @@ import aiohappyeyeballs
 from engine.kube.config import Credentials, TlsContext
 from engine.kube.connection import Connection, Exchange
 from engine.kube.errors import ApiError, ConnectionLost, TimedOut
+from engine.lib.background import cancelled
 
 #: Idle connections are kept for less than the API server keeps them (90 s), so that a request
 #: seldom meets a connection that the server is closing.
@@ -105,9 +106,7 @@ class Pool:
         if self._sweeper is not None:
             self._sweeper.cancel()
         opening = list(self._opening)
-        for task in opening:
-            task.cancel()
-        await asyncio.gather(*opening, return_exceptions=True)
+        await cancelled(opening)
         while self._waiting:
             self._waiting.popleft().lose("the client was closed", sent=False)
         for connection in list(self._open):

@@ -34,7 +34,7 @@ class Background:
         await cancelled(self._tasks)
 
 
-async def cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancelled(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel *tasks* and wait until they have ended, however they end."""
     waiting = list(tasks)
     for task in waiting:

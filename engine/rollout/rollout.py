@@ -18,6 +18,7 @@ from typing import Any, Final
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, Reference
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.config import Fallback
@@ -178,9 +179,7 @@ class Rollout:
         tasks = [t for t in (*self._tasks, self._probation) if t is not None]
         self._tasks.clear()
         self._probation = None
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(tasks)
         # What was accepted a moment ago must be found again after a restart.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
