@@ -255,7 +255,7 @@ class App:
             examiner=examiner,
             world=self,
             on_switch=self._switch,
-            tell=self._tell,
+            tell=self.recorder.policies,
             metrics=self.metrics,
             clock=self._clock,
         )
@@ -537,17 +537,6 @@ class App:
                     await asyncio.sleep(_IDLE_TICK)
 
     # --- telling ---------------------------------------------------------------------------
-
-    def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
-        self.recorder.record(
-            about,
-            kind=kind,
-            reason=reason,
-            action="Reload",
-            note=note,
-            controller=CONTROLLER,
-            revision=revision,
-        )
 
     def _tell_gate(self, pod: Pod, policy: str, reason: str, revision: str) -> None:
         if self.leading.is_set():  # a standby leaves it to the leader

@@ -165,6 +165,18 @@ class EventRecorder:
         self._series: OrderedDict[tuple[str, ...], _Series] = OrderedDict()
         self._last_name_ns = 0
 
+    def policies(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
+        """Record what became of edited policies; *about* is where they come from."""
+        self.record(
+            about,
+            kind=kind,
+            reason=reason,
+            action="Reload",
+            note=note,
+            controller=CONTROLLER,
+            revision=revision,
+        )
+
     def record(
         self,
         regarding: Reference,

@@ -144,15 +144,7 @@ class AttemptOutcomes:
         if not rejection.is_reported:
             return
         # 4. The event, 5. the condition and the nominated node.
-        self._recorder.record(
-            pod_reference(pod),
-            kind=WARNING,
-            reason=FAILED_REASON,
-            action="Scheduling",
-            note=rejection.message,
-            controller=profile,
-            revision=revision,
-        )
+        self._tell(pod, rejection.message, profile=profile, revision=revision)
         self._status.report(
             pod,
             reason=SCHEDULER_ERROR if rejection.is_error else UNSCHEDULABLE,
@@ -162,26 +154,13 @@ class AttemptOutcomes:
 
     def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
         """Tell that a pod that is being deleted was not tried."""
-        self._recorder.record(
-            pod_reference(pod),
-            kind=WARNING,
-            reason=FAILED_REASON,
-            action="Scheduling",
-            note=f"skip schedule deleting pod: {pod.key}",
-            controller=profile,
-            revision=revision,
-        )
+        note = f"skip schedule deleting pod: {pod.key}"
+        self._tell(pod, note, profile=profile, revision=revision)
 
     def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
         """Tell that a pod has a node and what it waits for before it is bound."""
-        self._recorder.record(
-            pod_reference(pod),
-            kind=NORMAL,
-            reason=WAITING_REASON,
-            action="Scheduling",
-            note=text,
-            controller=profile,
-            revision=revision,
+        self._tell(
+            pod, text, kind=NORMAL, reason=WAITING_REASON, profile=profile, revision=revision
         )
         # Not `Unschedulable`: more nodes would not help, and autoscalers go by that.
         self._status.report(pod, reason=WAITING_REASON, message=text)
@@ -189,13 +168,26 @@ class AttemptOutcomes:
     def gated(self, pod: Pod, policy: str, reason: str, *, profile: str, revision: str) -> None:
         """Tell that a policy keeps a pod out of the queue; repeats are one event."""
         message = f"gated by policy `{policy}`: {reason}"
+        self._tell(pod, message, profile=profile, revision=revision)
+        self._status.report(pod, reason=SCHEDULING_GATED, message=message)
+
+    def _tell(
+        self,
+        pod: Pod,
+        note: str,
+        *,
+        kind: str = WARNING,
+        reason: str = FAILED_REASON,
+        profile: str,
+        revision: str,
+    ) -> None:
+        """Record an event about an attempt that did not, or not yet, bind *pod*."""
         self._recorder.record(
             pod_reference(pod),
-            kind=WARNING,
-            reason=FAILED_REASON,
+            kind=kind,
+            reason=reason,
             action="Scheduling",
-            note=message,
+            note=note,
             controller=profile,
             revision=revision,
         )
-        self._status.report(pod, reason=SCHEDULING_GATED, message=message)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 
 from engine.binding.binder import Binder
 from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.event_recorder import CONTROLLER, EventRecorder, Reference
+from engine.binding.event_recorder import EventRecorder, Reference
 from engine.extender_server.judge import Judge
 from engine.extender_server.server import MOST_BODY_BYTES, ExtenderServer, ServerTls
 from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
@@ -205,15 +205,7 @@ class ExtenderApp:
 
     def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
         if self._recorder is not None:
-            self._recorder.record(
-                about,
-                kind=kind,
-                reason=reason,
-                action="Reload",
-                note=note,
-                controller=CONTROLLER,
-                revision=revision,
-            )
+            self._recorder.policies(about, kind, reason, note, revision)
 
     # --- showing ---------------------------------------------------------------------------
 
