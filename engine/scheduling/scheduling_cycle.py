@@ -44,7 +44,7 @@ from engine.scheduling.extenders import (
 from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.pod_class import ABSENT, INFEASIBLE
+from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.scheduling.pod_classes import PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.post_filter import PostFilters
@@ -317,38 +317,20 @@ class Scheduler:
             return self._unschedulable(Diagnosis(snapshot.node_count, pre_filter=status))
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
-        if self._classifier.counts(profile):
-            self._counted.counters.refresh(snapshot)
-        alike = self._classifier.key(profile, pod, snapshot)
-        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.is_empty)
-        key = (*alike, prepared.name)
-        pod_class = self._classes.get(key)
-        if pod_class is None:
-            pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
-            if pod_class.pre.failure is not None:
-                return self._failed(snapshot, (pod_class.pre.failure,))
-            if not pod_class.pre_score_failures:  # a failure is asked again by the next pod
-                pod_class.example = pod
-                self._classes.put(key, pod_class)
+        pod_class = self._class_of(profile, pod, snapshot)
         pre = pod_class.pre
+        if pre.failure is not None:
+            return self._failed(snapshot, (pre.failure,))
         uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pre.rejection)
         self._columns.refresh(snapshot)
         if rejection is not None:
-            if rejection.code is Code.ERROR:
-                return self._failed(snapshot, (pre_filter_failure(rejection),))
-            diagnosis = Diagnosis(
-                snapshot.node_count, pre_filter=rejection, narrowed_by=pre.narrowed_by
+            filters = Filters(
+                pod, profile, pod_class, snapshot, promised_node=_promised_node(pod, nominator)
             )
-            promised_node = _promised_node(pod, nominator)
-            filters = Filters(pod, profile, pod_class, snapshot, promised_node=promised_node)
-            codes = np.full(len(snapshot.infos), ABSENT, np.int32)
-            present = self._columns.present[: len(codes)]
-            codes[present] = self._memo.reasons.intern(rejection)
-            return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
+            return (yield from self._rejected(filters, uses, rejection))
         # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
         # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
-        counted_scores = pod_class.counted_scores
         late: list[CountedHook | RuntimeUse] = [*pod_class.counted_filters, *uses]
         if uses:
             late.sort(key=lambda use: use.position)
@@ -375,92 +357,23 @@ class Scheduler:
                 codes, is_narrowed = self._narrowed(codes, answer, snapshot), True
                 if promised_slot is not None and codes[promised_slot] != FITS:
                     promised_slot = None
-        rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
-        reserves = tuple((use.plugin, use.state) for use in uses)
         if promised_slot is not None and not detailed:
-            return Explanation(self._placed(promised_slot, 1, snapshot, reserves=reserves))
-        # 5. Totals: normalised, weighed and summed scores of the feasible nodes.
-        is_plain = not (
-            detailed
-            or is_narrowed
-            or counted_scores
-            or self.has_extenders
-            or pod_class.whole_scores
-            or pod_class.pre_score_failures
-            or pod_class.has_score_failures
+            return Explanation(self._placed(promised_slot, 1, snapshot, reserves=_reserves(uses)))
+        # 5. and 6. The feasible node with the highest total, if there is one.
+        has_totals = not (
+            pod_class.has_score_failures or (is_narrowed and not pod_class.totals_hold_for_subsets)
         )
-        if is_plain:
-            best = highest(pod_class.totals)
-            if pod_class.totals.item(best[0]) == INFEASIBLE:
-                diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
-                return (yield from self._nowhere(filters, codes, uses, diagnosis, None, rejected))
-            chosen = self._break_tie(profile, pod, best, snapshot)
-            if isinstance(chosen, PolicyFailure):
-                return self._failed(snapshot, (chosen,))
-            count = int(np.count_nonzero(pod_class.totals != INFEASIBLE))
-            return Explanation(self._placed(chosen, count, snapshot))
-        is_feasible = codes == FITS
-        feasible_count = int(np.count_nonzero(is_feasible))
-        if not feasible_count:
-            diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
-            return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
-        can_reuse = not (
-            detailed
-            or pod_class.has_score_failures
-            or (is_narrowed and not pod_class.totals_hold_for_subsets)
-        )
-        if can_reuse and not (uses or self.has_extenders or pod_class.whole_scores):
-            totals, failed, ignored = self._totals.by_slot(
-                pod_class, counted_scores, is_feasible, snapshot
+        if detailed or uses or self.has_extenders or pod_class.whole_scores or not has_totals:
+            chosen = yield from self._choose_among(
+                filters, codes, uses, promised_slot, has_totals=has_totals, detailed=detailed
             )
-            if failed:
-                return self._failed(snapshot, failed)
-            chosen = self._break_tie(profile, pod, highest(totals), snapshot)
-            if isinstance(chosen, PolicyFailure):
-                return self._failed(snapshot, (chosen,))
-            return Explanation(self._placed(chosen, feasible_count, snapshot, ignored, reserves))
-        feasible = np.flatnonzero(is_feasible)
-        totals, rows, failed, ignored = self._totals.of(
-            pod_class,
-            counted_scores,
-            feasible,
-            snapshot,
-            detailed=detailed,
-            can_reuse=can_reuse,
-        )
-        if failed and promised_slot is None:
-            return self._failed(snapshot, failed)
-        # Where the pod was promised a node, scores are only told: they decide nothing.
-        ignored = (*ignored, *failed)
-        silent = self._silent_uses(profile, uses) if detailed else []
-        for use in (*uses, *silent):
-            more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
-            if more is not None:
-                totals = totals + np.array(more.weighted, np.int64)
-                rows.append(more)
-        if self.has_extenders and len(feasible) > 1:
-            infos = self._infos(feasible, snapshot)
-            extended = yield ExtenderPrioritize(pod, infos)
-            assert isinstance(extended, PrioritizeAnswer)
-            totals = totals + np.array(extended.totals, np.int64)
-            for name, scores in extended.by_extender.items():
-                rows.append(PolicyScores(name, 1, scores, scores, scores))
-        # 6. The highest total wins; ties go by the pod's uid and the node's name.
-        best = feasible[highest(totals)]
-        chosen = (
-            self._break_tie(profile, pod, best, snapshot)
-            if promised_slot is None
-            else promised_slot
-        )
-        if isinstance(chosen, PolicyFailure):
-            return self._failed(snapshot, (chosen,))
-        decision = self._placed(chosen, len(feasible), snapshot, ignored, reserves)
-        if not detailed:
-            return Explanation(decision)
-        names = tuple(node_name(slot, snapshot) for slot in feasible.tolist())
-        return Explanation(
-            decision, pre.subset, rejected, names, tuple(rows), tuple(totals.tolist())
-        )
+        else:
+            chosen = self._choose(filters, codes, is_narrowed=is_narrowed)
+        if chosen is not None:
+            return chosen
+        diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
+        rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
+        return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
 
     def _annotated(self, pod: Pod, snapshot: Snapshot, explanation: Explanation) -> Explanation:
         """*explanation* with the annotations that policies give to a pod that has a node.
@@ -491,6 +404,21 @@ class Scheduler:
 
     # --- step 2 -----------------------------------------------------------------------------
 
+    def _class_of(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
+        """The class of pods that policies cannot tell from *pod*; one that failed is not kept."""
+        if self._classifier.counts(profile):
+            self._counted.counters.refresh(snapshot)
+        alike = self._classifier.key(profile, pod, snapshot)
+        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.is_empty)
+        key = (*alike, prepared.name)
+        pod_class = self._classes.get(key)
+        if pod_class is None:
+            pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
+            if pod_class.pre.failure is None and not pod_class.pre_score_failures:
+                pod_class.example = pod
+                self._classes.put(key, pod_class)
+        return pod_class
+
     def _pre_filter_plugins(
         self, profile: Profile, pod: Pod, snapshot: Snapshot, rejection: Status | None
     ) -> tuple[list[RuntimeUse], Status | None]:
@@ -519,6 +447,21 @@ class Scheduler:
             elif state is not None:
                 uses.append(RuntimeUse(plugin, state, positions.get(name, len(positions))))
         return uses, rejection
+
+    def _rejected(self, filters: Filters, uses: Sequence[RuntimeUse], rejection: Status) -> Steps:
+        """The outcome of a pod that a pre-filter rejected: no node was looked at."""
+        snapshot = filters.snapshot
+        if rejection.code is Code.ERROR:
+            return self._failed(snapshot, (pre_filter_failure(rejection),))
+        codes = np.full(len(snapshot.infos), ABSENT, np.int32)
+        present = self._columns.present[: len(codes)]
+        codes[present] = self._memo.reasons.intern(rejection)
+        diagnosis = Diagnosis(
+            snapshot.node_count,
+            pre_filter=rejection,
+            narrowed_by=filters.pod_class.pre.narrowed_by,
+        )
+        return (yield from self._nowhere(filters, codes, uses, diagnosis, None, {}))
 
     def _silent_uses(self, profile: Profile, uses: Sequence[RuntimeUse]) -> list[RuntimeUse]:
         """The plugins that score and have nothing to say about the pod: they show as zeros."""
@@ -578,7 +521,92 @@ class Scheduler:
     def _infos(slots: NDArray[np.int64], snapshot: Snapshot) -> list[NodeInfo]:
         return [info for slot in slots.tolist() if (info := snapshot.infos[slot]) is not None]
 
-    # --- step 6 -----------------------------------------------------------------------------
+    # --- steps 5 and 6 ----------------------------------------------------------------------
+
+    def _choose(
+        self, filters: Filters, codes: NDArray[np.int32], *, is_narrowed: bool
+    ) -> Explanation | None:
+        """The choice by the totals that the class keeps and scores over counters; None: no node.
+
+        Totals are by slot: passes over all nodes are cheaper than picking the feasible ones out.
+        """
+        pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
+        ignored: tuple[PolicyFailure, ...] = ()
+        if is_narrowed or pod_class.counted_scores or pod_class.pre_score_failures:
+            is_feasible = codes == FITS
+            count = int(np.count_nonzero(is_feasible))
+            if not count:
+                return None
+            totals, failed, ignored = self._totals.by_slot(pod_class, is_feasible, snapshot)
+            if failed:
+                return self._failed(snapshot, failed)
+            best = highest(totals)
+        else:
+            totals = pod_class.totals  # they know by themselves which nodes are feasible
+            best = highest(totals)
+            if totals.item(best[0]) == INFEASIBLE:
+                return None
+            count = int(np.count_nonzero(totals != INFEASIBLE))
+        chosen = self._break_tie(filters.profile, pod, best, snapshot)
+        if isinstance(chosen, PolicyFailure):
+            return self._failed(snapshot, (chosen,))
+        return Explanation(self._placed(chosen, count, snapshot, ignored))
+
+    def _choose_among(
+        self,
+        filters: Filters,
+        codes: NDArray[np.int32],
+        uses: Sequence[RuntimeUse],
+        promised_slot: int | None,
+        *,
+        has_totals: bool,
+        detailed: bool,
+    ) -> Generator[Question, Answer, Explanation | None]:
+        """The choice by scores of each feasible node alone, those of extenders and of the runtime.
+
+        *has_totals*: the class's totals hold for these nodes. *promised_slot* is taken whatever
+        the scores say, which are only told then. None: no node is feasible.
+        """
+        pod, profile = filters.pod, filters.profile
+        pod_class, snapshot = filters.pod_class, filters.snapshot
+        feasible = np.flatnonzero(codes == FITS)
+        if not len(feasible):
+            return None
+        totals, rows, failed, ignored = self._totals.of(
+            pod_class, feasible, snapshot, detailed=detailed, can_reuse=has_totals and not detailed
+        )
+        if failed and promised_slot is None:
+            return self._failed(snapshot, failed)
+        ignored = (*ignored, *failed)
+        silent = self._silent_uses(profile, uses) if detailed else []
+        for use in (*uses, *silent):
+            more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
+            if more is not None:
+                totals = totals + np.array(more.weighted, np.int64)
+                rows.append(more)
+        if self.has_extenders and len(feasible) > 1:
+            infos = self._infos(feasible, snapshot)
+            extended = yield ExtenderPrioritize(pod, infos)
+            assert isinstance(extended, PrioritizeAnswer)
+            totals = totals + np.array(extended.totals, np.int64)
+            for name, scores in extended.by_extender.items():
+                rows.append(PolicyScores(name, 1, scores, scores, scores))
+        chosen: int | PolicyFailure | None = promised_slot
+        if chosen is None:
+            chosen = self._break_tie(profile, pod, feasible[highest(totals)], snapshot)
+        if isinstance(chosen, PolicyFailure):
+            return self._failed(snapshot, (chosen,))
+        decision = self._placed(chosen, len(feasible), snapshot, ignored, _reserves(uses))
+        if not detailed:
+            return Explanation(decision)
+        return Explanation(
+            decision,
+            pod_class.pre.subset,
+            rejected_by_name(codes, snapshot, self._memo),
+            tuple(node_name(slot, snapshot) for slot in feasible.tolist()),
+            tuple(rows),
+            tuple(totals.tolist()),
+        )
 
     def _break_tie(
         self, profile: Profile, pod: Pod, best: NDArray[np.int64], snapshot: Snapshot
@@ -684,6 +712,11 @@ def _without_extenders(steps: Steps) -> Explanation:
     except StopIteration as end:
         explanation: Explanation = end.value
         return explanation
+
+
+def _reserves(uses: Sequence[RuntimeUse]) -> tuple[tuple[RuntimePlugin, Any], ...]:
+    """The plugins that have to promise something to a pod that is placed, with their states."""
+    return tuple((use.plugin, use.state) for use in uses)
 
 
 def _promised_node(pod: Pod, nominator: Nominator) -> str:

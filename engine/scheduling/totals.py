@@ -53,7 +53,6 @@ class Totals:
     def of(
         self,
         pod_class: PodClass,
-        counted_scores: Sequence[CountedHook],
         feasible: NDArray[np.int64],
         snapshot: Snapshot,
         *,
@@ -83,7 +82,7 @@ class Totals:
             raws.append((use, vector.raw[feasible]))
         is_feasible = np.zeros(len(pod_class.codes), np.bool_)
         is_feasible[feasible] = True
-        for counted in counted_scores:
+        for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
             if isinstance(groups, PolicyFailure):
                 failures.append(groups)
@@ -117,7 +116,6 @@ class Totals:
     def by_slot(
         self,
         pod_class: PodClass,
-        counted_scores: Sequence[CountedHook],
         is_feasible: NDArray[np.bool_],
         snapshot: Snapshot,
     ) -> tuple[NDArray[np.int64], tuple[PolicyFailure, ...], tuple[PolicyFailure, ...]]:
@@ -128,7 +126,7 @@ class Totals:
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
         totals = pod_class.totals
-        for counted in counted_scores:
+        for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
             if isinstance(groups, PolicyFailure):
                 failures.append(groups)
