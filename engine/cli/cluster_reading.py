@@ -16,8 +16,8 @@ import uvloop
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from engine.cli.cluster_option import connect
 from engine.cli.input_error import input_errors
-from engine.cli.run_command import connect
 from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
@@ -37,19 +37,6 @@ _NEEDED: Final = (NODES, PODS)
 # A list that takes longer than the server keeps its moment is begun again.
 _ATTEMPTS: Final = 3
 _SHOWN: Final = 3
-
-
-def cluster_options(function: Command) -> Command:
-    """Add `--kubeconfig` and `--context` to a command."""
-    function = click.option(
-        "--context", help="Context of the kubeconfig. Default: its current one."
-    )(function)
-    return click.option(
-        "--kubeconfig",
-        type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="Kubeconfig of the cluster. Default: the pod's own cluster, else $KUBECONFIG or "
-        "~/.kube/config.",
-    )(function)
 
 
 def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:

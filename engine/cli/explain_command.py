@@ -6,7 +6,8 @@ from typing import Any
 import click
 import msgspec
 
-from engine.cli.cluster_reading import cluster_options, now_text, read_given, tell_repeated
+from engine.cli.cluster_option import cluster_options
+from engine.cli.cluster_reading import now_text, read_given, tell_repeated
 from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.input_error import InputError, input_errors

@@ -12,8 +12,15 @@ import click
 import structlog
 import uvloop
 
+from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.policy_paths import read_config
-from engine.cli.run_command import choose_source, connect, handle_signals, listen_address
+from engine.cli.serving import (
+    choose_source,
+    handle_signals,
+    listen_address,
+    logging_options,
+    state_dir_option,
+)
 from engine.extender_server.app import ExtenderApp, ExtenderSettings
 from engine.extender_server.assembly import make_extender_examiner
 from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
@@ -56,19 +63,8 @@ log = structlog.get_logger(component="extender")
     help="Know nodes, the pods on them and other objects by watching the API server. Without, the "
     "policies see the nodes of the request and nothing else.",
 )
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Kubeconfig of the cluster. Default: the pod's own cluster, else $KUBECONFIG or "
-    "~/.kube/config.",
-)
-@click.option("--context", help="Context of the kubeconfig. Default: its current one.")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory that keeps the last good policies over restarts. With a ConfigMap as source "
-    "they are also kept in the ConfigMap NAME-last-good beside it.",
-)
+@cluster_options
+@state_dir_option
 @click.option(
     "--address",
     default="127.0.0.1:8888",
@@ -106,23 +102,7 @@ log = structlog.get_logger(component="extender")
     help="Where /healthz, /livez, /readyz, /metrics and /policies are served over HTTP; port 0 "
     "takes a free one, `none` serves nothing.",
 )
-@click.option(
-    "--logging-format",
-    "--log-format",
-    type=click.Choice(["json", "text"]),
-    default="json",
-    show_default=True,
-    help="Form of the log on standard error.",
-)
-@click.option(
-    "-v",
-    "--v",
-    "verbosity",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Log verbosity: -1 only warnings, 0 what changes, 4 every request.",
-)
+@logging_options("-1 only warnings, 0 what changes, 4 every request")
 def extender_command(**options: Any) -> None:
     """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
 

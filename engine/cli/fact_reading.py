@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 import uvloop
 
+from engine.cli.cluster_option import connect
 from engine.cli.input_error import InputError
-from engine.cli.run_command import CONFIGMAP_PREFIX, choose_keeper, choose_source, connect
+from engine.cli.serving import CONFIGMAP_PREFIX, choose_keeper, choose_source
 from engine.facts.assembly import FactSources
 from engine.facts.collection import FactsDocument, collect
 from engine.kube.errors import ApiError, KubeConfigError

@@ -7,7 +7,6 @@ event loop, exit code) and the choice of parts. Connecting them is `engine.app`'
 import asyncio
 import contextlib
 import gc
-import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -21,14 +20,23 @@ import yaml
 
 from engine.app import App, Settings
 from engine.binding.binding_cycle import MOST_IN_FLIGHT
+from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.durations import DURATION, duration_text
+from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import version
 from engine.cli.policy_paths import read_config
-from engine.facts.learned import SUFFIX as FACTS_SUFFIX
-from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
+from engine.cli.serving import (
+    choose_keeper,
+    choose_source,
+    handle_signals,
+    listen_address,
+    logging_options,
+    state_dir_option,
+)
+from engine.facts.learned import Keeper
 from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
-from engine.kube.errors import KubeConfigError, NoKubeConfig
+from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
 from engine.lib import garbage
 from engine.lib.clock import SystemClock
@@ -44,17 +52,9 @@ from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import (
-    SUFFIX,
-    ConfigMapStore,
-    DirectoryStore,
-    NoStore,
     Store,
-    Stores,
 )
 from engine.rollout.sources import (
-    BuiltinSource,
-    ConfigMapSource,
-    DirectoryPolicies,
     PolicySource,
 )
 from engine.rollout.trial import Examiner
@@ -62,11 +62,8 @@ from engine.telemetry.logs import configure_logging
 
 log = structlog.get_logger(component="run")
 
-CONFIGMAP_PREFIX: Final = "configmap:"
-_SECOND_SIGNAL_EXIT: Final = 1
 #: Open files without those of bindings: a watch of each resource takes one, each sandbox some.
 _LEAST_OPEN_FILES: Final = 64
-_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: How long a thread that tries policies may keep the loop waiting; Python's own 5 ms add up.
 _SWITCH_SECONDS: Final = 0.0005
@@ -75,13 +72,7 @@ _GC_PATIENCE: Final = 120.0
 
 
 @click.command("run", short_help="Schedule the pods of a cluster.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Kubeconfig of the cluster. Default: the pod's own cluster, else $KUBECONFIG or "
-    "~/.kube/config.",
-)
-@click.option("--context", help="Context of the kubeconfig. Default: its current one.")
+@cluster_options
 @click.option(
     "--policies",
     default="builtin",
@@ -95,37 +86,8 @@ _GC_PATIENCE: Final = 120.0
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="A KubeSchedulerConfiguration, used instead of one among the policies. Read once.",
 )
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Directory that keeps the last good policies over restarts. With a ConfigMap as source "
-    "they are also kept in the ConfigMap NAME-last-good beside it.",
-)
-@click.option(
-    "--leader-elect/--no-leader-elect",
-    default=None,
-    help="Schedule only while holding a lease, so that several replicas can run. Default: yes.",
-)
-@click.option(
-    "--leader-elect-lease-duration",
-    type=DURATION,
-    help="How long a standby waits after the last renewal before it takes over. Default: 15s.",
-)
-@click.option(
-    "--leader-elect-renew-deadline",
-    type=DURATION,
-    help="How long the leader tries to renew before it gives up. Default: 10s.",
-)
-@click.option(
-    "--leader-elect-retry-period",
-    type=DURATION,
-    help="How long to wait between tries. Default: 2s.",
-)
-@click.option("--leader-elect-resource-name", help="Name of the lease. Default: starsched.")
-@click.option(
-    "--leader-elect-resource-namespace",
-    help="Namespace of the lease. Default: the pod's own, else kube-system.",
-)
+@state_dir_option
+@lease_options
 @click.option(
     "--metrics-address",
     default="127.0.0.1:10259",
@@ -175,23 +137,7 @@ _GC_PATIENCE: Final = 120.0
     show_default=True,
     help="Compress the decision log.",
 )
-@click.option(
-    "--logging-format",
-    "--log-format",
-    type=click.Choice(["json", "text"]),
-    default="json",
-    show_default=True,
-    help="Form of the log on standard error.",
-)
-@click.option(
-    "-v",
-    "--v",
-    "verbosity",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Log verbosity: -1 only warnings, 0 one line per outcome, 4 every step.",
-)
+@logging_options("-1 only warnings, 0 one line per outcome, 4 every step")
 def run_command(**options: Any) -> None:
     """Schedule the pods of a cluster with the policies of a directory or a ConfigMap.
 
@@ -298,7 +244,7 @@ async def _choose_parts(
         else KubeSchedulerConfiguration()
     )
     said = yaml.safe_load(config_text) if config_text is not None else {}
-    lease = _lease(options, config, said.get("leaderElection") or {})
+    lease = chosen_lease(options, config, said.get("leaderElection") or {})
     # The client comes last among the things that can be wrong: it holds connections.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None
     client = await connect(kubeconfig, options["context"])
@@ -332,93 +278,6 @@ def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder 
     return recorder
 
 
-async def connect(kubeconfig: Path | str | None, context: str | None) -> ApiClient:
-    """A client of the cluster that the flags name. Raises `KubeConfigError`."""
-    if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
-        return await ApiClient.from_cluster()
-    try:
-        return await ApiClient.from_kubeconfig(kubeconfig, context)
-    except NoKubeConfig as error:
-        hint = "name a cluster with --kubeconfig FILE or $KUBECONFIG"
-        raise NoKubeConfig(f"{error}\nhint: {hint}") from error
-
-
-def choose_keeper(policies: str, client: ApiClient, state_dir: Path | None) -> Keeper:
-    """Where learned facts are kept, for a `--policies` value that `choose_source` has checked."""
-    if policies.startswith(CONFIGMAP_PREFIX):
-        # First, because it outlives this pod and its node.
-        namespace, _, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
-        return KeepsConfigMap(client, namespace, name + FACTS_SUFFIX)
-    return KeepsFiles(state_dir) if state_dir is not None else KeepsNothing()
-
-
-def choose_source(
-    policies: str, client: ApiClient | None, state_dir: Path | None
-) -> tuple[PolicySource, Store]:
-    """Where policies come from and where the last good ones are kept, for a `--policies` value."""
-    stores: list[Store] = [DirectoryStore(state_dir)] if state_dir is not None else []
-    source: PolicySource
-    if policies == "builtin":
-        source = BuiltinSource()
-    elif policies.startswith(CONFIGMAP_PREFIX):
-        namespace, slash, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
-        if not slash or not namespace or not name or "/" in name:
-            raise click.BadParameter(
-                f"want `configmap:NAMESPACE/NAME`, got `{policies}`", param_hint="--policies"
-            )
-        if client is None:
-            raise click.UsageError(f"`--policies {policies}` needs a cluster to read it from")
-        source = ConfigMapSource(client, namespace, name)
-        # First, because it outlives this pod and its node.
-        stores.insert(0, ConfigMapStore(client, namespace, name + SUFFIX))
-    else:
-        source = DirectoryPolicies(Path(policies))
-    return source, Stores(*stores) if stores else NoStore()
-
-
-def _lease(
-    options: dict[str, Any], config: KubeSchedulerConfiguration, said: dict[str, Any]
-) -> LeaseSettings | None:
-    """The lease: flags first, then what the configuration file says, then our defaults."""
-    elect = options["leader_elect"]
-    if elect is None:
-        elect = config.leader_election.leader_elect
-    if not elect:
-        return None
-    given = {
-        "name": options["leader_elect_resource_name"],
-        "namespace": options["leader_elect_resource_namespace"],
-        "lease_duration": options["leader_elect_lease_duration"],
-        "renew_deadline": options["leader_elect_renew_deadline"],
-        "retry_period": options["leader_elect_retry_period"],
-    }
-    theirs = config.leader_election
-    # Only what the file really says: kube-scheduler's default name would make a scheduler that
-    # runs beside kube-scheduler wait for its lease for ever.
-    written = {
-        "resourceName": ("name", theirs.resource_name),
-        "resourceNamespace": ("namespace", theirs.resource_namespace),
-        "leaseDuration": ("lease_duration", theirs.lease_duration.total_seconds()),
-        "renewDeadline": ("renew_deadline", theirs.renew_deadline.total_seconds()),
-        "retryPeriod": ("retry_period", theirs.retry_period.total_seconds()),
-    }
-    values: dict[str, Any] = {"namespace": _own_namespace()}
-    values |= {key: value for word, (key, value) in written.items() if word in said}
-    values |= {key: value for key, value in given.items() if value is not None}
-    try:
-        return LeaseSettings(**values)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _own_namespace() -> str:
-    """The namespace of the pod we run in, or `kube-system` outside of a cluster."""
-    try:
-        return _NAMESPACE_FILE.read_text(encoding="ascii").strip() or "kube-system"
-    except OSError:
-        return "kube-system"
-
-
 def shown_configuration(
     config: KubeSchedulerConfiguration, lease: LeaseSettings | None
 ) -> dict[str, Any]:
@@ -450,32 +309,3 @@ async def _freeze_when_synced(synced: asyncio.Event) -> None:
             await synced.wait()
     gc.freeze()
     gc.enable()
-
-
-def handle_signals(stop: Any) -> None:
-    """Call *stop* on SIGTERM or SIGINT, and end at once on a second one."""
-    loop = asyncio.get_running_loop()
-    seen = False
-
-    def on_signal(name: str) -> None:
-        nonlocal seen
-        if seen:
-            log.warning("Second signal, exiting at once", signal=name)
-            sys.stderr.flush()
-            os._exit(_SECOND_SIGNAL_EXIT)
-        seen = True
-        log.info("Stopping", signal=name)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal, number.name)
-
-
-def listen_address(text: str, flag: str = "--metrics-address") -> tuple[str, int] | None:
-    """Host and port of `HOST:PORT`, None for `none`; *flag* is where *text* was given."""
-    if text == "none":
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"want HOST:PORT or `none`, got `{text}`", param_hint=flag)
-    return host.strip("[]") or "0.0.0.0", int(port)

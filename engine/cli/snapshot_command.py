@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from engine.cli.cluster_reading import cluster_options, now_text, read_live
+from engine.cli.cluster_option import cluster_options
+from engine.cli.cluster_reading import now_text, read_live
 from engine.cli.fact_reading import FactsAt, facts_config, read_facts
 from engine.facts.collection import FactsDocument
 from engine.offline.cluster_file import snapshot_bytes
