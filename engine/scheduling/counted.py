@@ -28,8 +28,8 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
-from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Numbers, flat, unflat
-from engine.scheduling.node_groups import Groups, Key
+from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Numbers, flat, told_again
+from engine.scheduling.node_groups import Context, Groups, Key, context_of
 
 # What a hook may read of a counter, and which of it is about the node's own domain.
 COUNT_FIELDS: Final = (
@@ -49,6 +49,11 @@ _FEASIBLE_FIELDS: Final = frozenset({"feasible_domains", "feasible_nodes", "feas
 
 # Up to this many inputs plain Python is faster than looking for equal ones.
 _FEW: Final = 4
+
+# Up to so many groups, what each will be told when others change is asked before.
+_MOST_TOGETHER: Final = 16
+# One in so many of those answers comes to use before it is time to ask for more.
+_COME_TO_USE: Final = 3
 
 # How many answers about which nodes count are kept.
 _MOST_MASKS: Final = 256
@@ -296,18 +301,16 @@ class CountedHooks:
         ahead: int,
     ) -> None:
         """Ask what groups of *keys* will be told next, without waiting for it."""
-        # Several groups, and several steps from one, often come to the same numbers.
-        coming: dict[tuple[int, int, Numbers], None] = {}
-        for node, *here in keys:
-            for numbers in groups.steps.repeated(flat(here, groups.shared), ahead):
-                coming[node, len(here), numbers] = None
-        foreseen: dict[bytes, tuple[list[dict[str, Any]], Key]] = {}
-        for node, places, numbers in coming:
-            then, shared = unflat(numbers, places, groups.shared)
-            key = (node, *then)
-            if not groups.knows(shared, key):
-                members = [_members(each) for each in shared]
-                foreseen[_entry_of(use, columns, key, members)] = shared, key
+        coming, most = self._coming(groups, keys, ahead)
+        foreseen: dict[bytes, tuple[Context, Key]] = {}
+        for told, then in coming.items():
+            shared = told_again(told, groups.shared)
+            context = context_of(shared)
+            known = groups.answers(context)
+            unknown = [key for key in then if key not in known]
+            members = [_members(each) for each in shared] if unknown else []
+            for key in unknown:
+                foreseen[_entry_of(use, columns, key, members)] = context, key
         head = _head(use)
         missing: list[bytes] = []
         for text, answer in zip(foreseen, self._remembered(use, foreseen), strict=True):
@@ -316,7 +319,7 @@ class CountedHooks:
             elif (*head, text) not in self._under_way:
                 missing.append(text)
         # Where asking twice costs nothing, it is soon enough when something is missing.
-        groups.to_come = ahead - MARGIN if missing and not self._memo.is_near else -1
+        groups.to_come = most if missing and not self._memo.is_near else -1
         if not missing:
             return
         under_way = [(*head, text) for text in missing]
@@ -334,6 +337,30 @@ class CountedHooks:
         call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
         if not self._memo.guess([call], take):
             self._under_way.difference_update(under_way)
+
+    @staticmethod
+    def _coming(
+        groups: Groups, keys: Sequence[Key], ahead: int
+    ) -> tuple[dict[Numbers, dict[Key, None]], int]:
+        """What groups of *keys*, and others if they have to follow, may be told soon.
+
+        By the numbers that all groups are told then, the keys; and when it is time for more.
+        """
+        coming: dict[Numbers, dict[Key, None]] = {}
+        steps, shared = groups.steps, groups.shared
+        # Several groups, and several steps from one, often come to the same numbers.
+        for node, *here in keys:
+            for numbers in steps.repeated(flat(here, shared), ahead):
+                coming.setdefault(numbers[len(here) :], {})[node, *numbers[: len(here)]] = None
+        count = 0
+        if shared and groups.count <= _MOST_TOGETHER:
+            for node, *here in [groups.keys[group] for group in groups.living()]:
+                for numbers in steps.together(flat(here, shared), len(here), ahead):
+                    then = coming.setdefault(numbers[len(here) :], {})
+                    key = (node, *numbers[: len(here)])
+                    count += key not in then
+                    then[key] = None
+        return coming, max(ahead - MARGIN, count // _COME_TO_USE)
 
     @staticmethod
     def _shared(

@@ -57,6 +57,25 @@ class Steps:
                 for times in range(1, ahead + 1):
                     yield tuple([a + times * s for a, s in zip(now, step, strict=True)])
 
+    def together(self, now: Numbers | None, places: int, ahead: int) -> Iterator[Numbers]:
+        """What the numbers may be soon if others make the steps that all are told of.
+
+        The first *places* numbers are one domain's own, the others are told to all domains, such
+        as the least of all counts. Where those stay for a while and then follow, every domain will
+        be told the new ones, each about as far from them as one is now, or a step further.
+        """
+        if now is None:
+            return
+        alone = [step for step in self._kinds if not any(step[places:])]
+        if not alone:
+            return
+        starts = [now, *[_sum(now, step) for step in alone if len(step) == len(now)]]
+        for step in self._kinds:
+            if len(step) == len(now) and any(step[:places]) and any(step[places:]):
+                for start in starts:
+                    for times in range(1, ahead + 1):
+                        yield tuple([a + times * s for a, s in zip(start, step, strict=True)])
+
     def following(self, now: Numbers, ahead: int) -> Iterator[Numbers]:
         """What the numbers may be soon if the steps go on as they did after the last two alike.
 
@@ -68,15 +87,19 @@ class Steps:
         if before is None or len(last) < 2:
             for step in self._kinds:
                 if len(step) == len(now):
-                    yield tuple([a + s for a, s in zip(now, step, strict=True)])
+                    yield _sum(now, step)
             return
         cycle = steps[before + 2 :]
         for place in range(ahead):
             step = cycle[place % len(cycle)]
             if len(step) != len(now):
                 return
-            now = tuple([a + s for a, s in zip(now, step, strict=True)])
+            now = _sum(now, step)
             yield now
+
+
+def _sum(now: Numbers, step: Numbers) -> Numbers:
+    return tuple([a + s for a, s in zip(now, step, strict=True)])
 
 
 def flat(here: Sequence[int], shared: Sequence[Mapping[str, Any]]) -> Numbers | None:
@@ -91,13 +114,10 @@ def flat(here: Sequence[int], shared: Sequence[Mapping[str, Any]]) -> Numbers | 
     return tuple(numbers)
 
 
-def unflat(
-    numbers: Numbers, places: int, shared: Sequence[Mapping[str, Any]]
-) -> tuple[list[int], list[dict[str, Any]]]:
-    """The input of which *numbers* are the numbers: *places* counts, and the rest like *shared*."""
-    rest = iter(numbers[places:])
-    values = [
+def told_again(numbers: Numbers, shared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What is *shared* with other *numbers*, which are in the order of `flat`."""
+    rest = iter(numbers)
+    return [
         {name: next(rest) if type(value) is int else value for name, value in each.items()}
         for each in shared
     ]
-    return list(numbers[:places]), values

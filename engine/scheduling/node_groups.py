@@ -24,7 +24,7 @@ from engine.scheduling.foresight import Steps, flat
 _TABLE_SPAN: Final = 1 << 20
 # With more changed domains than this, everything is grouped anew.
 _MOST_DOMAINS: Final = 32
-# So many domains are looked at for how counts move.
+# So many groups are looked at for how counts move.
 _MOST_STEPS: Final = 4
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
@@ -32,6 +32,9 @@ _MOST_CONTEXTS: Final = 128
 
 Key: TypeAlias = tuple[int, ...]
 """What tells groups apart: the id of the node's projection, and by counter the node's count."""
+
+Context: TypeAlias = tuple[Any, ...]
+"""What tells apart what all groups are told beside that; see `context_of`."""
 
 
 @dataclass(slots=True)
@@ -73,12 +76,12 @@ class Groups:
     _positions: list[tuple[tuple[object, int], ...]] = field(default_factory=list)
     # Answers by key: for the figures over all domains as of now, and for those seen lately.
     _answers: dict[Key, int] = field(default_factory=dict)
-    _contexts: dict[tuple[Any, ...], dict[Key, int]] = field(default_factory=dict)
+    _contexts: dict[Context, dict[Key, int]] = field(default_factory=dict)
     # The foreseen answers that did not come to use, by the same; those for now; if one has come.
-    _foreseen: dict[tuple[Any, ...], set[Key]] = field(default_factory=dict)
+    _foreseen: dict[Context, set[Key]] = field(default_factory=dict)
     _expected: set[Key] = field(default_factory=set)
     _came: bool = False
-    # A slot of each domain that changed, and the key that it had before.
+    # A slot of each group that was told of a change, and the key that it had before.
     _moved: dict[int, Key] = field(default_factory=dict)
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
@@ -196,14 +199,13 @@ class Groups:
         """The counts at *place* of all *slots* of a domain grew by *amount*; there may be none."""
         if not len(slots):
             return
-        first = slots.item(0)
-        if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(first, self.keys[self.of_slot.item(first)])
         groups = self.of_slot[slots]
         counts = np.bincount(groups)
         to = np.arange(len(counts))
         for group in counts.nonzero()[0].tolist():
             key = self.keys[group]
+            if len(self._moved) < _MOST_STEPS:
+                self._moved.setdefault(slots.item((groups == group).argmax()), key)
             if key[place] != OUTSIDE:
                 key = (*key[:place], key[place] + amount, *key[place + 1 :])
                 to[group] = self._next(group, counts.item(group), key)
@@ -248,7 +250,7 @@ class Groups:
         """Take what all groups are told beside their counts; answers follow it."""
         before = self.shared
         if shared != before or not self._contexts:
-            context = _context(shared)
+            context = context_of(shared)
             known = self._contexts.pop(context, None)
             self._contexts[context] = self._answers = {} if known is None else known
             while len(self._contexts) > _MOST_CONTEXTS:
@@ -298,18 +300,17 @@ class Groups:
             self._expected.clear()
         self._answers[self.keys[group]] = code
 
-    def knows(self, shared: Sequence[Mapping[str, Any]], key: Key) -> bool:
-        """True if the answer for *key* is known, once all groups are told what is *shared*."""
-        return key in self._contexts.get(_context(shared), ())
+    def answers(self, context: Context) -> Mapping[Key, int]:
+        """The answers that are known by key, once all groups are told what *context* stands for."""
+        return self._contexts.get(context, {})
 
     @property
     def meaning(self) -> tuple[object, ...]:
         """What the numbers in keys mean: those of another meaning are not to be mixed with them."""
         return self.made_of[:1]
 
-    def foresee(self, shared: Sequence[Mapping[str, Any]], key: Key, code: int) -> None:
-        """The answer for *key* will be *code*, once all groups are told what is *shared*."""
-        context = _context(shared)
+    def foresee(self, context: Context, key: Key, code: int) -> None:
+        """The answer for *key* will be *code*, once all groups are told what *context* is of."""
         answers = self._contexts.setdefault(context, {})
         if len(answers) < _MOST_ANSWERS:
             answers[key] = code
@@ -380,7 +381,8 @@ class Groups:
         self._fresh.clear()
 
 
-def _context(shared: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
+def context_of(shared: Sequence[Mapping[str, Any]]) -> Context:
+    """What tells apart what all groups are told."""
     return tuple([tuple(values.values()) for values in shared])
 
 

@@ -26,6 +26,8 @@ _FEW: Final = 32
 _SHORT: Final = 64
 # A range as small as this one is asked for as a whole when it comes a second time.
 _WHOLE: Final = 128
+# A range as small as this one is guessed as a whole.
+_NARROW: Final = 16
 # Guessed ranges after which it is clear whether guessing pays, and how many of them have to come.
 _TRIED: Final = 64
 _WORTH: Final = 0.125
@@ -247,8 +249,10 @@ class Normalizer:
             if later in self._under_way:
                 continue
             known = self._tables.get(later, {})
-            # A score stays, or moves with the end of the range that it hangs on.
             inside = {lowest, highest}
+            if highest - lowest < _NARROW:
+                inside.update(range(lowest, highest))
+            # A score stays, or moves with the end of the range that it hangs on.
             for score in scores:
                 inside.update((score, score + lowest - low, score + highest - high))
             more = sorted(s for s in inside if lowest <= s <= highest and s not in known)

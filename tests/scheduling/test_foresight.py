@@ -4,18 +4,22 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import build_bundle
-from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator, Take
+from engine.policy.evaluator import Call, Evaluator, InProcessEvaluator, PolicyFailure, Take
+from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.scheduling_cycle import Scheduler
+from engine.scheduling.scoring import Normalizer
 from tests.builders import make_node, make_pod
 from tests.properties.late_guesses import LateGuesses
 from tests.properties.sameness import decided
 
 BUNDLE = build_bundle({})
 ZONE = "topology.kubernetes.io/zone"
+ZONES = "abcabcabc"
 WEB = {"matchLabels": {"app": "web"}}
 NEAR = {
     "podAffinity": {
@@ -32,9 +36,11 @@ SPREAD = [
         "labelSelector": WEB,
     }
 ]
+LOOSE = [{**SPREAD[0], "maxSkew": 4}]
 CLASSES: dict[str, dict[str, Any]] = {
     "near each other": {"affinity": NEAR},
     "spread over zones": {"spec": {"topologySpreadConstraints": SPREAD}},
+    "loosely spread over zones": {"spec": {"topologySpreadConstraints": LOOSE}},
 }
 
 
@@ -76,11 +82,15 @@ def _lost(evaluator: Evaluator, calls: Sequence[Call], take: Take) -> bool:
     return True
 
 
-def _place(evaluator: Evaluator, words: dict[str, Any], count: int) -> list[Any]:
-    """What a scheduler decides for *count* pods of one class, in full."""
+def _place(
+    evaluator: Evaluator, words: dict[str, Any], count: int, zones: str = ZONES
+) -> list[Any]:
+    """What a scheduler decides for *count* pods of one class, in full.
+
+    *zones* has the zone of each node, a letter each.
+    """
     cache = Cache()
-    for number in range(9):
-        zone = "abc"[number % 3]
+    for number, zone in enumerate(zones):
         cache.add_node(make_node(f"n{number}", zone=zone, cpu="256", pods=1000))
     scheduler = Scheduler(BUNDLE, evaluator)
     found: list[Any] = []
@@ -116,3 +126,31 @@ def test_decisions_do_not_depend_on_when_a_guess_is_answered(words: dict[str, An
     inner = InProcessEvaluator(BUNDLE.program)
     for seed in range(5):
         assert _place(LateGuesses(inner, random.Random(seed), is_near=False), words, 60) == want
+
+
+UNEVEN = "aaaaaaabbbbc"
+
+
+@pytest.mark.parametrize("words", CLASSES.values(), ids=CLASSES)
+def test_a_long_series_waits_for_next_to_nothing(words: dict[str, Any]) -> None:
+    begun, whole = _Asked(_answered), _Asked(_answered)
+    _place(begun, words, 80, UNEVEN)
+    _place(whole, words, 280, UNEVEN)
+    assert _counted(whole.needed[len(begun.needed) :]) <= 4
+
+
+def test_any_score_of_a_narrow_range_is_known_when_the_range_has_moved_on_as_before() -> None:
+    chance, asked = random.Random(3), _Asked(_answered)
+    normalizer = Normalizer(VerdictMemo(asked, [i.policy for i in BUNDLE.program.instances]))
+    spread = next(
+        number
+        for number, instance in enumerate(BUNDLE.program.instances)
+        if instance.policy == "PodTopologySpread"
+    )
+    for low in range(200):
+        inside = chance.sample(range(low + 1, low + 12), 3)
+        scores = np.array([low, *inside, low + 12], np.int64)
+        normal = normalizer.normalize(spread, scores, reads_count=False)
+        assert not isinstance(normal, PolicyFailure)
+        assert normal[0] == 100
+    assert len(asked.needed) <= 8
