@@ -6,7 +6,7 @@ Owns the order of starting and stopping. The parts know each other through what 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ from engine.lib.clock import Clock, SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
+from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
 from engine.pulled_metrics import (
     show_cache,
@@ -55,9 +56,10 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.queue_hooks import QueueHooks
-from engine.queueing.events import FACTS_UPDATE
+from engine.queueing.events import FACTS_UPDATE, LET_IN
 from engine.queueing.hints import Hints
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.setbacks import Setbacks, losses
 from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
@@ -166,13 +168,18 @@ class App:
         # 2. The cluster as we know it.
         self.journal = recorder
         self.cache = Cache() if recorder is None else recorder.cache
+        self.setbacks = Setbacks(
+            self._clock, lambda uid: self.queue.reconsider(uid, LET_IN, only_gated=True)
+        )
         self.hooks = QueueHooks(
             cache=self.cache,
             queue=lambda: self.queue,
             scheduler=lambda: self.rollout.active.scheduler,
             held_back=lambda pod: self.preemptor.gate(pod),
+            setbacks=self.setbacks,
             on_failed=self._count_failed,
             on_gated=self._tell_gate,
+            on_put_off=self._tell_put_off,
             metrics=self.metrics,
             clock=self._clock,
         )
@@ -235,6 +242,7 @@ class App:
             outcomes=self.outcomes,
             metrics=self.metrics,
             clock=self._clock,
+            on_failed=self._permit_failed,
         )
         self.outcomes.on_not_placed = self.permits.failed
         # 4. Plugins that hold and write more than bindings: volumes, devices.
@@ -464,6 +472,7 @@ class App:
                 clock=self._clock,
                 preemptions=self.preemptor,
                 journal=self.journal,
+                setbacks=self.setbacks,
             )
         if self.journal is not None:
             self.journal.policies(new.bundle.revision, new.files)
@@ -476,14 +485,26 @@ class App:
             lambda pod: old is not None and old.scheduler.profile_of(pod) is not None
         )
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
+        self.setbacks.forget()
         waited = self.permits.use(new.scheduler, self._known_pods)
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
 
-    def _count_failed(self, seconds: float) -> None:
+    def _count_failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+        """Count hooks that were asked beside a decision about *pod*, and that gave no answer."""
+        for failure in failures:
+            labels = failure.policy, failure.hook, failure.kind
+            self.metrics.policy_failures.labels(*labels).inc()
+        for loss in losses(failures, seconds)[:1]:
+            self.metrics.lost_seconds.labels(loss.policy, pod.scheduler_name).inc(seconds)
         # As a failed decision: what keeps pods from being tried is no better than what fails them.
         if self.leading.is_set():
-            self.rollout.counts.count(seconds, failed=True)
+            self.rollout.counts.count(seconds, True, failures)
+
+    def _permit_failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+        self._count_failed(pod, failures, seconds)
+        for loss in losses(failures, seconds)[:1]:
+            self.setbacks.lose(pod.uid, pod.scheduler_name, loss, seconds)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
@@ -541,6 +562,9 @@ class App:
     def _tell_gate(self, pod: Pod, policy: str, reason: str, revision: str) -> None:
         if self.leading.is_set():  # a standby leaves it to the leader
             self.outcomes.gated(pod, policy, reason, profile=pod.scheduler_name, revision=revision)
+
+    def _tell_put_off(self, pod: Pod, why: str, revision: str) -> None:
+        self.outcomes.put_off(pod, why, profile=pod.scheduler_name, revision=revision)
 
     def _tell_leadership(self, about: Reference, note: str) -> None:
         self.recorder.record(

@@ -3,7 +3,7 @@
 Owns what follows when a hook gives no answer: it is counted, told in the log, and asked again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
@@ -16,6 +16,7 @@ from engine.queueing.events import GATE_FAILED, KEY_FAILED
 from engine.queueing.failed_hooks import FailedHooks
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.setbacks import SETBACK, Setbacks
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -35,8 +36,10 @@ class QueueHooks:
         queue: The queue that asks; it is made later.
         scheduler: Of the policies in force.
         held_back: A gate of the runtime's own, which nobody is told of; None: none.
-        on_failed: Is told how many seconds a hook took that gave no answer.
+        setbacks: Puts off pods whose decisions would lose time.
+        on_failed: Is told of a pod's hooks that gave no answer, and how many seconds they took.
         on_gated: Is told of a pod, the policy that keeps it out, why, and the revision.
+        on_put_off: Is told of a pod that is put off, why, and the revision.
         metrics: Counts what fails, and how long gates take.
         clock: Time.
     """
@@ -48,16 +51,20 @@ class QueueHooks:
         queue: Callable[[], SchedulingQueue],
         scheduler: Callable[[], Scheduler],
         held_back: Callable[[Pod], tuple[str, str] | None],
-        on_failed: Callable[[float], None],
+        setbacks: Setbacks,
+        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None],
         on_gated: Callable[[Pod, str, str, str], None],
+        on_put_off: Callable[[Pod, str, str], None],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._cache = cache
         self._scheduler = scheduler
         self._held_back = held_back
+        self._setbacks = setbacks
         self._on_failed = on_failed
         self._on_gated = on_gated
+        self._on_put_off = on_put_off
         self._metrics = metrics
         self._clock = clock
         self._failed_gates = FailedHooks(
@@ -75,8 +82,7 @@ class QueueHooks:
         if isinstance(key, PolicyFailure):
             seconds = self._clock.monotonic() - started
             self._failed_keys.note(pod.uid, pod.scheduler_name, key.policy, seconds)
-            self._on_failed(seconds)
-            self._count(key)
+            self._on_failed(pod, [key], seconds)
             log.warning("Queue key failed; going by priority", pod=pod.key, reason=str(key))
             return by_priority
         self._failed_keys.forget(pod.uid)
@@ -98,8 +104,10 @@ class QueueHooks:
             self._note_gate(pod, failures, seconds)
             status = "Success" if gate is None else "Unschedulable"
             self._metrics.extension_point("PreEnqueue", status, pod.scheduler_name).observe(seconds)
+        if gate is None:
+            return self._put_off(pod, scheduler.bundle.revision)
         # Gates of the API are told by the API server.
-        if gate is not None and (gate[0] != API_GATES or failures):
+        if gate[0] != API_GATES or failures:
             self._on_gated(pod, *gate, scheduler.bundle.revision)
         return gate
 
@@ -107,16 +115,20 @@ class QueueHooks:
         """Ask again where no answer came, if it is time. To be called every second or so."""
         self._failed_gates.retry()
         self._failed_keys.retry()
+        self._setbacks.retry()
+
+    def _put_off(self, pod: Pod, revision: str) -> tuple[str, str] | None:
+        why = self._setbacks.puts_off(pod.uid, pod.scheduler_name) if self._setbacks else None
+        if why is None:
+            return None
+        self._on_put_off(pod, why, revision)
+        return SETBACK, why
 
     def _note_gate(self, pod: Pod, failures: list[PolicyFailure], seconds: float) -> None:
         if not failures:
             self._failed_gates.forget(pod.uid)
             return
         self._failed_gates.note(pod.uid, pod.scheduler_name, failures[0].policy, seconds)
-        self._on_failed(seconds)
+        self._on_failed(pod, failures, seconds)
         for failure in failures:
-            self._count(failure)
             log.warning("Gate failed; asking again later", pod=pod.key, reason=str(failure))
-
-    def _count(self, failure: PolicyFailure) -> None:
-        self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()

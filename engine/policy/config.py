@@ -115,13 +115,15 @@ class Fallback:
         error_rate: Share of decisions in the window that failed, above which it is given up.
         latency: 99th percentile of a decision, above which it is given up; None: not watched.
         window: How long a new revision is watched.
-        min_decisions: Fewer decisions than this say nothing.
+        min_decisions: Fewer decisions than this say nothing of the share and of the percentile.
+        lost_time: What decisions may lose in sum to hooks that ran into a limit.
     """
 
     error_rate: float = 0.1
     latency: timedelta | None = None
     window: timedelta = timedelta(minutes=5)
     min_decisions: int = 20
+    lost_time: timedelta = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,11 +439,15 @@ def _runtime(members: Object) -> PolicyRuntime:
     window = fallback_members.duration("window", plain.window)
     if window <= timedelta(0):
         fallback_members["window"].refuse("want a duration above 0")
+    lost_time = fallback_members.duration("lostTime", plain.lost_time)
+    if lost_time <= timedelta(0):
+        fallback_members["lostTime"].refuse("want a duration above 0")
     fallback = Fallback(
         error_rate=error_rate,
         latency=latency,
         window=window,
         min_decisions=fallback_members.integer("minDecisions", plain.min_decisions, 1),
+        lost_time=lost_time,
     )
     fallback_members.finish()
     facts = read_facts(members.object("facts"))

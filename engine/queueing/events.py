@@ -70,6 +70,9 @@ BACKOFF_COMPLETE: Final = "BackoffComplete"
 GATE_FAILED: Final = "GateFailed"
 #: The label of asking for a place in the order again that could not be judged.
 KEY_FAILED: Final = "KeyFailed"
+#: The labels of putting a pod off whose profile loses time, and of letting it in again.
+PUT_OFF: Final = "PutOff"
+LET_IN: Final = "LetIn"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 PREEMPTION_STARTED: Final = "PreemptionStarted"
 PREEMPTION_DONE: Final = "PreemptionDone"

@@ -54,6 +54,7 @@ class SchedulingQueue:
         active, backoff --pop--> in flight --done--> binding --delete (seen bound)--> unknown
         in flight, binding --requeue_unschedulable--> unschedulable | backoff (an event came)
         in flight, binding --requeue_error--> backoff
+        in flight --put_back (its profile loses time)--> gated
         in flight --skip (it is being deleted)--> terminating --update (not so any more)--> active
         unschedulable --event that may help, flush, own update--> backoff | active | gated
         gated --the gate opens (event, flush, own update)--> backoff | active
@@ -245,6 +246,14 @@ class SchedulingQueue:
     def skip(self, uid: str) -> None:
         """The pod's scheduling cycle is over because the pod is being deleted."""
         self._finish(uid, Place.TERMINATING)
+
+    def put_back(self, queued: QueuedPod, label: str) -> None:
+        """Put a pod that was popped where it belongs by now: there was no attempt at it."""
+        self._in_flight.finish(queued.uid)
+        if self._known.get(queued.uid) is queued and queued.place is Place.IN_FLIGHT:
+            queued.place = Place.NOWHERE
+            queued.attempts -= 1
+            self._settle(queued, label)
 
     def _finish(self, uid: str, place: Place) -> None:
         queued = self._in_flight.get(uid)

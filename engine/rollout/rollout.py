@@ -10,6 +10,7 @@ last rejection, the history. A candidate that fails anything changes nothing but
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -46,6 +47,12 @@ _PROBATION_TICK: Final = 0.5
 
 def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
     """Why a deployment with these counts is to be taken back, or None."""
+    # Time is lost to everybody, so few decisions are enough to tell; one alone may be chance.
+    if counts.stalled > 1 and counts.lost_seconds > bounds.lost_time.total_seconds():
+        return (
+            f"{counts.stalled} of {counts.decisions} decisions ran into limits and took "
+            f"{counts.lost_seconds:.1f} s, want at most {bounds.lost_time.total_seconds():g} s"
+        )
     if counts.decisions < bounds.min_decisions:
         return None
     share = counts.failed / counts.decisions
@@ -65,9 +72,10 @@ def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
 
 def _counts_for(deployment: Deployment) -> DecisionCounts:
     latency = deployment.bundle.runtime.fallback.latency
-    if latency is None:
-        return DecisionCounts()
-    return DecisionCounts(slow_seconds=latency.total_seconds())
+    return DecisionCounts(
+        slow_seconds=math.inf if latency is None else latency.total_seconds(),
+        blameless=deployment.unchanged,
+    )
 
 
 Tell = Callable[[Reference, str, str, str, str], None]
@@ -554,6 +562,7 @@ class Rollout:
                 "profiles": [profile.scheduler_name for profile in active.bundle.profiles],
                 "decisions": self.counts.decisions,
                 "failed_decisions": self.counts.failed,
+                "lost_seconds": round(self.counts.lost_seconds, 3),
                 "on_probation": self._previous is not None,
                 "warnings": _plain(active.bundle.warnings),
             }

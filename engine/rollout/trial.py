@@ -71,18 +71,26 @@ def first_of(problems: Sequence[Problem]) -> str:
 
 @dataclass(slots=True)
 class Deployment:
-    """A bundle with the evaluator and the scheduler that run it."""
+    """A bundle with the evaluator and the scheduler that run it.
+
+    `unchanged` are the policies that go on as they were in what it follows.
+    """
 
     bundle: Bundle
     files: Mapping[str, str]
     evaluator: Evaluator
     scheduler: Scheduler
+    unchanged: frozenset[str] = frozenset()
 
     async def follow(self, before: "Deployment") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
         programs = before.bundle.program, self.bundle.program
         unchanged = await asyncio.to_thread(unchanged_instances, *programs)
         self.scheduler.inherit(before.scheduler, unchanged)
+        kept = frozenset(unchanged.values())
+        instances = list(enumerate(self.bundle.program.instances))
+        changed = {instance.policy for index, instance in instances if index not in kept}
+        self.unchanged = frozenset(instance.policy for _, instance in instances) - changed
 
     def close(self) -> None:
         """End its sandbox."""

@@ -4,7 +4,7 @@ Owns the order of these steps and that nothing stops the loop: an exception cost
 attempt. Plain code without I/O; the application calls it and decides when.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -14,9 +14,11 @@ from engine.binding.placement import Bindings, Outcomes, Placement, Preemptions,
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.framework.status import Code, Status
 from engine.lib.clock import Clock
-from engine.queueing.events import ASSIGNED_POD_DELETE
+from engine.policy.evaluator import PolicyFailure
+from engine.queueing.events import ASSIGNED_POD_DELETE, PUT_OFF
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.setbacks import Setbacks, losses
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import Answer, ExtenderFailure, Question
 from engine.scheduling.journal import Journal
@@ -30,21 +32,28 @@ log = structlog.get_logger(component="loop")
 class DecisionCounts:
     """What was decided with one set of policies; bumped per decision, read by whoever watches.
 
-    `slow` counts decisions that took longer than `slow_seconds`.
+    `slow` counts decisions that took longer than `slow_seconds`; `stalled` those that lost time to
+    limits, `lost_seconds` in sum, but not over policies that are `blameless`.
     """
 
     slow_seconds: float = float("inf")
+    blameless: frozenset[str] = frozenset()
     decisions: int = 0
     failed: int = 0
     slow: int = 0
+    stalled: int = 0
+    lost_seconds: float = 0.0
 
-    def count(self, seconds: float, failed: bool) -> None:
-        """Count one decision."""
+    def count(self, seconds: float, failed: bool, failures: Sequence[PolicyFailure] = ()) -> None:
+        """Count one decision, or a question that stands for one."""
         self.decisions += 1
         if failed:
             self.failed += 1
         if seconds > self.slow_seconds:
             self.slow += 1
+        if any(loss.policy not in self.blameless for loss in losses(failures, seconds)):
+            self.stalled += 1
+            self.lost_seconds += seconds
 
 
 class SchedulingLoop:
@@ -59,6 +68,7 @@ class SchedulingLoop:
         outcomes: Takes failures.
         metrics, clock: Measure.
         journal: Told of every decision; None if nobody keeps a record.
+        setbacks: Puts off pods whose decisions would lose time; None: none are.
     """
 
     def __init__(
@@ -73,8 +83,10 @@ class SchedulingLoop:
         clock: Clock,
         preemptions: Preemptions | None = None,
         journal: Journal | None = None,
+        setbacks: Setbacks | None = None,
     ) -> None:
         self._preemptions = preemptions
+        self._setbacks = setbacks
         self._journal = journal
         self._cache = cache
         self._queue = queue
@@ -193,6 +205,9 @@ class SchedulingLoop:
                 pod, profile=pod.scheduler_name, revision=scheduler.bundle.revision
             )
             return False
+        if self._setbacks and self._setbacks.puts_off(pod.uid, pod.scheduler_name):
+            self._queue.put_back(queued, PUT_OFF)
+            return False
         return True
 
     def _conclude(
@@ -206,15 +221,26 @@ class SchedulingLoop:
         """Count and carry out what was decided; *waited* seconds of it for extenders."""
         seconds = self._clock.monotonic() - started_at
         self._metrics.algorithm_seconds.observe(seconds)
+        failures = (*decision.failures, *decision.ignored)
         # Policies are not to blame for extenders: those must not have them taken back.
-        failed = any(not isinstance(f, ExtenderFailure) for f in decision.failures)
-        self.counts.count(seconds - waited, failed)
-        for failure in (*decision.failures, *decision.ignored):
+        own = [failure for failure in failures if not isinstance(failure, ExtenderFailure)]
+        # A score that failed costs a pod nothing that was placed all the same; preemption does.
+        failed = bool(own) and decision.node is None
+        self.counts.count(seconds - waited, failed, own)
+        for failure in failures:
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
+        uid, profile = queued.uid, queued.pod.scheduler_name
+        lost = losses(own, seconds - waited) if own else ()
+        if lost:
+            self._metrics.lost_seconds.labels(lost[0].policy, profile).inc(seconds - waited)
+            if self._setbacks is not None:
+                self._setbacks.lose(uid, profile, lost[0], seconds - waited)
         if decision.node is None:
             self._nowhere(queued, decision, scheduler, started_at)
         else:
             self._place(queued, decision, decision.node, scheduler, started_at)
+        if self._setbacks and not lost:
+            self._setbacks.decided(uid, profile)
 
     def _nowhere(
         self, queued: QueuedPod, decision: Decision, scheduler: Scheduler, started_at: float

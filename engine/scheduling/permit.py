@@ -18,7 +18,7 @@ groups that fit nowhere wake each other for ever. When somebody else was decided
 all the same, he is told.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,6 +33,7 @@ from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.setbacks import losses
 from engine.scheduling.pod_groups import GroupKey, PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
@@ -56,7 +57,8 @@ GROUP_CHANGED: Final = "PodGroupChange"
 class _Refusal:
     """Why a pod is not given leave. Without rejectors it is tried again after a backoff.
 
-    `reasons` are kube-scheduler's, `more` is what it does not say.
+    `reasons` are kube-scheduler's, `more` is what it does not say. `lost_time`: a policy ran into
+    a limit over it.
     """
 
     reasons: tuple[str, ...]
@@ -64,6 +66,7 @@ class _Refusal:
     is_error: bool = False
     is_reported: bool = True
     more: str = ""
+    lost_time: bool = False
 
     def rejection(self) -> Rejection:
         """The same for the pod's event, condition and place in the queue."""
@@ -136,6 +139,10 @@ class _Round:
     why: str = ""
 
 
+def _uncounted(pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+    """The default of `on_failed`."""
+
+
 class Permits:
     """Stands between the loop and the bindings: passes on what has leave.
 
@@ -146,6 +153,7 @@ class Permits:
         bindings: Takes placements that have leave.
         outcomes: Told of refusals; has to call `failed` for every pod that was not placed.
         metrics, clock: Measure.
+        on_failed: Is told of a pod's policies that gave no answer, and how many seconds they took.
     """
 
     def __init__(
@@ -158,7 +166,9 @@ class Permits:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
+        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None] = _uncounted,
     ) -> None:
+        self._on_failed = on_failed
         self._groups = groups
         self._cache = cache
         self._queue = queue
@@ -327,8 +337,10 @@ class Permits:
         refusal: _Refusal | None = None
         for policy, verdict in scheduler.permit(entry.pod, self._cache.snapshot()):
             if isinstance(verdict, PolicyFailure):
-                self._metrics.policy_failures.labels(policy, verdict.hook, verdict.kind).inc()
-                refusal = _Refusal((str(verdict),), is_error=True)
+                seconds = self._clock.monotonic() - now
+                self._on_failed(entry.pod, [verdict], seconds)
+                is_lost = bool(losses([verdict], seconds))
+                refusal = _Refusal((str(verdict),), is_error=True, lost_time=is_lost)
                 break
             if verdict is None:
                 continue
@@ -436,12 +448,15 @@ class Permits:
         while is_moving:
             is_moving = False
             # All are judged on the same state, so that they go together.
+            answers: dict[str, _Refusal | bool] = {}
+            answer: _Refusal | bool = False
             with self._groups.held():
-                answers = [
-                    (uid, self._ask(self._entries[uid], scheduler))
-                    for uid in self._groups.waiting_in(key)
-                ]
-            for uid, answer in answers:
+                for uid in self._groups.waiting_in(key):
+                    # What ran into a limit for one would for each of them.
+                    if not (isinstance(answer, _Refusal) and answer.lost_time):
+                        answer = self._ask(self._entries[uid], scheduler)
+                    answers[uid] = answer
+            for uid, answer in answers.items():
                 if answer is not False and uid in self._entries:
                     self._end(uid, answer)
                     is_moving = True

@@ -275,6 +275,13 @@ class Metrics:
             registry=registry,
         )
 
+        self.lost_seconds = Counter(
+            "starsched_policy_lost_seconds_total",
+            "Seconds in which nothing was decided because a hook ran into a limit.",
+            ["policy", "profile"],
+            registry=registry,
+        )
+
     def profile(self, name: str) -> ProfileMetrics:
         """The bound children of profile *name*; made on first use."""
         found = self._profiles.get(name)

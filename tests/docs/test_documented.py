@@ -144,7 +144,15 @@ def test_the_runtime_document_that_is_shown_holds_the_defaults() -> None:
     got = decode_documents({"runtime.yaml": f"apiVersion: starsched.dev/v1{text}"})
     assert got.problems == ()
     assert got.runtime == PolicyRuntime()
-    for name in ("deadline", "errorRate", "latency", "window", "minDecisions", "callDepth"):
+    for name in (
+        "deadline",
+        "errorRate",
+        "latency",
+        "window",
+        "minDecisions",
+        "lostTime",
+        "callDepth",
+    ):
         assert f"{name}:" in text
 
 

@@ -263,6 +263,17 @@ def test_a_pod_that_waits_for_leave_says_so() -> None:
     assert f"a scheduler has a node for it and says: {said}" in got.notes
 
 
+def test_a_pod_that_is_put_off_says_so() -> None:
+    """Alone it fits, and nothing but its condition tells why it is not tried."""
+    said = "put off for a while: filter() of policy `mine` took too long for other pods"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "PutOff"}
+    got = explained(
+        [node("a")], {**pod(), "status": {"conditions": [condition | {"message": said}]}}
+    )
+    assert got.outcome == "placed"
+    assert f"a scheduler does not try it for now and says: {said}" in got.notes
+
+
 @pytest.mark.parametrize(
     ("hook", "want"),
     [

@@ -269,7 +269,7 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
     runtime = _runtime(
         "limits: {steps: 10000, callDepth: 20, deadline: 500ms, memory: 256Mi, processes: 3}\n"
         "failurePolicy: {score: Ignore}\n"
-        "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5}\n"
+        "fallback: {errorRate: 0.5, latency: 20ms, window: 1m, minDecisions: 5, lostTime: 9s}\n"
     )
     assert runtime.limits.steps == 10_000
     assert runtime.limits.call_depth == 20
@@ -279,6 +279,7 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
     assert runtime.score_failure_policy == "Ignore"
     assert runtime.fallback.error_rate == 0.5
     assert runtime.fallback.latency == timedelta(milliseconds=20)
+    assert runtime.fallback.lost_time == timedelta(seconds=9)
 
 
 @pytest.mark.parametrize(
@@ -307,6 +308,7 @@ def test_a_runtime_sets_limits_and_failure_policy() -> None:
         ),
         ("fallback: {errorRate: .nan}", "fallback.errorRate: want a number, got .nan"),
         ("fallback: {window: -1s}", 'fallback.window: want a duration above 0, got "-1s"'),
+        ("fallback: {lostTime: 0s}", 'fallback.lostTime: want a duration above 0, got "0s"'),
         ("fallback: {latency: 0ms}", 'fallback.latency: want a duration above 0, got "0ms"'),
         ("failurePolicy: {filter: Ignore}", "failurePolicy.filter: unknown field"),
     ],

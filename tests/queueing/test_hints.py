@@ -20,6 +20,7 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import INTERESTS, Hints
+from engine.queueing.setbacks import SETBACK
 from tests.builders import container, make_node, make_pod, taint, toleration
 from tests.queueing.hinting import worth
 
@@ -235,7 +236,14 @@ def test_a_claim_of_another_namespace_helps_no_pod() -> None:
 
 
 # These reject pods, not nodes.
-_PER_POD = {"PodSpec", "SchedulingGates", "DefaultPreemption", "GangScheduling", "PodGroup"}
+_PER_POD = {
+    "PodSpec",
+    "SchedulingGates",
+    "DefaultPreemption",
+    "GangScheduling",
+    "PodGroup",
+    SETBACK,
+}
 
 
 @pytest.mark.parametrize("plugin", sorted(INTERESTS.keys() - _PER_POD))

@@ -534,6 +534,33 @@ def test_a_pod_whose_gate_has_closed_is_held_until_it_opens(place: str) -> None:
     assert bench.place(pod) == place
 
 
+def test_a_pod_that_is_put_back_was_not_tried() -> None:
+    door = Door()
+    door.is_open = True
+    bench = Bench(pre_enqueue=door)
+    bench.queue.add(make_pod("first"))
+    bench.clock.advance(1)
+    bench.queue.add(make_pod("second"))
+    first = bench.pop()
+    door.is_open = False
+    bench.queue.put_back(first, "PutOff")
+    assert bench.place(first.pod) == "gated"
+    assert bench.incoming[-1] == ("gated", "PutOff")
+    assert first.attempts == 0
+    door.is_open = True
+    bench.queue.reconsider(first.uid, "LetIn", only_gated=True)
+    assert bench.pop_names() == ["first", "second"]
+
+
+def test_a_pod_that_is_gone_is_not_put_back() -> None:
+    bench = Bench()
+    bench.queue.add(make_pod("p"))
+    queued = bench.pop()
+    bench.queue.delete(queued.pod)
+    bench.queue.put_back(queued, "PutOff")
+    assert bench.place(queued.pod) == "unknown"
+
+
 def test_only_pods_that_wait_for_their_turn_are_held() -> None:
     door = Door()
     door.is_open = True

@@ -92,6 +92,11 @@ class PolicyFailure:
         """True if it cost the sandbox, so that the same input need not fail again."""
         return self.kind in _TRANSIENT
 
+    @property
+    def takes_time(self) -> bool:
+        """True if a limit was hit that a hook only reaches by way of everybody's time."""
+        return self.is_transient or self.kind == "steps"
+
     def about(self, subject: str) -> "PolicyFailure":
         """The same failure, naming what was judged: `about("node `node-3`")`."""
         head, wanted, tail = self.message.partition(", want ")

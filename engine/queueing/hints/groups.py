@@ -1,11 +1,12 @@
-"""Hints of the policies that keep pods waiting: gates, gangs, preemption under way.
+"""Hints of what keeps pods waiting: gates, gangs, preemption under way, profiles that lose time.
 
-Source: `EventsToRegister` of kube-scheduler's plugins of these names, but for groups.
+Source: `EventsToRegister` of kube-scheduler's plugins of these names, but for groups and setbacks.
 """
 
 from typing import Final
 
 from engine.queueing.hints.interest import OWN_POD, Table, on
+from engine.queueing.setbacks import SETBACK
 
 HINTS: Final[Table] = {
     "SchedulingGates": (on(OWN_POD, "UpdatePodSchedulingGatesEliminated"),),
@@ -18,4 +19,6 @@ HINTS: Final[Table] = {
     # Preemption only ever helps because a victim goes, and then the plugin that rejected is asked.
     # A pod that waits for its own preemption is let in by whoever carries that out.
     "DefaultPreemption": (),
+    # Time alone lets the pods in that are put off.
+    SETBACK: (),
 }

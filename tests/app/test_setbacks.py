@@ -1,0 +1,156 @@
+"""A profile whose decisions run into their deadline costs the others little, and recovers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.devcluster import DevCluster, make_node, make_pod
+from tests.app.harness import (
+    condition,
+    edit,
+    events,
+    eventually,
+    metric,
+    namespace,
+    node_of,
+    placements,
+    scheduler,
+)
+
+PROFILES = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: calm
+- schedulerName: slow
+  plugins:
+    multiPoint: {enabled: [{name: slow}]}
+"""
+DEADLINE = 0.5
+RUNTIME = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+limits: {deadline: 500ms}
+fallback: {errorRate: 1.0, lostTime: %s}
+"""
+# One operation of the interpreter that takes for ever: no limit on steps ends it.
+_FOR_EVER = "x = 3\n        for i in range(60):\n            x = x * x\n    return None\n"
+PODS = 30
+
+
+def files(hook: str, lost_time: str = "1h", **more: str) -> dict[str, str]:
+    return {
+        "profiles.yaml": PROFILES,
+        "runtime.yaml": RUNTIME % lost_time,
+        "slow.star": f'"""Slow at times."""\n\n{hook}',
+        **{f"{name}.star": text for name, text in more.items()},
+    }
+
+
+AT_SLOW_NODES = f"""def filter(pod, node):
+    if node.labels.get("slow") == "yes":
+        {_FOR_EVER}"""
+NEVER = 'def filter(pod, node):\n    return "no" if node.labels.get("slow") == "yes" else None\n'
+
+
+def about_some_pods(hook: str) -> str:
+    return f'def {hook}:\n    if pod.labels.get("slow") == "yes":\n        {_FOR_EVER}'
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        cluster.create(namespace(), make_node("node-1", cpu="64"), make_node("node-2", cpu="64"))
+        yield cluster
+
+
+def crowd(cluster: DevCluster, count: int = PODS, **words: str) -> None:
+    """Pods of the slow profile, each one unlike the others."""
+    cluster.create(
+        *(
+            make_pod(f"s{i}", scheduler_name="slow", cpu=f"{100 + i}m", memory="1Mi", labels=words)
+            for i in range(count)
+        )
+    )
+
+
+def label_nodes(cluster: DevCluster, value: str) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.update("nodes", make_node(name, cpu="64", labels={"slow": value}))
+
+
+async def test_a_crowd_that_runs_into_deadlines_holds_up_its_own_profile_alone(
+    cluster: DevCluster,
+) -> None:
+    """Pods of other profiles waited for a deadline of each pod that had come before them."""
+    edit(cluster, files(AT_SLOW_NODES))
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        label_nodes(cluster, "yes")
+        crowd(cluster)
+        waits = []
+        for i in range(6):
+            started = time.monotonic()
+            cluster.create(make_pod(f"calm{i}", scheduler_name="calm"))
+            await eventually(lambda i=i: node_of(cluster, f"calm{i}"))  # type: ignore[misc]
+            waits.append(time.monotonic() - started)
+            await asyncio.sleep(0.7)
+        assert max(waits) < PODS * DEADLINE / 4, waits
+        # They are told why, and counted.
+        put_off = "put off for a while: filter() of policy `slow` took too long for other pods"
+        await eventually(lambda: len(events(cluster, "PutOff")) >= PODS / 2)
+        assert {event["note"] for event in events(cluster, "PutOff")} == {put_off}
+        told = [condition(cluster, f"s{i}") for i in range(PODS)]
+        assert ("PutOff", put_off) in {(one.get("reason"), one.get("message")) for one in told}
+        lost = {"policy": "slow", "profile": "slow"}
+        assert metric(app, "starsched_policy_lost_seconds_total", **lost) >= DEADLINE
+        waiting = {"plugin": "Setback", "profile": "slow"}
+        assert metric(app, "scheduler_unschedulable_pods", **waiting) >= PODS / 2
+        # The policy behaves again: nobody has to help.
+        label_nodes(cluster, "no")
+        await eventually(lambda: len(placements(cluster)) == PODS + 6, seconds=60)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        pytest.param("filter(pod, node)", id="filter"),
+        pytest.param("permit(pod, group)", id="permit"),
+        pytest.param("pre_enqueue(pod)", id="gate"),
+    ],
+)
+async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
+    cluster: DevCluster, hook: str
+) -> None:
+    edit(cluster, files(NEVER, "1s"))
+    async with scheduler(cluster, from_config_map=True) as app:
+        good = app.rollout.active.bundle.revision
+        edit(cluster, files(about_some_pods(hook), "1s"))
+        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        crowd(cluster, 10, slow="yes")
+        await eventually(lambda: events(cluster, "PolicyRolledBack"), seconds=40)
+        (event,) = events(cluster, "PolicyRolledBack")
+        assert "decisions ran into limits and took " in event["note"]
+        assert app.rollout.active.bundle.revision == good
+        await eventually(lambda: len(placements(cluster)) == 10)
+
+
+async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
+    cluster: DevCluster,
+) -> None:
+    """It was as slow before: going back would help nobody, and no edit could come into force."""
+    slow = about_some_pods("filter(pod, node)")
+    edit(cluster, files(slow, "1s", other=NEVER))
+    async with scheduler(cluster, from_config_map=True) as app:
+        before = app.rollout.active.bundle.revision
+        edit(cluster, files(slow, "1s", other=NEVER + "# edited\n"))
+        await eventually(lambda: app.rollout.active.bundle.revision != before)
+        after = app.rollout.active.bundle.revision
+        crowd(cluster, 5, slow="yes")
+        lost = {"policy": "slow", "profile": "slow"}
+        await eventually(
+            lambda: metric(app, "starsched_policy_lost_seconds_total", **lost) > 1.5, seconds=40
+        )
+        await asyncio.sleep(1.0)  # two looks of whoever watches
+        assert app.rollout.active.bundle.revision == after
+        assert app.rollout.describe()["active"]["lost_seconds"] == 0.0
