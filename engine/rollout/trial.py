@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import structlog
-
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
 from engine.lib.change_log import ChangeLog
@@ -25,13 +23,8 @@ from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.succession import unchanged_instances
 from engine.rollout.metered import Evaluations, MeteredEvaluator
-from engine.scheduling.decision import Decision
+from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
-
-log = structlog.get_logger(component="trial")
-
-#: Seconds that the whole trial may take; a candidate that needs longer would stall the queue.
-TRIAL_SECONDS: Final = 30.0
 
 BuildBundle = Callable[[Mapping[str, str]], Bundle]
 MakeEvaluator = Callable[[Bundle], Evaluator]
@@ -196,56 +189,11 @@ class Examiner:
         """
         snapshot = frozen_copy(world.snapshot())
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
-        failures = await asyncio.to_thread(_decide_all, candidate, pods, snapshot)
+        profiles = candidate.bundle.profiles
+        failures = await asyncio.to_thread(rehearse, candidate.scheduler, profiles, pods, snapshot)
         if failures:
             problems = [_problem(failure) for failure in failures]
             raise Rejected("trial", problems, candidate.bundle.revision)
-
-
-def _decide_all(candidate: Deployment, pods: list[Pod], snapshot: Snapshot) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) over decisions for *pods*, as the queue asks too.
-
-    Scores are asked only for pods that fit on several nodes. So each profile also explains one
-    decision, which asks for all scores: that of a pod that was placed, or else of one made up that
-    bears every taint and wants nothing.
-    """
-    found: dict[tuple[str, str], PolicyFailure] = {}
-    scheduler = candidate.scheduler
-    placed: dict[str, Pod] = {}
-    started = time.monotonic()
-
-    def note(pod: Pod, decision: Decision) -> None:
-        queued = scheduler.queue_failures(pod, snapshot)
-        for failure in (*queued, *decision.failures, *decision.ignored):
-            found.setdefault((failure.policy, failure.hook), failure)
-
-    for i, pod in enumerate(pods):
-        decision = scheduler.schedule(pod, snapshot)
-        note(pod, decision)
-        if decision.node is not None:
-            placed.setdefault(pod.scheduler_name, pod)
-        if time.monotonic() - started > TRIAL_SECONDS:
-            log.warning("Trial ended early", decided=i + 1, pods=len(pods))
-            return list(found.values())
-    for profile in candidate.bundle.profiles if not found else ():
-        name = profile.scheduler_name
-        pod = placed.get(name) or undemanding_pod(name)
-        note(pod, scheduler.explain(pod, snapshot).decision)
-    return list(found.values())
-
-
-def undemanding_pod(scheduler_name: str) -> Pod:
-    """A made-up pod that can go nearly everywhere."""
-    return Pod.from_plain(
-        {
-            "metadata": {"name": "trial", "namespace": "default", "uid": "trial"},
-            "spec": {
-                "schedulerName": scheduler_name,
-                "containers": [{"name": "main", "image": "example.com/trial:1"}],
-                "tolerations": [{"operator": "Exists"}],
-            },
-        }
-    )
 
 
 def _problem(failure: PolicyFailure) -> Problem:

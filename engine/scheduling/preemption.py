@@ -279,7 +279,7 @@ class Preemption:
             if is_shared or int(ranks.min()) < 0:
                 missing = (slots if is_shared else slots[ranks < 0]).tolist()
                 victims = {node_name(slot, snapshot): found.victims_on(slot) for slot in missing}
-                keys = self._keys_of(enabled, filters, victims)
+                keys = self._keys_of(enabled, snapshot, victims)
                 if isinstance(keys, PolicyFailure):
                     return keys
                 trials.rank(dict(zip(missing, keys, strict=True)))
@@ -297,17 +297,29 @@ class Preemption:
         enabled = last_enabled(filters.profile, "candidate_key")
         if enabled is None or len(names) == 1:
             return names[0], victims[names[0]]
-        keys = self._keys_of(enabled, filters, {name: victims[name] for name in names})
+        keys = self._keys_of(enabled, filters.snapshot, {name: victims[name] for name in names})
         if isinstance(keys, PolicyFailure):
             return keys
         _, best = min(zip(keys, names, strict=True))
         return best, victims[best]
 
+    def failures(
+        self, profile: Profile, victims: Mapping[str, NodeVictims], snapshot: Snapshot
+    ) -> list[PolicyFailure]:
+        """What fails of the hooks that choose, were these the *victims* by node; for trials."""
+        pods = (pod for evicted in victims.values() for pod in evicted.pods)
+        failures = self._victims.failures(profile, pods, snapshot)
+        enabled = last_enabled(profile, "candidate_key")
+        if enabled is not None:
+            keys = self._keys_of(enabled, snapshot, victims)
+            if isinstance(keys, PolicyFailure):
+                failures.append(keys)
+        return failures
+
     def _keys_of(
-        self, enabled: EnabledPolicy, filters: Filters, victims: Mapping[str, NodeVictims]
+        self, enabled: EnabledPolicy, snapshot: Snapshot, victims: Mapping[str, NodeVictims]
     ) -> list[SortKey] | PolicyFailure:
         """The `candidate_key` of each node, those not known in one round trip."""
-        snapshot = filters.snapshot
         column = self._columns.column(
             self._classifier.projector(enabled, "candidate_key", "node").paths
         )

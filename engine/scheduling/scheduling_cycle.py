@@ -37,6 +37,7 @@ from engine.scheduling.extenders import (
     ExtenderFilter,
     ExtenderPrioritize,
     FilterAnswer,
+    NodeVictims,
     PrioritizeAnswer,
     Question,
     unopposed,
@@ -117,8 +118,10 @@ class Scheduler:
         self._classes = PodClasses()
         self._classifier = PodClassifier(bundle, self._memo, self._columns)
         self._feasibility = Feasibility(self._memo, self._columns, self._counted, self._classifier)
-        preemption = Preemption(self._memo, self._columns, self._feasibility, self._classifier)
-        self._post_filters = PostFilters(self._memo, preemption)
+        self._preemption = Preemption(
+            self._memo, self._columns, self._feasibility, self._classifier
+        )
+        self._post_filters = PostFilters(self._memo, self._preemption)
         self._totals = Totals(
             self._memo,
             self._columns,
@@ -211,20 +214,6 @@ class Scheduler:
                 return plugin.name, reason
         return None
 
-    def queue_failures(self, pod: Pod, facts: Snapshot) -> list[PolicyFailure]:
-        """What fails of the hooks that the queue asks about *pod*; for trials.
-
-        Hooks that look at the pod's group are left out: who is in which is not known there.
-        """
-        profile = self._profiles.get(pod.scheduler_name)
-        verdicts = [
-            self._ask(enabled, hook, pod, facts)
-            for hook in ("queue_key", "pre_enqueue")
-            for enabled in (profile.at(hook) if profile is not None else ())
-            if "group" not in self.bundle.policies[enabled.policy].hooks[hook].params
-        ]
-        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
-
     def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
         """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
         profile = self._profiles.get(pod.scheduler_name)
@@ -275,6 +264,48 @@ class Scheduler:
                 plugin = self._plugins.get(name)
                 if plugin is not None:
                     yield plugin
+
+    # --- what a trial asks ------------------------------------------------------------------
+
+    def pod_failures(self, pod: Pod, facts: Snapshot, hooks: Sequence[str]) -> list[PolicyFailure]:
+        """What fails about *pod* of *hooks* that are asked about a pod alone, and its group."""
+        profile = self._profiles[pod.scheduler_name]
+        verdicts = [
+            self._ask(enabled, hook, pod, facts) for hook in hooks for enabled in profile.at(hook)
+        ]
+        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
+
+    def group_failures(self, pod: Pod, facts: Snapshot) -> list[PolicyFailure]:
+        """What fails of the profile's policies that say in which group *pod* is."""
+        profile = self._profiles[pod.scheduler_name]
+        asked = {
+            enabled.instance: enabled
+            for point in profile.points.values()
+            for enabled in point
+            if "group_of" in self.bundle.policies[enabled.policy].hooks
+        }
+        verdicts = [self.group_of(enabled, pod, facts) for enabled in asked.values()]
+        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
+
+    def tie_failures(
+        self, pod: Pod, names: Sequence[str], snapshot: Snapshot
+    ) -> list[PolicyFailure]:
+        """What fails if *pod* could go to any of the nodes *names*, which are equally good."""
+        slots = np.array([snapshot.slot_of[name] for name in names], np.int64)
+        failures = []
+        for enabled in self._profiles[pod.scheduler_name].at("tie_key") if names else ():
+            use = self._classifier.use(enabled, "tie_key", pod, snapshot, None)
+            self._columns.refresh(snapshot)  # its column may be new
+            answer = self._tie_keys.first(use, use.column.ids[slots])
+            if isinstance(answer, PolicyFailure):
+                failures.append(answer)
+        return failures
+
+    def preemption_failures(
+        self, profile: Profile, victims: Mapping[str, NodeVictims], snapshot: Snapshot
+    ) -> list[PolicyFailure]:
+        """What fails if these were the *victims*, by node, among which a pod may choose."""
+        return self._preemption.failures(profile, victims, snapshot)
 
     # --- the cycle --------------------------------------------------------------------------
 

@@ -4,11 +4,12 @@ Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, t
 the other while the pod still fits. Which pods matter more is the hook `victim_key`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from engine.caching.counters import PodChanges
+from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
@@ -70,6 +71,18 @@ class VictimSelector:
         if enabled is None:
             return True
         return is_about_pod_alone(self._classifier.projector(enabled, "victim_key", "pod").paths)
+
+    def failures(
+        self, profile: Profile, pods: Iterable[Pod], facts: Snapshot
+    ) -> list[PolicyFailure]:
+        """What fails of `victim_key` about *pods*; for trials."""
+        enabled = last_enabled(profile, "victim_key")
+        if enabled is None:
+            return []
+        texts = self.texts(self._classifier.projector(enabled, "victim_key", "pod"))
+        distinct = dict.fromkeys(texts.of(pod, facts) for pod in pods)
+        questions = [(enabled.instance, "victim_key", text, b"{}") for text in distinct]
+        return [one for one in self._memo.singles(questions) if isinstance(one, PolicyFailure)]
 
     def texts(self, projector: Projector) -> Texts:
         """What hooks with the reads of *projector* are shown of placed pods."""

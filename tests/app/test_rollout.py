@@ -150,6 +150,46 @@ BAD_EDITS = {
         "mine.star:1:5: queue_key() returned None, want an int, a string or a tuple",
         "trial",
     ),
+    # None of the next was asked on trial: the edit came into force, and its pods were not placed.
+    "gives leave in the wrong words": (
+        files("def permit(pod, group):\n    return 1\n"),
+        "mine.star:1:5: permit() returned 1, want None, wait(...) or a reason",
+        "trial",
+    ),
+    "fails for a group that is whole": (
+        files(
+            "def group_of(pod):\n    return gang(pod.namespace, min_count = 3)\n\n"
+            "def permit(pod, group):\n"
+            "    return wait(60) if group.waiting < 3 else fail(group.name)\n"
+        ),
+        "mine.star:5:47: permit() failed: default",
+        "trial",
+    ),
+    "knows no group": (
+        files("def group_of(pod):\n    return 1\n\ndef permit(pod, group):\n    return None\n"),
+        "mine.star:1:5: group_of() returned 1, want None or gang(...)",
+        "trial",
+    ),
+    "orders by a group that fails": (
+        files("def queue_key(pod, group):\n    return None\n"),
+        "mine.star:1:5: queue_key() returned None, want an int, a string or a tuple",
+        "trial",
+    ),
+    "cannot tell victims apart": (
+        files("def victim_key(pod):\n    return None\n"),
+        "mine.star:1:5: victim_key() returned None, want an int, a string or a tuple",
+        "trial",
+    ),
+    "cannot tell candidates apart": (
+        files("def candidate_key(node, victims, violations):\n    return 1.5\n"),
+        "mine.star:1:5: candidate_key() returned 1.5, want an int, a string or a tuple",
+        "trial",
+    ),
+    "cannot tell nodes apart that never tied": (
+        files(prefer("node-1") + "\ndef tie_key(pod, node):\n    return None\n"),
+        "tie_key() returned None, want an int, a string or a tuple",
+        "trial",
+    ),
     "names a field that is not there": (
         files("def score(pod, node):\n    return len(node.lables)\n"),
         "did you mean `labels`?",
@@ -386,12 +426,18 @@ async def test_a_revision_that_fails_in_force_is_taken_back_and_not_tried_again(
     [
         pytest.param("def pre_enqueue(pod):\n    return None if {ok} else fail('x')\n", id="gate"),
         pytest.param("def queue_key(pod):\n    return 1 if {ok} else fail('x')\n", id="order"),
+        pytest.param(
+            "def permit(pod, group):\n    return None if {ok} else fail('x')\n", id="leave"
+        ),
     ],
 )
-async def test_what_the_queue_asks_counts_as_a_decision_when_it_fails(
+async def test_what_is_asked_beside_a_decision_counts_as_one_when_it_fails(
     cluster: DevCluster, hook: str
 ) -> None:
-    """Pods that a gate failed for were never tried, so nothing was counted against the edit."""
+    """Pods that a gate failed for were never tried, so nothing was counted against the edit.
+
+    Those that a leave failed for were: their decisions had gone well.
+    """
     edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
     queues = hook.format(ok='pod.labels.get("trap") == None')
     trap = files(f"{prefer('node-1')}\n{queues}", runtime__yaml=_RUNTIME)
@@ -403,6 +449,30 @@ async def test_what_the_queue_asks_counts_as_a_decision_when_it_fails(
         await eventually(lambda: app.rollout.active.bundle.revision == good)
         await eventually(lambda: events(cluster, "PolicyRolledBack"))
         await eventually(lambda: len(placements(cluster)) == 6)
+
+
+async def test_preemption_that_fails_counts_as_a_decision_that_failed(cluster: DevCluster) -> None:
+    """The pod fitted nowhere, as was said, and whom to evict for it could not be."""
+    edit(cluster, files(prefer("node-2"), runtime__yaml=_RUNTIME))
+    cluster.create(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": "high"},
+            "value": 100,
+        }
+    )
+    order = "def victim_key(pod):\n    return 1 if pod.labels.get('trap') == None else fail('x')\n"
+    async with scheduler(cluster, from_config_map=True) as app:
+        good = app.rollout.active.bundle.revision
+        edit(cluster, files(f"{prefer('node-1')}\n{order}", runtime__yaml=_RUNTIME))
+        await eventually(lambda: app.rollout.active.bundle.revision != good)
+        cluster.create(*(make_pod(f"v{i}", cpu="5", labels={"trap": "1"}) for i in range(2)))
+        await eventually(lambda: len(placements(cluster)) == 2)
+        cluster.create(*(make_pod(f"u{i}", cpu="5", priorityClassName="high") for i in range(6)))
+        await eventually(lambda: app.rollout.active.bundle.revision == good)
+        await eventually(lambda: events(cluster, "PolicyRolledBack"))
+        await eventually(lambda: events(cluster, "Preempted"))
 
 
 async def test_a_failing_policy_costs_its_pods_an_attempt_and_is_named(

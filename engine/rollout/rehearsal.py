@@ -1,0 +1,180 @@
+"""What a trial asks: every hook that a candidate's policies have, on the cluster as it is.
+
+Owns the inputs. What of the cluster a hook would be asked about is taken as it is found; where
+there is nothing of the kind, as on an empty cluster, it is made up.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import structlog
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.profile import EnabledPolicy, Profile
+from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
+from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.decision import Decision
+from engine.scheduling.extenders import NodeVictims
+from engine.scheduling.pod_groups import POD_GROUPS, min_count_of
+from engine.scheduling.scheduling_cycle import Scheduler
+
+log = structlog.get_logger(component="trial")
+
+#: Seconds that deciding pods may take; a candidate that needs longer would stall the queue.
+TRIAL_SECONDS: Final = 30.0
+
+# Nodes with victims, and victims on each of them, that preemption is asked about.
+_MOST_NODES: Final = 16
+_MOST_VICTIMS: Final = 8
+
+
+def rehearse(
+    scheduler: Scheduler, profiles: Iterable[Profile], pods: Sequence[Pod], snapshot: Snapshot
+) -> list[PolicyFailure]:
+    """The first failure of each (policy, hook) over all that can be asked about *pods*.
+
+    Each pod is decided, with what the queue asks before and what is asked of a pod that has a node.
+    Scores are asked only for pods that fit on several nodes. So each profile also explains one
+    decision, which asks for all scores: that of a pod that was placed, or else of one made up that
+    bears every taint and wants nothing. What is asked only of equally good nodes, or when pods have
+    to go, is asked as if it were so.
+    """
+    found: dict[tuple[str, str], PolicyFailure] = {}
+    placed: dict[str, Pod] = {}
+    started = time.monotonic()
+
+    def note(failures: Iterable[PolicyFailure]) -> None:
+        for failure in failures:
+            found.setdefault((failure.policy, failure.hook), failure)
+
+    groups = _Groups(scheduler, pods, snapshot)
+    scheduler.groups = groups.state_of
+    try:
+        for i, pod in enumerate(pods):
+            note(scheduler.group_failures(pod, snapshot))
+            note(scheduler.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
+            decision = scheduler.schedule(pod, snapshot)
+            note(_failures_of(decision))
+            if decision.node is not None:
+                placed.setdefault(pod.scheduler_name, pod)
+                note(groups.leave_failures(pod))
+            if time.monotonic() - started > TRIAL_SECONDS:
+                log.warning("Trial ended early", decided=i + 1, pods=len(pods))
+                break
+        for profile in profiles if not found else ():
+            name = profile.scheduler_name
+            pod = placed.get(name) or undemanding_pod(name)
+            note(scheduler.group_failures(pod, snapshot))
+            note(scheduler.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
+            explanation = scheduler.explain(pod, snapshot)
+            note(_failures_of(explanation.decision))
+            note(scheduler.tie_failures(pod, explanation.feasible, snapshot))
+            note(groups.leave_failures(pod))
+            victims = _victims(snapshot, [*pods, pod])
+            note(scheduler.preemption_failures(profile, victims, snapshot))
+    finally:
+        scheduler.groups = None
+    return list(found.values())
+
+
+def _failures_of(decision: Decision) -> tuple[PolicyFailure, ...]:
+    return *decision.failures, *decision.ignored
+
+
+def undemanding_pod(scheduler_name: str) -> Pod:
+    """A made-up pod that can go nearly everywhere."""
+    return Pod.from_plain(
+        {
+            "metadata": {"name": "trial", "namespace": "default", "uid": "trial"},
+            "spec": {
+                "schedulerName": scheduler_name,
+                "containers": [{"name": "main", "image": "example.com/trial:1"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+    )
+
+
+def _victims(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[str, NodeVictims]:
+    """Pods that could be evicted, by node: some that run, or else *pods*, as if they did."""
+    infos = [info for info in snapshot.infos if info is not None and info.node is not None]
+    busy = [info for info in infos if info.pods]
+    if not busy:
+        return {
+            info.name: NodeVictims(tuple(pod.with_node(info.name) for pod in pods[-_MOST_VICTIMS:]))
+            for info in infos[:1]
+        }
+    found: dict[str, NodeVictims] = {}
+    for info in busy[:: max(1, len(busy) // _MOST_NODES)][:_MOST_NODES]:
+        ranked = sorted(info.pods.values(), key=lambda pod: -pod.priority)
+        # With and without a budget that is violated.
+        found[info.name] = NodeVictims(tuple(ranked[-_MOST_VICTIMS:]), len(found) % 2)
+    return found
+
+
+class _Groups:
+    """The groups of some pods, before any of them has a node, and when they have.
+
+    They are counted over *pods* alone: who else is in them is not known in a trial.
+    """
+
+    def __init__(self, scheduler: Scheduler, pods: Iterable[Pod], snapshot: Snapshot) -> None:
+        self._scheduler = scheduler
+        self._snapshot = snapshot
+        self._grouping = scheduler.grouping()
+        self._sizes: Counter[tuple[int, str, str, str]] = Counter()
+        for pod in pods:
+            for enabled in self._grouping[pod.scheduler_name]:
+                said = scheduler.group_of(enabled, pod, snapshot)
+                if isinstance(said, list):
+                    self._sizes[_key(enabled, pod, said[0])] += 1
+        self._waiting = 0
+
+    def leave_failures(self, pod: Pod) -> list[PolicyFailure]:
+        """What fails of `permit` if *pod* has a node: first of its group, and with all of it."""
+        failures: list[PolicyFailure] = []
+        for waiting in self._moments(pod):
+            self._waiting = waiting
+            failures += self._scheduler.pod_failures(pod, self._snapshot, ("permit",))
+        self._waiting = 0
+        return failures
+
+    def _moments(self, pod: Pod) -> Iterator[int]:
+        """How many wait when *pod* asks for leave: itself, and in the end the whole group."""
+        yield 1
+        whole = 1
+        for enabled in self._grouping[pod.scheduler_name]:
+            state = self.state_of(enabled, pod)
+            if isinstance(state, PodGroupState):
+                whole = max(whole, state.min_count, state.pod_count)
+        if whole > 1:
+            yield whole
+
+    def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
+        """Where the group of *pod* stands; None: it is in none."""
+        said = self._scheduler.group_of(enabled, pod, self._snapshot)
+        if not isinstance(said, list):
+            failure: PolicyFailure | None = said
+            return failure
+        name, wanted = said
+        found = self._snapshot.objects.get(POD_GROUPS, f"{pod.namespace}/{name}")
+        min_count = wanted or 0
+        if wanted is None and found is not None:
+            min_count = min_count_of(found.spec)
+        size = max(self._sizes[_key(enabled, pod, name)], self._waiting, 1)
+        return PodGroupState(
+            name,
+            exists=wanted is not None or found is not None,
+            min_count=min_count,
+            created_at=pod.created_at,
+            priority=pod.priority,
+            pending=size - self._waiting,
+            waiting=self._waiting,
+        )
+
+
+def _key(enabled: EnabledPolicy, pod: Pod, name: str) -> tuple[int, str, str, str]:
+    return enabled.instance, pod.scheduler_name, pod.namespace, name

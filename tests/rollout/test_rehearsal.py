@@ -1,0 +1,147 @@
+"""A trial asks every hook, about what there is in the cluster."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from engine.caching.cache import Cache
+from engine.framework.extension_points import HOOKS
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import (
+    Call,
+    ImmediateEvaluator,
+    InProcessEvaluator,
+    PolicyFailure,
+    Program,
+    Verdict,
+)
+from engine.rollout.rehearsal import rehearse
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_node, make_pod
+
+EVERYTHING = """
+def group_of(pod):
+    return gang(pod.namespace)
+
+def queue_key(pod, group):
+    return -group.pod_count
+
+def pre_enqueue(pod, group):
+    return None
+
+def permit(pod, group):
+    return None
+
+def pre_filter(pod):
+    return None
+
+def counters(pod):
+    return [count_pods(topology = "zone", labels = {"a": "b"}, namespaces = ["x"])]
+
+def filter(pod, node, counts):
+    return None
+
+def pre_score(pod):
+    return None
+
+def score(pod, node):
+    return 7
+
+def normalize(score, over):
+    return 50
+
+def tie_key(pod, node):
+    return node.name
+
+def annotate(pod, node):
+    return None
+
+def victim_key(pod):
+    return pod.name
+
+def candidate_key(node, victims, violations):
+    return len(victims)
+"""
+
+
+class Listening(ImmediateEvaluator):
+    """Answers as the evaluator in this process does, and remembers what it was asked."""
+
+    is_near = False
+
+    def __init__(self, program: Program) -> None:
+        self._evaluator = InProcessEvaluator(program)
+        self._program = program
+        self.hooks: set[str] = set()
+
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
+        names = self._program.instances
+        self.hooks.update(call.hook for call in calls if names[call.instance].policy == "mine")
+        return self._evaluator.evaluate(calls)
+
+
+def rehearsed(
+    text: str, cache: Cache, *pods: Pod, config: str = ""
+) -> tuple[list[PolicyFailure], set[str]]:
+    files = {"mine.star": f'"""A policy."""\n\n{text}'}
+    bundle = build_bundle(files | ({"config.yaml": config} if config else {}))
+    evaluator = Listening(bundle.program)
+    scheduler = Scheduler(bundle, evaluator)
+    failures = rehearse(scheduler, bundle.profiles, pods, cache.snapshot())
+    assert scheduler.groups is None
+    return failures, evaluator.hooks
+
+
+def small(*placed: Pod) -> Cache:
+    cache = Cache()
+    for name in ("a", "b"):
+        cache.add_node(make_node(name, cpu=8))
+    for pod in placed:
+        cache.add_pod(pod)
+    return cache
+
+
+@pytest.mark.parametrize(
+    "placed",
+    [
+        pytest.param((), id="on an empty cluster"),
+        pytest.param((make_pod("old", node="a"),), id="where pods run"),
+    ],
+)
+def test_every_hook_is_asked(placed: tuple[Pod, ...]) -> None:
+    failures, asked = rehearsed(EVERYTHING, small(*placed))
+    assert failures == []
+    assert HOOKS - asked == {"score_all"}, "a policy has this in place of `score`"
+    failures, asked = rehearsed("def score_all(pod, nodes):\n    return [1] * len(nodes)", small())
+    assert failures == []
+    assert asked == {"score_all"}
+
+
+def test_victims_are_those_that_run() -> None:
+    text = 'def victim_key(pod):\n    return pod.labels["tier"]\n'
+    assert rehearsed(text, small(make_pod("old", node="a", labels={"tier": "x"})))[0] == []
+    (failure,), _ = rehearsed(text, small(make_pod("old", node="a")))
+    assert failure.hook == "victim_key"
+
+
+def test_candidates_are_nodes_with_their_pods() -> None:
+    text = "def candidate_key(node, victims, violations):\n    return 10 // (len(victims) - 2)\n"
+    crowd = [make_pod(f"p{i}", node="a") for i in range(3)]
+    assert rehearsed(text, small(*crowd))[0] == []
+    (failure,), _ = rehearsed(text, small(*crowd[:2]))
+    assert failure.hook == "candidate_key"
+
+
+def test_a_group_is_asked_about_as_it_grows() -> None:
+    """With its first pod, and when it is whole: what a policy says then is another branch."""
+    text = (
+        "def group_of(pod):\n"
+        '    return gang("g", min_count = 3) if pod.labels.get("g") else None\n\n'
+        "def permit(pod, group):\n"
+        "    if group == None:\n        return None\n"
+        "    return wait(60) if group.waiting < group.min_count else 1\n"
+    )
+    assert rehearsed(text, small(), make_pod("p"))[0] == []
+    (failure,), _ = rehearsed(text, small(), make_pod("p", labels={"g": "1"}))
+    assert failure.hook == "permit"
