@@ -44,6 +44,7 @@ from engine.lib.clock import Clock, SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
+from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
 from engine.pulled_metrics import (
@@ -549,6 +550,10 @@ class App:
         for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
             placed += [pod.unplaced() for pod in list(info.pods.values())[:1]]
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
+
+    async def prepare(self, bundle: Bundle) -> None:
+        """Have the sources of facts that the policies of *bundle* add speak first."""
+        await self.facts.prepare(bundle.runtime.facts)
 
     async def until_idle(self) -> None:
         """Return when no pod waits to be decided, or after some seconds."""

@@ -22,6 +22,7 @@ from engine.lib.clock import Clock
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
+from engine.policy.bundle import Bundle
 from engine.rollout import trial
 from engine.watching.informer import Handlers
 
@@ -56,6 +57,9 @@ class _Asked:
     def sample_pods(self) -> list[Pod]:
         """One version of each, the newest."""
         return list({pod.uid: pod for pod in self._pods}.values())
+
+    async def prepare(self, bundle: Bundle) -> None:
+        """At once: a request tells all that there is to know."""
 
     async def until_idle(self) -> None:
         """At once: when kube-scheduler asks next is not known."""
@@ -145,6 +149,10 @@ class WatchedWorld(_Asked):
         step = max(1, len(infos) // 8)
         placed = [next(iter(info.pods.values())).unplaced() for info in infos[::step][:8]]
         return super().sample_pods() + placed
+
+    async def prepare(self, bundle: Bundle) -> None:
+        """Have the sources of facts of *bundle* speak."""
+        await self.facts.prepare(bundle.runtime.facts)
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
         infos = [info for info in self.cache.snapshot().infos if info is not None]

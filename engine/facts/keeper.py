@@ -4,11 +4,14 @@ Owns the life of the sources and of the store: a source that stays in a changed 
 what it said, one that breaks is started again. Shows changes to the cache between two decisions.
 
     configured --source tells, object changes--> shown --age step passes--> shown with its new age
+
+What a configuration needs that comes into force soon is prepared beside: its new sources are
+followed already, and nothing of what they say is shown.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,10 +44,13 @@ _TELL_SECONDS: Final = 0.1
 
 @dataclass(slots=True)
 class _Running:
-    """A source of the configuration: its entry, its place, and the task that follows it."""
+    """A source of the configuration: its entry, its place, and the task that follows it.
+
+    `place` is None as long as it is only prepared.
+    """
 
     config: FactSource
-    place: int
+    place: int | None
     source: Source | None = None
     task: asyncio.Task[None] | None = None
     readings: dict[Subject, Readings] = field(default_factory=dict)
@@ -79,6 +85,7 @@ class FactKeeper:
         self._config = FactsConfig()
         self._store = FactStore()
         self._running: list[_Running] = []
+        self._prepared: tuple[FactsConfig, list[_Running]] = (FactsConfig(), [])
         self._reads_ages = False
         self._is_started = False
         self._is_telling = False
@@ -87,31 +94,65 @@ class FactKeeper:
 
     # --- configuration -----------------------------------------------------------------------
 
+    async def prepare(self, config: FactsConfig) -> None:
+        """Return when the sources that *config* adds have spoken, like `wait_spoken`.
+
+        Only the configuration that is prepared last can be begun with what its sources said.
+        """
+        self._drop_prepared()
+        if not self._is_started:
+            return
+        new = [
+            _Running(one, None)
+            for one in config.sources
+            if self._is_relabelled(config) or all(r.config != one for r in self._running)
+        ]
+        self._prepared = config, new
+        self._start(new, config)
+        await _spoken(new)
+
+    def _drop_prepared(self) -> None:
+        _, dropped = self._prepared
+        self._prepared = FactsConfig(), []
+        for running in dropped:
+            if running.task is not None:
+                running.task.cancel()
+
+    def _is_relabelled(self, config: FactsConfig) -> bool:
+        """True if sources learn about other types of pods under *config*."""
+        return config.pod_type_labels != self._config.pod_type_labels
+
     def configure(self, config: FactsConfig, *, reads_ages: bool) -> None:
         """Follow *config* from now on. With *reads_ages*, ages are kept up to date."""
         self._reads_ages = reads_ages
         if config != self._config:
-            relabelled = config.pod_type_labels != self._config.pod_type_labels
+            # Sources that stay keep their task and what they said; so do those that are prepared.
+            known = [] if self._is_relabelled(config) else list(self._running)
+            if self._prepared[0] == config:
+                known += self._prepared[1]
+                self._prepared = FactsConfig(), []
+            self._drop_prepared()
             self._config = config
             self._cache.set_pod_type_labels(config.pod_type_labels)
-            self._replace_sources(relabelled=relabelled)
+            self._replace_sources(known)
         elif reads_ages:
             self.refresh()
 
-    def _replace_sources(self, *, relabelled: bool) -> None:
-        # 1. Sources that stay keep their task and what they said.
-        old = list(self._running)
+    def _replace_sources(self, known: Sequence[_Running]) -> None:
+        # 1. The sources of the configuration; those that are *known* go on.
+        earlier, left = self._running, list(known)
         self._running = []
         for place, config in enumerate(self._config.sources):
-            kept = next((r for r in old if r.config == config and not relabelled), None)
+            kept = next((r for r in left if r.config == config), None)
             if kept is None:
                 kept = _Running(config, place)
-            else:
-                old.remove(kept)
-                kept.place = place
+            left = [running for running in left if running is not kept]
+            kept.place = place
             self._running.append(kept)
-        for gone in old:
-            if gone.task is not None:
+        going_on = {id(running) for running in self._running}
+        for gone in (*earlier, *left):
+            if id(gone) not in going_on and gone.task is not None:
+                gone.place = None
                 gone.task.cancel()
         # 2. The store anew, with what is known already.
         before = set(self._store.subjects())
@@ -121,7 +162,7 @@ class FactKeeper:
             None if max_age is None else max_age.total_seconds(),
         )
         for running in self._running:
-            self._store.replace(running.place, running.readings)
+            self._put(running)
         nodes, pods = self._objects()
         for node in nodes:
             self._read_node(node)
@@ -130,7 +171,7 @@ class FactKeeper:
         # 3. Show it, and what is not known any more.
         self._show(before | set(self._store.subjects()))
         if self._is_started:
-            self._start_sources()
+            self._start(self._running, self._config)
         if before or self._running:
             self._tell_of_change()
 
@@ -181,6 +222,7 @@ class FactKeeper:
         changed = False
         for running in self._annotations(of):
             assert isinstance(running.config, AnnotationFacts)
+            assert running.place is not None, "only what is configured is read"
             readings = read_annotations(running.config, annotations)
             changed |= self._store.put(running.place, subject, readings)
         return changed
@@ -190,7 +232,7 @@ class FactKeeper:
     async def run(self) -> None:
         """Follow the sources, and let facts grow old, until cancelled."""
         self._is_started = True
-        self._start_sources()
+        self._start(self._running, self._config)
         try:
             while True:
                 step = self._config.age_step.total_seconds()
@@ -199,7 +241,8 @@ class FactKeeper:
                     self.refresh()
         finally:
             self._is_started = False
-            await cancelled(r.task for r in self._running if r.task is not None)
+            followed = [*self._running, *self._prepared[1]]
+            await cancelled(r.task for r in followed if r.task is not None)
 
     async def wait_spoken(self) -> None:
         """Return when every source has spoken or broken, after two seconds at the latest.
@@ -207,16 +250,13 @@ class FactKeeper:
         What is decided before is decided without facts, which a policy cannot tell from facts that
         nobody knows.
         """
-        spoke = [r.spoke for r in self._running if not isinstance(r.config, AnnotationFacts)]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await asyncio.gather(*(one.wait() for one in spoke))
+        await _spoken(self._running)
 
-    def _start_sources(self) -> None:
+    def _start(self, sources: Iterable[_Running], config: FactsConfig) -> None:
         assert self._is_started, "without a loop nothing follows the sources"
-        for running in self._running:
+        for running in sources:
             if running.task is None and not isinstance(running.config, AnnotationFacts):
-                running.source = self._make_source(running.config, self._config)
+                running.source = self._make_source(running.config, config)
                 running.task = asyncio.ensure_future(self._follow(running, running.source))
 
     async def _follow(self, running: _Running, source: Source) -> None:
@@ -236,10 +276,16 @@ class FactKeeper:
         self.told[source.name] = self.told.get(source.name, 0) + 1
         running.readings = dict(readings)
         running.spoke.set()
-        changed = self._store.replace(running.place, readings)
+        changed = self._put(running)
         if changed:
             self._show(changed)
             self._tell_of_change()
+
+    def _put(self, running: _Running) -> Collection[Subject]:
+        """Have the store hold what a source said; the subjects of which something else is known."""
+        if running.place is None:
+            return ()
+        return self._store.replace(running.place, running.readings)
 
     def _tell_of_change(self) -> None:
         """Tell soon that something is new; what comes until then is told of together."""
@@ -294,3 +340,11 @@ class FactKeeper:
             "subjects": len(subjects),
             "nodes": sum(1 for n in nodes_of(subjects) if self._cache.facts_of_node(n) != NO_FACTS),
         }
+
+
+async def _spoken(sources: Iterable[_Running]) -> None:
+    """Return when all of *sources* have spoken or broken, or when they had time enough."""
+    spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await asyncio.gather(*(one.wait() for one in spoke))

@@ -92,7 +92,7 @@ class Rollout:
         source: Where candidates come from.
         store: Where the last good policies are kept.
         examiner: Takes candidates through their stages.
-        world: What the trial decides on.
+        world: What the trial decides on, and what has to be known before a switch.
         on_switch: Puts a deployment in force.
         tell: Writes events; nothing is written while `is_active` is False.
         metrics, clock: Measure.
@@ -224,7 +224,7 @@ class Rollout:
                 self._last_good = stored
                 adopted = await self._prepare_last_good()
                 if adopted is not None:
-                    self._switch(adopted, keep_previous=False)
+                    await self._fall_back(adopted)
         if self._origin == self._source.name:
             self._remember(self.active)
         await self._save()
@@ -285,6 +285,8 @@ class Rollout:
             note("load")
             await self._examiner.try_out(candidate, self._world)
             note("trial")
+            await self._world.prepare(bundle)
+            note("facts")
         except Rejected as rejection:
             if candidate is not None:
                 self._dispose(candidate)
@@ -361,7 +363,7 @@ class Rollout:
             fallback = None
             if self._last_good is not None and self._last_good.revision != first.bundle.revision:
                 fallback = await self._prepare_last_good()
-            self._switch(fallback or await self._prepare_builtin(), keep_previous=False)
+            await self._fall_back(fallback or await self._prepare_builtin())
         except Exception:
             # A fault of ours in the trial: what was checked, tested and loaded goes on deciding.
             log.exception("Unexpected exception while trying the first policies")
@@ -403,6 +405,10 @@ class Rollout:
             self._probation = asyncio.ensure_future(self._watch(deployment))
         else:
             self._dispose(old)
+
+    async def _fall_back(self, deployment: Deployment) -> None:
+        await self._world.prepare(deployment.bundle)
+        self._switch(deployment, keep_previous=False)
 
     def _accept(self, candidate: Deployment, started: float, took: Mapping[str, float]) -> None:
         self._origin = self._source.name
@@ -489,6 +495,8 @@ class Rollout:
             self._previous = None
 
     async def _roll_back(self, bad: Deployment, why: str) -> None:
+        if self._previous is not None:
+            await self._world.prepare(self._previous.bundle)
         previous, self._previous = self._previous, None
         assert previous is not None
         revision, back_to = bad.bundle.revision, previous.bundle.revision

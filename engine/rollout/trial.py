@@ -101,6 +101,10 @@ class World(Protocol):
         """Pods to decide on trial: pending ones first, then some that run."""
         ...
 
+    async def prepare(self, bundle: Bundle) -> None:
+        """Return when what the policies of *bundle* read is known, or after some seconds."""
+        ...
+
     async def until_idle(self) -> None:
         """Return when no pod waits to be decided, or after some seconds."""
         ...

@@ -1,0 +1,218 @@
+"""Policies that come into force find the facts that they bring the sources of."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from engine.caching.cache import Cache
+from engine.devcluster import DevCluster
+from engine.facts import keeper
+from engine.facts.keeper import FactKeeper
+from engine.facts.readings import Reading
+from engine.facts.sources import Tell
+from engine.lib.clock import SystemClock
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.fact_config import FactsConfig, FactSource, FileFacts
+from tests.app.harness import (
+    condition,
+    edit,
+    events,
+    eventually,
+    namespace,
+    node_of,
+    scheduler,
+)
+from tests.builders import make_node, node_manifest, pod_manifest
+
+BEFORE = 'def filter(pod, node):\n    return "not yet"\n'
+AFTER = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""
+
+def filter(pod, node):
+    heat = node.facts["heat"]
+    if heat == None or heat.value == None:
+        return "node(s) had no known heat"
+    return "node(s) were hot" if heat.value > 50 else None
+'''
+RUNTIME = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+facts:
+  sources:
+    - prometheus: {url: "http://127.0.0.1:PORT", queries: [{fact: heat, query: heat, about: node}]}
+"""
+
+
+class SlowServer:
+    """A Prometheus server whose answers wait for `may_answer`."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+
+    async def __aenter__(self) -> "SlowServer":
+        app = web.Application()
+        app.router.add_post("/api/v1/query", self._answer)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.may_answer.set()
+        await self._runner.cleanup()
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        self.is_asked.set()
+        await self.may_answer.wait()
+        series = {"metric": {"node": "a"}, "value": [1.0, "40"]}
+        data = {"resultType": "vector", "result": [series]}
+        return web.Response(body=msgspec.json.encode({"status": "success", "data": data}))
+
+    def files(self) -> dict[str, str]:
+        return {"x.star": AFTER, "runtime.yaml": RUNTIME.replace("PORT", str(self.port))}
+
+
+async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None:
+    """The pods that waited were decided at the switch, before the source had said anything."""
+    async with DevCluster() as cluster, SlowServer() as server:
+        cluster.create(namespace(), node_manifest("a"))
+        edit(cluster, {"x.star": BEFORE})
+        async with scheduler(cluster, from_config_map=True) as app:
+            before = app.rollout.active.bundle.revision
+            cluster.create(pod_manifest("p", image="app"))
+            await eventually(lambda: "1 not yet" in condition(cluster, "p").get("message", ""))
+            edit(cluster, server.files())
+            await asyncio.wait_for(server.is_asked.wait(), 20)
+            # What is in force goes on deciding meanwhile.
+            cluster.create(pod_manifest("q", image="app"))
+            await eventually(lambda: "1 not yet" in condition(cluster, "q").get("message", ""))
+            assert app.rollout.active.bundle.revision == before
+            server.may_answer.set()
+            await eventually(lambda: node_of(cluster, "p") == "a" == node_of(cluster, "q"))
+            told = {event["note"] for event in events(cluster, "FailedScheduling")}
+            assert not any("no known heat" in note for note in told), told
+
+
+async def test_an_edit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "_PATIENCE_SECONDS", 0.2)
+    async with DevCluster() as cluster, SlowServer() as server:
+        cluster.create(namespace(), node_manifest("a"))
+        edit(cluster, {"x.star": BEFORE})
+        async with scheduler(cluster, from_config_map=True) as app:
+            before = app.rollout.active.bundle.revision
+            edit(cluster, server.files())
+            await eventually(lambda: app.rollout.active.bundle.revision != before)
+            server.may_answer.set()
+            cluster.create(pod_manifest("p", image="app"))
+            await eventually(lambda: node_of(cluster, "p") == "a")
+
+
+# --- the keeper alone ------------------------------------------------------------------------
+
+
+class Said:
+    """A source that says at once how hot node `a` is, and remembers that it was ended."""
+
+    failures = 0
+
+    def __init__(self, config: FactSource) -> None:
+        assert isinstance(config, FileFacts)
+        self.name = config.path
+        self.is_running = False
+
+    async def run(self, tell: Tell) -> None:
+        self.is_running = True
+        try:
+            tell({("node", "a"): {self.name: Reading(40.0, "40")}})
+            await asyncio.Event().wait()
+        finally:
+            self.is_running = False
+
+
+class Bench:
+    """A keeper with the sources that it made, by name."""
+
+    def __init__(self) -> None:
+        self.cache = Cache()
+        self.cache.add_node(make_node("a"))
+        self.made: list[Said] = []
+        self.keeper = FactKeeper(
+            self.cache,
+            clock=SystemClock(),
+            make_source=self._make,
+            on_change=lambda: None,
+            objects=_nothing,
+        )
+
+    def _make(self, config: FactSource, _: FactsConfig) -> Said:
+        self.made.append(Said(config))
+        return self.made[-1]
+
+    def shown(self) -> set[str]:
+        return set(self.cache.facts_of_node("a").own)
+
+    def running(self) -> list[str]:
+        return [source.name for source in self.made if source.is_running]
+
+
+def _nothing() -> tuple[Iterable[Node], Iterable[Pod]]:
+    return [], []
+
+
+def config(*names: str) -> FactsConfig:
+    return FactsConfig(sources=tuple(FileFacts(name) for name in names))
+
+
+async def test_what_is_prepared_is_shown_when_it_is_configured_and_not_before() -> None:
+    bench = Bench()
+    bench.keeper.configure(config("old"), reads_ages=False)
+    following = asyncio.ensure_future(bench.keeper.run())
+    await eventually(lambda: bench.shown() == {"old"})
+    await bench.keeper.prepare(config("new", "old"))
+    assert bench.running() == ["old", "new"]
+    assert bench.shown() == {"old"}
+    bench.keeper.configure(config("new", "old"), reads_ages=False)
+    assert bench.shown() == {"old", "new"}
+    assert len(bench.made) == 2, "a source was made anew"
+    bench.keeper.configure(config("new"), reads_ages=False)
+    assert bench.shown() == {"new"}
+    await eventually(lambda: bench.running() == ["new"])
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert bench.running() == []
+
+
+async def test_what_was_prepared_for_nothing_is_ended() -> None:
+    bench = Bench()
+    following = asyncio.ensure_future(bench.keeper.run())
+    await asyncio.sleep(0)
+    await bench.keeper.prepare(config("one"))
+    await bench.keeper.prepare(config("two"))
+    await eventually(lambda: bench.running() == ["two"])
+    bench.keeper.configure(config("three"), reads_ages=False)
+    await eventually(lambda: bench.running() == ["three"])
+    await bench.keeper.prepare(config("four"))
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert bench.running() == []
+
+
+async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
+    bench = Bench()
+    bench.keeper.configure(config("one"), reads_ages=False)
+    following = asyncio.ensure_future(bench.keeper.run())
+    await eventually(lambda: bench.shown() == {"one"})
+    relabelled = replace(config("one"), pod_type_labels=("team",))
+    await bench.keeper.prepare(relabelled)
+    assert len(bench.made) == 2
+    bench.keeper.configure(relabelled, reads_ages=False)
+    assert bench.shown() == {"one"}
+    await eventually(lambda: bench.running() == ["one"])
+    assert [source.is_running for source in bench.made] == [False, True]
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
