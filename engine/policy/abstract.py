@@ -7,12 +7,21 @@ values through statements and calls is `dataflow`.
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import Load, is_load, loads_of, parse, stored_names, walk
+from engine.policy.syntax import (
+    Load,
+    has_star,
+    is_load,
+    loads_of,
+    parse,
+    stored_names,
+    walk,
+    with_loaded,
+)
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -137,6 +146,7 @@ class Module:
         self.loads: dict[str, Load] = {load.local: load for load in loads_of(tree)}
         self.unknown: set[str] = set()
         self.is_quiet = _is_quiet(tree)
+        self.hands_reflection_on = hands_on(tree, REFLECTING)
         self.function_atoms: dict[ast.AST, Function] = {}
         self._values: dict[str, Value] = {}
         self._evaluating: set[str] = set()
@@ -265,6 +275,19 @@ _HARMLESS: Final = frozenset(
 )
 
 
+#: What finds a field of a value without its being written `x.field`.
+REFLECTING: Final = frozenset({"getattr", "hasattr", "dir"})
+
+
+def hands_on(tree: ast.AST, names: Container[str]) -> bool:
+    """True if a function of *names* is used in another way than by a plain call."""
+    nodes = list(walk(tree))
+    called = {
+        id(node.func) for node in nodes if isinstance(node, ast.Call) and not has_star(node.args)
+    }
+    return any(isinstance(n, ast.Name) and n.id in names and id(n) not in called for n in nodes)
+
+
 class World:
     """The modules of a bundle, parsed on demand."""
 
@@ -278,6 +301,14 @@ class World:
             tree = parse(self._files[path]) if path in self._files else None
             self._modules[path] = None if tree is None else Module(self, path, tree)
         return self._modules[path]
+
+    def hands_reflection_on(self, path: str) -> bool:
+        """True if `getattr` or the like may be called by *path* without being named there.
+
+        That is where it, or a file that it loads, gives it another name or passes it on.
+        """
+        modules = [self.module(file) for file in with_loaded(self._files, [path])]
+        return any(module is None or module.hands_reflection_on for module in modules)
 
 
 def union(values: Iterable[Value]) -> Value:

@@ -92,6 +92,7 @@ class Walk:
         if home is None or name not in home.functions:
             return None
         given = {p: parameter_value(p) for p in params}
+        self._reads_ages |= self._world.hands_reflection_on(module)
         while self._changed:
             self._changed = False
             self._pass += 1

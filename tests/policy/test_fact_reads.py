@@ -52,6 +52,21 @@ def _projected(*paths: str) -> bytes:
             id="an age through a helper",
         ),
         pytest.param(
+            'g = getattr\n    return g(node.facts["load"], "age_seconds", 0)',
+            {"facts[load]", AGES},
+            id="an age by getattr under another name",
+        ),
+        pytest.param(
+            'return (lambda g, x: g(x))(dir, node.facts["load"])',
+            {"facts[load]", AGES},
+            id="dir handed on",
+        ),
+        pytest.param(
+            'return hasattr(*[node.facts["load"], "age_seconds"])',
+            {"facts[load]", AGES},
+            id="an age by hasattr with a star",
+        ),
+        pytest.param(
             "return [node.facts[n] for n in pod.labels]", {"facts"}, id="names that are computed"
         ),
         pytest.param(
@@ -69,6 +84,13 @@ def _projected(*paths: str) -> bytes:
 )
 def test_a_hook_reads_the_facts_that_it_names(body: str, want: set[str]) -> None:
     assert _node_reads(body) == want
+
+
+def test_a_getattr_that_a_loaded_file_hands_out_may_meet_a_fact() -> None:
+    """Such a hook was told no ages, and took each fact for one whose age nobody knows."""
+    text = 'load("y.star", "T")\ndef score(pod, node):\n    return T.g(node.facts["a"], pod.name)\n'
+    files = {"x.star": text, "y.star": "T = struct(g = getattr)\n"}
+    assert analyse(files, "x.star")["score"].node == {"facts[a]", AGES}
 
 
 def test_a_fact_comes_without_its_age_unless_that_is_read() -> None:
