@@ -153,11 +153,14 @@ def _any(labels): return [v for v in labels.values()]
     assert _reads(text, lib='LOADED = "loaded"\n')[1] == want
 
 
-def test_a_list_of_the_file_that_is_changed_while_it_loads_is_no_constant() -> None:
-    text = """
+@pytest.mark.parametrize("call", ["_grow(1)", "sorted([1], key = _grow)", "max([1], key = _grow)"])
+def test_a_list_of_the_file_that_is_changed_while_it_loads_is_no_constant(call: str) -> None:
+    text = f"""
 NAMES = ["cpu"]
-def _grow(): NAMES.append("memory")
-_grown = _grow()
+def _grow(x):
+    NAMES.append("memory")
+    return x
+_grown = {call}
 def filter(pod, node): return [node.allocatable[n] for n in NAMES]
 """
     assert _reads(text)[1] == {"allocatable"}
