@@ -113,11 +113,14 @@ def _as_reads(found: Mapping[str, set[str]], params: tuple[str, ...]) -> Reads:
 def _tidy(paths: Iterable[str]) -> set[str]:
     """*paths* without those that others include."""
     kept = set(paths)
+    named = {p for p in kept if _must_be_named(p)}
     if ALL in kept:
-        return {ALL} | (kept & {"manifest", AGES})
-    return {p for p in kept if "[" not in p or p.partition("[")[0] not in kept or _is_filled(p)}
+        return {ALL} | (kept & {"manifest", AGES}) | named
+    return {p for p in kept if "[" not in p or p.partition("[")[0] not in kept} | named
 
 
-def _is_filled(path: str) -> bool:
-    """True for a key that must be there, if need be as None, also when the whole field is."""
-    return any((f := fields.get(path.partition("[")[0])) and f.fills for fields in VIEWS.values())
+def _must_be_named(path: str) -> bool:
+    """True for a key whose entry is there because it is named, also when the whole field is."""
+    name, bracket, _ = path.partition("[")
+    found = [fields[name] for fields in VIEWS.values() if name in fields]
+    return bool(bracket) and any(field.fills or field.is_asked for field in found)

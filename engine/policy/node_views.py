@@ -25,12 +25,14 @@ def _node(
     *,
     is_placed: bool = False,
     parts: tuple[str, ...] = (),
+    is_asked: bool = False,
 ) -> ViewField:
     return ViewField(
         type_,
         doc,
         lambda info, _: extract(info),
         is_placed=is_placed or bool(parts),
+        is_asked=is_asked,
         parts=parts,
         is_own=True,
     )
@@ -178,6 +180,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "pod that has such; ask with a constant",
         _PodAnnotations,
         parts=("pods",),
+        is_asked=True,
     ),
     "device_shares": _node(
         "dict[str, list[int]]",
@@ -185,6 +188,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
         "with the constant that their names start with, such as `alibabacloud.com/gpu-`",
         DeviceShares,
         parts=("pods",),
+        is_asked=True,
     ),
     "facts": ViewField(
         "dict[str, Fact?]",

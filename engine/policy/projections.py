@@ -102,6 +102,8 @@ class Projector:
             named.setdefault(match["field"], set()).add(match["key"])
             if (narrowed := keys.setdefault(match["field"], set())) is not None:
                 narrowed.add(match["key"])
+        # Of these the whole has nothing in it but what is named.
+        keys.update({name: wanted for name, wanted in named.items() if fields[name].is_asked})
         self.is_shared = any(fields[name].is_shared for name in keys)
         placed = [fields[name] for name in keys if fields[name].is_placed]
         self.is_placed = bool(placed)

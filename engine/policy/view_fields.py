@@ -70,7 +70,8 @@ class ViewField:
     while they are the same objects, it is the same. `is_own` marks what depends on the object
     alone, and `is_shared` what other nodes' changes can change. `is_spec` marks fields of a pod
     that are the same for pods with the same `spec_text`. In a dict field with `fills`, an entry
-    that is named and missing is there as None (or as `{}`, where entries are dicts).
+    that is named and missing is there as None (or as `{}`, where entries are dicts). One with
+    `is_asked` has the entries that are named, and no others.
     """
 
     type: str
@@ -79,6 +80,7 @@ class ViewField:
     is_placed: bool = False
     is_shared: bool = False
     fills: bool = False
+    is_asked: bool = False
     parts: tuple[str, ...] = ()
     is_own: bool = False
     is_spec: bool = False

@@ -52,6 +52,11 @@ def _node_reads(body: str, before: str = "") -> set[str]:
         pytest.param("return {'n': node}", {"*"}, id="in a dict"),
         pytest.param("return '%s' % node", {"*"}, id="formatted"),
         pytest.param("return f'{node}'", {"*"}, id="in an f-string"),
+        pytest.param(
+            "return {'n': node}, node.pod_annotations['a'], node.device_shares.get('b')",
+            {"*", "pod_annotations[a]", "device_shares[b]"},
+            id="what must be named beside the whole",
+        ),
         pytest.param("return [node][0].taints", {"taints"}, id="out of a list"),
         pytest.param("x = []\nx.append(node)", {"*"}, id="appended"),
         pytest.param("x = [1]\nx[0] = node", {"*"}, id="put into a list"),

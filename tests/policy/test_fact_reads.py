@@ -75,6 +75,11 @@ def _projected(*paths: str) -> bytes:
             id="a name that is known beside one that is not",
         ),
         pytest.param(
+            'return node.facts["load"], [{"n": node}]',
+            {"*", "facts[load]"},
+            id="a name that is known beside the whole node",
+        ),
+        pytest.param(
             'return node.pod_facts["reward"].get(pod.type)',
             {"pod_facts[reward]"},
             id="facts of pairs",
@@ -103,6 +108,7 @@ def test_a_fact_comes_without_its_age_unless_that_is_read() -> None:
 def test_a_fact_that_is_missing_is_none() -> None:
     assert _projected("facts[cold]") == b'{"facts":{"cold":null}}'
     assert _projected("facts", "facts[cold]").startswith(b'{"facts":{"cold":null,"heat":')
+    assert b'"cold":null' in _projected("*", "facts[cold]")
     assert _projected("pod_facts[cold]") == b'{"pod_facts":{"cold":{}}}'
 
 
