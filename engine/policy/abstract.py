@@ -53,6 +53,13 @@ class Lazy:
 
 
 @dataclass(frozen=True, slots=True)
+class Loose:
+    """A field of that name of what is not known: of a view that has escaped, perhaps."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
 class Typed:
     """Part of a field that is counted as read; the type serves to find misspelt names."""
 
@@ -104,7 +111,9 @@ class Builtin:
     name: str
 
 
-Atom: TypeAlias = Other | View | Lazy | Typed | Text | Items | Tuple | Map | Function | Builtin
+Atom: TypeAlias = (
+    Other | View | Lazy | Loose | Typed | Text | Items | Tuple | Map | Function | Builtin
+)
 Value: TypeAlias = frozenset[Atom]
 
 NOTHING: Final[Value] = frozenset()

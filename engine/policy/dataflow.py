@@ -21,6 +21,7 @@ from engine.policy.abstract import (
     Function,
     Items,
     Lazy,
+    Loose,
     Map,
     Module,
     Other,
@@ -44,6 +45,14 @@ from engine.policy.view_fields import RECORDS
 from engine.policy.views import AGES, VIEWS
 
 ALL: Final = "*"
+
+# The dict fields of which an entry may be there only because it is named.
+_NAMED_FIELDS: Final = frozenset(
+    name
+    for fields in VIEWS.values()
+    for name, field in fields.items()
+    if field.fills or field.is_asked
+)
 
 # Bounds of the walk; a policy beyond them reads everything.
 _MAX_PASSES: Final = 40
@@ -80,6 +89,9 @@ class Walk:
         self.notes: set[Note] = set()
         self._touched: set[tuple[str, str]] = set()
         self._reads_ages = False
+        # What is named of values that may be views that have escaped: a field, and an entry of it.
+        self._named: set[tuple[str, str]] = set()
+        self._reads_manifest = False
         self._contexts: dict[tuple[object, ...], Context] = {}
         self._changed = True
         self._pass = 0
@@ -105,6 +117,11 @@ class Walk:
         for view, name in self._touched:
             if not any(path.partition("[")[0] in (name, ALL) for path in self.reads[view]):
                 self.reads[view].add(name)
+        for view, paths in self.reads.items():
+            if ALL in paths:
+                paths |= {f"{name}[{key}]" for name, key in self._named if name in VIEWS[view]}
+                if self._reads_manifest and "manifest" in VIEWS[view]:
+                    paths.add("manifest")
         if self._reads_ages:
             for view, paths in self.reads.items():
                 fields = (VIEWS[view].get(path.partition("[")[0]) for path in paths)
@@ -505,6 +522,10 @@ class Walk:
                 return typed(record[name][0]), set()
             return OTHER, set()
         self._escape(frozenset({atom}))
+        if isinstance(atom, Other):
+            self._reads_manifest |= name == "manifest"
+            if name in _NAMED_FIELDS:
+                return OTHER | {Loose(name)}, set()
         return OTHER, set()
 
     def _subscript(self, module: Module, scope: Scope, node: ast.Subscript) -> Value:
@@ -525,6 +546,9 @@ class Walk:
             if isinstance(atom, Lazy):
                 self._read_keys(atom, key)
                 found |= typed(element_type(VIEWS[atom.view][atom.field].type))
+            elif isinstance(atom, Loose):
+                self._named |= {(atom.field, a.value) for a in key if isinstance(a, Text)}
+                found |= OTHER
             elif isinstance(atom, Map):
                 found |= atom.values
             else:
@@ -612,16 +636,17 @@ class Walk:
         owner = self._eval(module, scope, func.value)
         is_plain = not has_star(node.args) and not node.keywords
         lazy = frozenset(a for a in owner if isinstance(a, Lazy))
+        loose = frozenset(a for a in owner if isinstance(a, Loose))
         maps = frozenset(a for a in owner if isinstance(a, Map))
         if func.attr in MUTATORS:
             self._note_change(module, func, owner)
-        if func.attr == "get" and is_plain and 1 <= len(node.args) <= 2 and (lazy or maps):
+        if func.attr == "get" and is_plain and 1 <= len(node.args) <= 2 and (lazy or maps or loose):
             key = self._eval(module, scope, node.args[0])
             if len(node.args) == 2:
                 self._note_presence(module, node, lazy)
             fallback = self._eval(module, scope, node.args[1]) if len(node.args) == 2 else OTHER
-            found = self._entry(lazy | maps, key) | fallback
-            if rest := owner - lazy - maps:
+            found = self._entry(lazy | maps | loose, key) | fallback
+            if rest := owner - lazy - maps - loose:
                 self._escape(rest)
                 self._escape(key | fallback)
                 found |= OTHER
@@ -714,7 +739,7 @@ class Walk:
         is_known = bool(names) and len(names) == len(args[1])
         self._reads_ages |= not is_known or _AGE in names
         for atom in args[0]:
-            if not is_known or not isinstance(atom, View | Typed):
+            if not is_known:
                 self._escape(frozenset({atom}))
                 found |= OTHER
                 continue

@@ -57,6 +57,24 @@ def _node_reads(body: str, before: str = "") -> set[str]:
             {"*", "pod_annotations[a]", "device_shares[b]"},
             id="what must be named beside the whole",
         ),
+        pytest.param(
+            "return {'n': node}['n'].pod_annotations['a']",
+            {"*", "pod_annotations[a]"},
+            id="what must be named, out of a dict",
+        ),
+        pytest.param(
+            "x = struct(n = node).n.device_shares\nreturn x.get('a', [])",
+            {"*", "device_shares[a]"},
+            id="the same through a variable",
+        ),
+        pytest.param(
+            "return getattr(struct(n = node).n, 'facts')['a']",
+            {"*", "facts[a]"},
+            id="the same by getattr",
+        ),
+        pytest.param(
+            "return {'n': node}['n'].manifest", {"*", "manifest"}, id="the manifest, out of a dict"
+        ),
         pytest.param("return [node][0].taints", {"taints"}, id="out of a list"),
         pytest.param("x = []\nx.append(node)", {"*"}, id="appended"),
         pytest.param("x = [1]\nx[0] = node", {"*"}, id="put into a list"),
