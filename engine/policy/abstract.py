@@ -60,6 +60,13 @@ class Loose:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """A struct of numbers that a hook is given in a parameter: a counter, or a range of scores."""
+
+    parameter: str
+
+
+@dataclass(frozen=True, slots=True)
 class Typed:
     """Part of a field that is counted as read; the type serves to find misspelt names."""
 
@@ -112,7 +119,7 @@ class Builtin:
 
 
 Atom: TypeAlias = (
-    Other | View | Lazy | Loose | Typed | Text | Items | Tuple | Map | Function | Builtin
+    Other | View | Lazy | Loose | Figures | Typed | Text | Items | Tuple | Map | Function | Builtin
 )
 Value: TypeAlias = frozenset[Atom]
 
@@ -365,6 +372,10 @@ def parameter_value(name: str) -> Value:
         return frozenset({Items(frozenset({View("node")}))})
     if name == "victims":
         return frozenset({Items(frozenset({View("pod")}))})
+    if name == "counts":
+        return frozenset({Items(frozenset({Figures(name)}))})
+    if name == "over":
+        return frozenset({Figures(name)})
     return OTHER
 
 

@@ -22,10 +22,11 @@ from engine.policy.views import AGES, VIEWS
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a hook reads of each view, and the parameters that it names.
+    """What a hook reads of each view, its counters and the range of scores; and its parameters.
 
     A path is a field (`taints`), one key of a dict field (`labels[disk]`), `*`: every field
-    but `manifest`, or `views.AGES`: facts are read with their age.
+    but `manifest`, or `views.AGES`: facts are read with their age. `counts` and `over` are names of
+    fields, or `*` for all.
     """
 
     pod: frozenset[str] = frozenset()
@@ -33,6 +34,8 @@ class Reads:
     cluster: frozenset[str] = frozenset()
     group: frozenset[str] = frozenset()
     params: tuple[str, ...] = ()
+    counts: frozenset[str] = frozenset()
+    over: frozenset[str] = frozenset()
 
     def of(self, view: str) -> frozenset[str]:
         """The paths read of *view* (pod, node, cluster or group)."""
@@ -80,11 +83,13 @@ def examine(files: Files, module: str) -> Analysis:
             found = walk.hook(module, hook, signature.params)
         except (RecursionError, TooMuchError):
             found = None
+        figures: Mapping[str, set[str]] = walk.figures
         if found is None:
             found = {view: {ALL, AGES} for view in VIEWS}
+            figures = {parameter: {ALL} for parameter in figures}
         else:
             notes |= walk.notes
-        reads[hook] = _as_reads(found, signature.params)
+        reads[hook] = _as_reads(found, figures, signature.params)
     return Analysis(reads, tuple(sorted(notes)))
 
 
@@ -98,7 +103,9 @@ _GIVES: Final = {
 }
 
 
-def _as_reads(found: Mapping[str, set[str]], params: tuple[str, ...]) -> Reads:
+def _as_reads(
+    found: Mapping[str, set[str]], figures: Mapping[str, set[str]], params: tuple[str, ...]
+) -> Reads:
     given = {_GIVES[p] for p in params if p in _GIVES}
     paths = {view: frozenset(_tidy(found[view])) for view in VIEWS if view in given}
     return Reads(
@@ -107,6 +114,8 @@ def _as_reads(found: Mapping[str, set[str]], params: tuple[str, ...]) -> Reads:
         paths.get("cluster", frozenset()),
         paths.get("group", frozenset()),
         params,
+        frozenset(figures["counts"]),
+        frozenset(figures["over"]),
     )
 
 

@@ -18,6 +18,7 @@ from engine.policy.abstract import (
     Atom,
     Builtin,
     Context,
+    Figures,
     Function,
     Items,
     Lazy,
@@ -86,6 +87,7 @@ class Walk:
     def __init__(self, world: World) -> None:
         self._world = world
         self.reads: dict[str, set[str]] = {view: set() for view in VIEWS}
+        self.figures: dict[str, set[str]] = {"counts": set(), "over": set()}
         self.notes: set[Note] = set()
         self._touched: set[tuple[str, str]] = set()
         self._reads_ages = False
@@ -131,6 +133,9 @@ class Walk:
 
     # --- effects ---------------------------------------------------------------------------
 
+    def _read_figure(self, figures: Figures, name: str) -> None:
+        self.figures[figures.parameter].add(name)
+
     def _read(self, view: str, path: str) -> None:
         if path not in self.reads[view]:
             self.reads[view].add(path)
@@ -143,6 +148,8 @@ class Walk:
                 self._read(atom.view, ALL)
             elif isinstance(atom, Lazy):
                 self._read(atom.view, atom.field)
+            elif isinstance(atom, Figures):
+                self._read_figure(atom, ALL)
             elif isinstance(atom, Items):
                 self._escape(atom.items)
             elif isinstance(atom, Tuple):
@@ -514,6 +521,9 @@ class Walk:
                 return frozenset({Lazy(atom.view, name)}), set()
             self._read(atom.view, name)
             return typed(known.type), set()
+        if isinstance(atom, Figures):
+            self._read_figure(atom, name)
+            return OTHER, set()
         if isinstance(atom, Typed):
             record = RECORDS.get(atom.type)
             if record is not None:
@@ -664,7 +674,7 @@ class Walk:
             return OTHER
         # `x.f(...)` where `f` is a field: a function kept in a struct, which has escaped before.
         for atom in owner:
-            if isinstance(atom, View | Typed):
+            if isinstance(atom, View | Typed | Figures):
                 got, missing = self._field(atom, func.attr)
                 self._escape(got)
                 if missing and len(owner) == 1:

@@ -113,7 +113,7 @@ class CounterUse:
 class CountedHook:
     """A `filter` or `score` over counters as one pod class asks it.
 
-    `fields` are the fields of a counter that the policy reads anywhere: it is given no others.
+    `fields` are the fields of a counter that the hook reads: it is given no others.
     """
 
     enabled: EnabledPolicy

@@ -17,11 +17,10 @@ from engine.framework.status import Code, Status
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
-from engine.policy.attributes import attributes_read, range_reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.pod_views import POD_FIELDS, spec_text
-from engine.policy.projections import NodeColumn, Projector
+from engine.policy.projections import EVERYTHING, NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse
 from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
@@ -81,8 +80,6 @@ class PodClassifier:
         self._class_projectors: dict[str, tuple[Projector, Projector, Projector]] = {}
         self._specified: dict[tuple[str, bytes], bytes] = {}  # what the first says, by text
         self._positions: dict[str, dict[str, int]] = {}
-        self._count_fields: dict[tuple[str, str], frozenset[str]] = {}
-        self._count_readers: dict[str, bool] = {}
         self._kinds: dict[tuple[object, ...], _Kind] = {}
         self._counting: dict[str, bool] = {}
         # What a hook is asked with for every pod.
@@ -465,13 +462,9 @@ class PodClassifier:
 
     def _fields(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
         """The fields of a counter that the hook may read."""
-        known = self._count_fields.get((enabled.policy, hook))
-        if known is None:
-            module = self._bundle.policies[enabled.policy].module
-            read = attributes_read(self._bundle.files, module, hook)
-            known = frozenset(COUNT_FIELDS) if read is None else read & frozenset(COUNT_FIELDS)
-            self._count_fields[enabled.policy, hook] = known
-        return known
+        read = self._reads(enabled, hook).counts
+        fields = frozenset(COUNT_FIELDS)
+        return fields if EVERYTHING in read else read & fields
 
     # --- what hooks are given ---------------------------------------------------------------
 
@@ -480,14 +473,8 @@ class PodClassifier:
 
     def _reads_count(self, enabled: EnabledPolicy) -> bool:
         """True if the policy's `normalize` may look at `over.count`."""
-        known = self._count_readers.get(enabled.policy)
-        if known is None:
-            policy = self._bundle.policies[enabled.policy]
-            read = range_reads(self._bundle.files.get(policy.module, ""))
-            if read is None:
-                read = attributes_read(self._bundle.files, policy.module, "normalize")
-            known = self._count_readers[enabled.policy] = read is None or "count" in read
-        return known
+        hook = self._bundle.policies[enabled.policy].hooks.get("normalize")
+        return hook is not None and not hook.over.isdisjoint({EVERYTHING, "count"})
 
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
         return self._bundle.policies[enabled.policy].hooks[hook]
