@@ -295,10 +295,7 @@ class Walk:
         elif isinstance(node, ast.Expr):
             self._eval(module, scope, node.value)
         elif isinstance(node, ast.FunctionDef):
-            atom = scope.functions.get(node)
-            if atom is None:
-                atom = scope.functions[node] = Function(module, node, scope)
-            self._bind(scope, node.name, frozenset({atom}))
+            self._bind(scope, node.name, self._define(module, scope, node))
         elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
             raise TooMuchError  # not Starlark
         return NOTHING
@@ -442,11 +439,18 @@ class Walk:
                 self._escape(self._eval(module, scope, node.operand))
             return OTHER
         if isinstance(node, ast.Lambda):
-            atom = scope.functions.get(node)
-            if atom is None:
-                atom = scope.functions[node] = Function(module, node, scope)
-            return frozenset({atom})
+            return self._define(module, scope, node)
         return self._container(module, scope, node)
+
+    def _define(self, module: Module, scope: Scope, node: ast.FunctionDef | ast.Lambda) -> Value:
+        """The function of *node*. Its defaults are evaluated now, also if no call needs them."""
+        for default in [*node.args.defaults, *node.args.kw_defaults]:
+            if default is not None:
+                self._eval(module, scope, default)
+        atom = scope.functions.get(node)
+        if atom is None:
+            atom = scope.functions[node] = Function(module, node, scope)
+        return frozenset({atom})
 
     def _container(self, module: Module, scope: Scope, node: ast.expr) -> Value:
         if isinstance(node, ast.Tuple) and not has_star(node.elts):

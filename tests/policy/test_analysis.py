@@ -41,6 +41,14 @@ def _node_reads(body: str, before: str = "") -> set[str]:
         pytest.param("return (None or node).taints", {"taints"}, id="through an or"),
         pytest.param("f = lambda n: n.taints\nreturn f(node)", {"taints"}, id="through a lambda"),
         pytest.param("def f():\n    return node.taints\nreturn f()", {"taints"}, id="a closure"),
+        pytest.param(
+            "def f(x = node.taints):\n    return x\nreturn f(1)",
+            {"taints"},
+            id="a default that no call needs",
+        ),
+        pytest.param(
+            "return (lambda x = node.taints: x)(1)", {"taints"}, id="the same of a lambda"
+        ),
         pytest.param("f = lambda: node.taints\nreturn [f]", {"taints"}, id="an escaped closure"),
         pytest.param("return getattr(node, 'taints')", {"taints"}, id="getattr"),
         pytest.param("return getattr(node, 'taints', None)", {"taints"}, id="getattr, default"),
