@@ -496,11 +496,13 @@ class PodClassifier:
                 reads = self._reads(enabled, hook)
                 paths |= reads.pod
                 of_cluster |= reads.cluster
-        for enabled in (*profile.at("filter"), *profile.at("score")):
+        # Whichever of these hooks is enabled, alone too, has the policy asked for its counters.
+        for enabled in (enabled for pair in _TOLD for hook in pair for enabled in profile.at(hook)):
             hooks = self._bundle.policies[enabled.policy].hooks
             for name, reads in hooks.items():
                 if name == "counters" or name.startswith("among_"):
                     paths |= reads.pod | {"namespace", "labels"}
+                    of_cluster |= reads.cluster
         specified = {path for path in paths if _is_spec(path)}
         made = self._class_projectors[profile.scheduler_name] = (
             Projector("pod", specified),

@@ -7,6 +7,7 @@ import pytest
 
 from engine.caching.cache import Cache
 from engine.framework.status import Code
+from engine.model.fact import Fact
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.decision import Decision
@@ -228,6 +229,66 @@ def score(pod, node, state):
     assert scheduler.schedule(make_pod(), cache.snapshot()).node == "n4"
     cache.add_pod(make_pod("web", labels={"app": "web"}, node="n5"))
     assert scheduler.schedule(make_pod(), cache.snapshot()).node == "n2"
+
+
+@pytest.mark.parametrize(
+    ("point", "hooks"),
+    [
+        pytest.param(
+            "preFilter",
+            "def pre_filter(pod, counts):\n"
+            '    return None if counts[0].is_empty else reject("full")\n'
+            "def filter(pod, node):\n    return None\n",
+            id="a pre-filter",
+        ),
+        pytest.param(
+            "score: {enabled: [{name: a}]}\n    preScore",
+            "def pre_score(pod, counts):\n    return None if counts[0].is_empty else skip()\n"
+            'def score_all(pod, nodes):\n    return [int(n.labels["i"]) for n in nodes]\n',
+            id="a pre-score",
+        ),
+    ],
+)
+def test_what_counters_read_counts_where_neither_filter_nor_score_is_given_them(
+    cache: Cache, point: str, hooks: str
+) -> None:
+    """Pods that differed in nothing else were told of the counters of the first of them."""
+    text = f"""
+def counters(pod):
+    return [count_pods(None, labels = pod.labels, namespaces = ["default"])]
+
+{hooks}"""
+    profile = f"{only()}    {point}: {{enabled: [{{name: a}}]}}\n"
+    files = {"a.star": text, "p.yaml": profile}
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n5"))
+    scheduler = make_scheduler(files)
+    for labels in ({"app": "web"}, {"app": "db"}, {"app": "web"}):
+        pod = make_pod(labels=labels)
+        got = scheduler.explain(pod, cache.snapshot())
+        want = make_scheduler(files).explain(pod, cache.snapshot())
+        assert (got.decision.message(), got.totals) == (want.decision.message(), want.totals)
+
+
+def test_which_nodes_count_goes_by_the_facts_of_now(cache: Cache) -> None:
+    """A function that says so was asked with the cluster as it was when its class was made."""
+    text = """
+def counters(pod):
+    return [count_pods(None, labels = {"app": "web"}, namespaces = ["default"], among = "among_x")]
+
+def among_x(pod, node, cluster):
+    closed = cluster.facts["closed"]
+    return closed == None or int(node.labels["i"]) != closed.value
+
+def score(pod, node, counts):
+    return counts[0].total
+"""
+    scheduler = make_scheduler({"a.star": text, "p.yaml": only("a")})
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n5"))
+    totals = []
+    for closed in (0, 5, 1):
+        cache.set_other_facts(cluster={"closed": Fact(closed, str(closed))}, types={}, pods={})
+        totals.append(set(scheduler.explain(make_pod(), cache.snapshot()).totals))
+    assert totals == [{1}, {0}, {1}]
 
 
 def test_counters_that_fail_fail_a_pre_filter_that_wants_them_and_a_score_as_configured(
