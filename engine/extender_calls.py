@@ -265,6 +265,7 @@ class ExtenderBinder:
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Put *pod* on *node_name*. Raises `BindingError` like `Binder.bind`."""
+        self._binder.check_may_act()
         try:
             is_bound = await self._calls.bind(pod, node_name)
         except ExtenderError as error:

@@ -144,6 +144,9 @@ class Binder:
         If the future ends well, *pod* is on *node_name*. If it fails, `finish` goes on with it; it
         alone knows what that means.
         """
+        # The decision, too, may have outlasted the lease.
+        if not self._may_act():
+            return None
         return self._client.bind_now(
             pod.namespace,
             pod.name,
@@ -160,8 +163,8 @@ class Binder:
         conflicts = 0
         while True:
             # Asked anew each time: preparing a volume, or a wait, may outlast the lease.
-            if sent is None and not self._may_act():
-                raise BindingRefused("the lease may have run out")
+            if sent is None:
+                self.check_may_act()
             try:
                 first, sent = sent, None
                 await self._request(pod, node_name, first)
@@ -189,6 +192,11 @@ class Binder:
             self._metrics.binding_retries.labels(type(failure).__name__).inc()
             log.debug("Binding again", pod=pod.key, node=node_name, reason=str(failure))
             await self._sleep(backoff.next(failure.retry_after))
+
+    def check_may_act(self) -> None:
+        """Raise `BindingRefused` if somebody else may be leading by now."""
+        if not self._may_act():
+            raise BindingRefused("the lease may have run out")
 
     async def _request(
         self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None"

@@ -10,12 +10,15 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from engine.binding.binder import Binder, BindingRefused
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
-from engine.extender_calls import ExtenderCalls
+from engine.extender_calls import ExtenderBinder, ExtenderCalls
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
 from engine.framework.status import Code, Status
-from engine.lib.clock import SystemClock
+from engine.kube.client import ApiClient
+from engine.kube.config import Endpoint
+from engine.lib.clock import SystemClock, VirtualClock
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -400,6 +403,17 @@ async def test_a_binding_that_fails_is_left_to_others_only_if_it_may_be_ignored(
         config = Extender(url_prefix=extender.url, bind_verb="bind", ignorable=True)
         async with Panel(config) as calls:
             assert not await calls.bind(make_pod(), "a")
+
+
+async def test_an_extender_is_not_told_to_bind_when_the_lease_may_have_run_out() -> None:
+    async with SmallExtender(bind=lambda _: {"Error": ""}) as extender:
+        panel = Panel(Extender(url_prefix=extender.url, bind_verb="bind"))
+        async with panel as calls, ApiClient(Endpoint("http://127.0.0.1:1")) as client:
+            clock, metrics = VirtualClock(), Metrics(CollectorRegistry())
+            binder = Binder(client, clock=clock, metrics=metrics, may_act=lambda: False)
+            with pytest.raises(BindingRefused, match="the lease may have run out"):
+                await ExtenderBinder(calls, binder).bind(make_pod(), "a")
+    assert extender.asked == []
 
 
 # --- changes and figures -----------------------------------------------------------------------

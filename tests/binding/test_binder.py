@@ -116,6 +116,13 @@ async def test_nothing_is_bound_when_the_lease_may_have_run_out(bench: Bench) ->
     assert bench.api.requests == []
 
 
+async def test_a_binding_is_not_begun_when_the_lease_may_have_run_out(bench: Bench) -> None:
+    """A leader that was stopped in the middle of a decision sent its binding when it went on."""
+    bench.lease_ends_at = bench.clock.monotonic()
+    assert bench.binder.send(web(), "node-1") is None
+    assert bench.api.requests == []
+
+
 async def test_a_binding_is_not_sent_again_when_the_lease_may_have_run_out(bench: Bench) -> None:
     """A leader that was stopped in such a wait bound the pod after another one had taken over."""
     bench.lease_ends_at = bench.clock.monotonic() + 5
