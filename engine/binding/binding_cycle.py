@@ -60,8 +60,12 @@ class CycleOutcomes(Outcomes, Protocol):
         """Somebody else has to do his part before the placement can be bound."""
         ...
 
-    async def prepared(self, placement: Placement) -> None:
-        """Return when nothing that was told of that is under way any more."""
+    def silence(self, placement: Placement) -> bool:
+        """Leave untold what waits to be told of the pod; False if some of it is on its way."""
+        ...
+
+    async def silenced(self, placement: Placement) -> None:
+        """Return when nothing is on its way any more."""
         ...
 
 
@@ -154,7 +158,7 @@ class BindingCycle:
 
     def _send(self, placement: Placement) -> "asyncio.Future[bytes] | None":
         """Send the binding, if that is all there is to do."""
-        if self._sender is None or placement.reserves:
+        if self._sender is None or placement.reserves or not self._outcomes.silence(placement):
             return None
         try:
             return self._sender.send(placement.pod, placement.node)
@@ -288,9 +292,7 @@ class BindingCycle:
                 await self._prepare(placement)
             except PreBindError as error:
                 return Rejection(str(error), is_error=True)
-            if placement.reserves:
-                # After the binding nobody would take back what it says of the node.
-                await self._outcomes.prepared(placement)
+            await self._outcomes.silenced(placement)
             # 4. Make it so.
             try:
                 if sent is not None and self._sender is not None:

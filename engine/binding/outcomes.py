@@ -69,9 +69,16 @@ class AttemptOutcomes:
         """
         self._status.nominate(placement.queued.pod, placement.node)
 
-    async def prepared(self, placement: Placement) -> None:
-        """Return when what was told is on record, or given up."""
-        await self._status.flush(placement.queued.uid)
+    def silence(self, placement: Placement) -> bool:
+        """Leave untold what waits to be told of a pod; False if some of it is on its way.
+
+        What arrives after the binding says of a bound pod that it is not, and nobody takes it back.
+        """
+        return self._status.withdraw(placement.queued.uid)
+
+    async def silenced(self, placement: Placement) -> None:
+        """Return when nothing is on its way any more."""
+        await self._status.withdrawn(placement.queued.uid)
 
     def bound(self, placement: Placement) -> None:
         """Count and tell a binding that the API server has taken."""

@@ -31,6 +31,8 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULING_GATED: Final = "SchedulingGated"
 
+#: A pod is not bound while words about it are on their way.
+REQUEST_TIMEOUT: Final = 10.0
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
 
@@ -83,6 +85,7 @@ class PodStatusUpdater:
         self._rng = random.Random()
         self._waiting: dict[str, tuple[Pod, _State]] = {}
         self._writing: dict[str, asyncio.Event] = {}  # set when the write has ended
+        self._sent: dict[str, asyncio.Event] = {}  # set when its request is answered, or given up
         # What was last written by this process, so that a pod retried before the informer shows
         # our own patch is not patched again.
         self._written: dict[str, _State] = {}
@@ -118,6 +121,17 @@ class PodStatusUpdater:
             else:
                 await under_way.wait()
 
+    def withdraw(self, uid: str) -> bool:
+        """Leave unsaid what still waits for this pod; False if a request of it is on its way."""
+        if self._waiting.pop(uid, None) is not None:
+            self._metrics.status_patches.labels("superseded").inc()
+        return uid not in self._sent
+
+    async def withdrawn(self, uid: str) -> None:
+        """Return when nothing that was said of this pod can arrive any more."""
+        while not self.withdraw(uid):
+            await self._sent[uid].wait()
+
     def _say(self, pod: Pod, state: _State) -> None:
         waiting = self._waiting.get(pod.uid)
         if waiting is not None:
@@ -135,8 +149,7 @@ class PodStatusUpdater:
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that was bound or deleted, and what still waits for it."""
-        if self._waiting.pop(uid, None) is not None:
-            self._metrics.status_patches.labels("superseded").inc()
+        self.withdraw(uid)
         self._written.pop(uid, None)
 
     def _says_already(self, pod: Pod, state: _State) -> bool:
@@ -185,13 +198,7 @@ class PodStatusUpdater:
                 return
             pod, state = waiting
             try:
-                await self._client.patch(
-                    PODS,
-                    pod.name,
-                    self._patch(pod, state),
-                    pod.namespace,
-                    subresource="status",
-                )
+                await self._send(pod, state)
             except ApiError as error:
                 is_conflict = isinstance(error, Conflict)  # changed meanwhile
                 may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
@@ -218,6 +225,21 @@ class PodStatusUpdater:
             if not self._writer.submit(functools.partial(self._write, uid), urgent=True):
                 del self._waiting[uid]
             return
+
+    async def _send(self, pod: Pod, state: _State) -> None:
+        answered = self._sent[pod.uid] = asyncio.Event()
+        try:
+            await self._client.patch(
+                PODS,
+                pod.name,
+                self._patch(pod, state),
+                pod.namespace,
+                subresource="status",
+                timeout=REQUEST_TIMEOUT,
+            )
+        finally:
+            del self._sent[pod.uid]
+            answered.set()
 
     def _patch(self, pod: Pod, state: _State) -> bytes:
         """A strategic merge patch: conditions merge by type, the uid is a precondition."""

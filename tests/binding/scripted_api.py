@@ -46,7 +46,14 @@ class Hold:
     until: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-Step = Refuse | Lose | Hold
+@dataclass
+class Linger:
+    """Do it, and answer, when told to."""
+
+    until: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Step = Refuse | Lose | Hold | Linger
 
 
 @dataclass
@@ -113,6 +120,8 @@ class ScriptedApi:
             answer = effect()
             await step.until.wait()
             return answer
+        if isinstance(step, Linger):
+            await step.until.wait()
         return effect()
 
     def _effect(self, method: str, path: str, body: Any) -> tuple[str, Callable[[], web.Response]]:

@@ -23,7 +23,7 @@ from engine.model.pod import Pod
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
-from tests.binding.scripted_api import Hold, Lose, Refuse, ScriptedApi
+from tests.binding.scripted_api import Hold, Linger, Lose, Refuse, ScriptedApi
 from tests.builders import make_node, make_pod
 
 
@@ -39,7 +39,8 @@ class Bench:
         self.queue = SchedulingQueue(
             self.clock, key_of=lambda _pod: (), pre_enqueue=lambda _pod: None
         )
-        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
+        self.is_busy = False
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy)
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
         recorder = EventRecorder(client, self.writer, instance="test", **common)
@@ -61,11 +62,12 @@ class Bench:
         self,
         name: str = "web",
         *,
+        pod: Pod | None = None,
         is_known_to_server: bool = True,
         reserves: tuple[tuple[Reserver, Any], ...] = (),
     ) -> QueuedPod:
         """Start the cycle of a popped and assumed pod."""
-        pod = make_pod(name, cpu="1")
+        pod = pod or make_pod(name, cpu="1")
         if is_known_to_server:
             self.api.add_pod(name, pod.uid)
         self.queue.add(pod)
@@ -325,6 +327,40 @@ async def test_the_node_of_a_pod_that_was_prepared_is_named_before_the_binding(
     held.until.set()
     await bench.settle()
     assert bench.api.pods["web"]["spec"]["nodeName"] == "node-1"
+
+
+async def test_no_word_about_a_pod_arrives_after_its_binding(bench: Bench) -> None:
+    """The condition of a pod that waited for leave stayed False when it arrived too late."""
+    late = Linger()
+    bench.api.script["status"] = [late, Refuse(503)]
+    pod = make_pod("web", cpu="1")
+    bench.api.add_pod("web", pod.uid)
+    bench.status.report(pod, reason="WaitingOnPermit", message="waiting for its group")
+    async with asyncio.timeout(5):
+        while not bench.api.count("PATCH", "/status"):  # noqa: ASYNC110  # the server's state
+            await asyncio.sleep(0.001)
+    bench.status.report(pod, reason="WaitingOnPermit", message="waiting still")
+    bench.place(pod=pod)
+    await asyncio.sleep(0.01)
+    assert bench.api.count("POST", "/binding") == 0
+    late.until.set()
+    await bench.settle()
+    assert bench.api.pods["web"]["spec"]["nodeName"] == "node-1"
+    assert bench.api.count("PATCH", "/status") == 1, "what was not sent is left unsaid"
+
+
+async def test_words_that_wait_for_their_turn_are_left_unsaid_by_a_binding(bench: Bench) -> None:
+    bench.is_busy = True
+    pod = make_pod("web", cpu="1")
+    bench.status.report(pod, reason="Unschedulable", message="no room")
+    held = Hold()
+    bench.api.script["bind"] = [held]
+    bench.place(pod=pod)
+    bench.is_busy = False
+    await asyncio.sleep(0.05)
+    held.until.set()
+    await bench.settle()
+    assert bench.api.count("PATCH", "/status") == 0
 
 
 async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) -> None:
