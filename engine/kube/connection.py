@@ -10,6 +10,7 @@ than a request: see "I/O" in docs/architecture.md.
 
 import asyncio
 import ssl
+import time
 import zlib
 from collections import deque
 from typing import Final, Protocol, cast
@@ -42,6 +43,9 @@ class Owner(Protocol):
 
     def is_gone(self, connection: "Connection") -> None:
         """It is closed."""
+
+    def has_been_silent(self, since: float) -> None:
+        """A kept connection has not answered in time what was sent *since* (monotonic)."""
 
     def send(self, exchange: "Exchange") -> None:
         """Send *exchange* over another connection."""
@@ -107,7 +111,7 @@ class Exchange:
         connection = self.connection
         self.fail(TimedOut("no answer in time", request=self.label))
         if connection is not None:
-            connection.abort()
+            connection.time_is_up()
 
     def abandon(self) -> None:
         """Nobody waits for it any more."""
@@ -203,6 +207,8 @@ class Connection(asyncio.BufferedProtocol):
         self._exchange: Exchange | None = None
         self._is_fresh = True  # has not taken a request yet
         self.free_since = 0.0
+        self._asked_at = 0.0  # monotonic, as the next one
+        self._heard_at = 0.0  # of a stream
         # The answer under way.
         self._rest = b""  # of a head or line that is not whole yet
         self._head = b""
@@ -285,7 +291,20 @@ class Connection(asyncio.BufferedProtocol):
         assert self._exchange is None
         self._exchange = exchange
         exchange.connection = self
+        self._asked_at = time.monotonic()
         self._transport.write(exchange.request)
+
+    def is_silent_since(self, moment: float) -> bool:
+        """True if it carries a stream that brought nothing after *moment* (monotonic)."""
+        exchange = self._exchange
+        is_stream = exchange is not None and exchange.stream is not None
+        return is_stream and max(self._asked_at, self._heard_at) < moment
+
+    def time_is_up(self) -> None:
+        """Close it at once: its request was not answered in time."""
+        self.abort()
+        if not self._is_fresh:
+            self._owner.has_been_silent(self._asked_at)
 
     def give_up(self, message: str) -> None:
         """Close it at once; a request under way may have arrived."""
@@ -406,6 +425,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take(self, piece: bytes) -> None:
         if self._stream is not None:
+            self._heard_at = time.monotonic()
             self._stream.feed(self, piece)
         else:
             self._parts.append(piece)

@@ -33,6 +33,8 @@ _ADDRESS_SECONDS: Final = 10.0
 #: Read at once at most; a page of a list takes many reads.
 _SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
+#: The least time between two times that silent streams are given up.
+_DOUBT_SECONDS: Final = 60.0
 #: Turns of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20
 
@@ -75,6 +77,8 @@ class Pool:
         self._addresses: Sequence[aiohappyeyeballs.AddrInfoType] = ()
         self._resolve_again_at = 0.0
         self._look_again_at = 0.0
+        self._doubted_since: float | None = None
+        self._doubt_again_at = 0.0
         self._is_closed = False
 
     def send(self, exchange: Exchange) -> None:
@@ -121,6 +125,7 @@ class Pool:
 
     def has_answered(self, connection: Connection) -> None:
         """Take note of the first whole answer over *connection*."""
+        self._answers_elsewhere()
         # A session is of the certificate that it began with.
         if self._tls is not None and connection.context is self._tls.context:
             self._tls.remember(connection.tls)
@@ -151,6 +156,28 @@ class Pool:
             self._free.remove(connection)
         if not self._is_closed:
             self._grow()
+
+    def has_been_silent(self, since: float) -> None:
+        """Trust no kept connection: one has not answered what was sent *since*.
+
+        What swallowed it, such as a balancer that has forgotten its connections, swallows what goes
+        over the others, too, and each would cost a request its time.
+        """
+        self._doubted_since = since
+        self._abort_free()
+
+    def _answers_elsewhere(self) -> None:
+        """The server answers over a new connection: give up streams that it is silent on.
+
+        Nobody else would notice for a minute or two, and there is no news as long.
+        """
+        since, self._doubted_since = self._doubted_since, None
+        now = asyncio.get_running_loop().time()
+        if since is None or now < self._doubt_again_at:
+            return
+        for connection in [c for c in self._open if c.is_silent_since(since)]:
+            self._doubt_again_at = now + _DOUBT_SECONDS
+            connection.give_up("silent, while the server answers over another connection")
 
     # --- opening and closing ------------------------------------------------------------------
 
@@ -193,10 +220,13 @@ class Pool:
         before = tls.context
         tls.follow(self._credentials.endpoint)
         if tls.context is not before:
-            free, self._free = self._free, []
-            for connection in free:
-                connection.abort()
+            self._abort_free()
         return tls.context
+
+    def _abort_free(self) -> None:
+        free, self._free = self._free, []
+        for connection in free:
+            connection.abort()
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()

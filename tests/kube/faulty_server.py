@@ -27,6 +27,7 @@ class FaultyServer:
         self._tls = tls
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
+        self.ports: list[int] = []  # of the clients' ends
         self.url = ""
         self.stopping = asyncio.Event()
         self.was_asked = asyncio.Event()
@@ -56,6 +57,8 @@ class FaultyServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         assert isinstance(request, web.BaseRequest)
         self.requests.append(request)  # type: ignore[arg-type]  # only read
+        assert request.transport is not None
+        self.ports.append(request.transport.get_extra_info("peername")[1])
         self.bodies.append(await request.read())
         self.was_asked.set()
         if not self.steps:
@@ -95,6 +98,16 @@ def hang() -> Step:
     return step
 
 
+def together(barrier: asyncio.Barrier) -> Step:
+    """Answers once as many requests wait as *barrier* wants, so that each has a connection."""
+
+    async def step(_: FaultyServer, request: web.Request) -> web.StreamResponse:
+        await barrier.wait()
+        return web.Response()
+
+    return step
+
+
 def drop() -> Step:
     """Reads the request and closes the connection without an answer."""
 
@@ -120,14 +133,19 @@ def half(body: bytes) -> Step:
     return step
 
 
-def watch(*chunks: bytes, then: str = "close") -> Step:
-    """A watch that sends *chunks*, and then closes, hangs or aborts."""
+def watch(*chunks: bytes, then: str = "close", between: asyncio.Event | None = None) -> Step:
+    """A watch that sends *chunks*, and then closes, hangs or aborts.
+
+    *between*: what to wait for before each chunk but the first.
+    """
 
     async def step(server: FaultyServer, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        for chunk in chunks:
+        for number, chunk in enumerate(chunks):
+            if number and between is not None:
+                await between.wait()
             await response.write(chunk)
         if then == "hang":
             await server.stopping.wait()

@@ -35,6 +35,7 @@ from tests.kube.faulty_server import (
     item,
     page,
     refuse,
+    together,
     watch,
 )
 
@@ -161,6 +162,69 @@ async def test_a_hanging_server_is_a_time_out_that_may_have_been_received() -> N
         with pytest.raises(TimedOut) as caught:
             await client.request("POST", "/x", body=b"{}", timeout=0.05)
     assert caught.value.sent is True
+
+
+async def test_a_request_without_an_answer_ends_the_trust_in_every_kept_connection() -> None:
+    """A balancer that had forgotten its connections swallowed a request over each of them.
+
+    Five seconds over each of two were enough for a leader to lose its lease.
+    """
+    steps = (*[together(asyncio.Barrier(3))] * 3, hang(), answer())
+    async with FaultyServer(*steps) as server, server.client() as client:
+        await asyncio.gather(*(client.request("GET", "/") for _ in range(3)))
+        with pytest.raises(TimedOut):
+            await client.request("GET", "/swallowed", timeout=0.05)
+        await client.request("GET", "/answered")
+    ports = server.ports
+    assert len(set(ports[:3])) == 3
+    assert ports[3] in ports[:3]
+    assert ports[4] not in ports[:3]
+
+
+async def test_a_stream_ends_that_is_silent_while_the_server_answers_elsewhere() -> None:
+    """Nobody noticed before the stream's own end, up to two minutes later: no news as long."""
+    steps = (watch(event("ADDED", "a", 1), then="hang"), answer(), hang(), answer())
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        contextlib.aclosing(client.stream(PODS, "1")) as stream,
+    ):
+        await anext(stream)
+        await client.request("GET", "/")
+        with pytest.raises(TimedOut):
+            await client.request("GET", "/swallowed", timeout=0.05)
+        await client.request("GET", "/answered")
+        with pytest.raises(ConnectionLost, match="answers over another connection"):
+            async with asyncio.timeout(5):
+                await anext(stream)
+
+
+async def test_a_stream_that_brings_something_goes_on_whatever_else_is_not_answered() -> None:
+    more = asyncio.Event()
+    steps = (
+        watch(event("ADDED", "a", 1), event("ADDED", "b", 2), then="hang", between=more),
+        answer(),
+        hang(),
+        answer(),
+    )
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        contextlib.aclosing(client.stream(PODS, "1")) as stream,
+    ):
+        await anext(stream)
+        await client.request("GET", "/")
+        swallowed = asyncio.ensure_future(client.request("GET", "/swallowed", timeout=0.2))
+        server.was_asked.clear()
+        await server.was_asked.wait()
+        more.set()
+        assert b"uid-b" in await anext(stream)
+        with pytest.raises(TimedOut):
+            await swallowed
+        await client.request("GET", "/answered")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await anext(stream)
 
 
 async def test_waiting_for_a_free_connection_is_a_time_out_before_sending() -> None:

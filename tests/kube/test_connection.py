@@ -52,6 +52,8 @@ class Owner:
 
     def is_gone(self, connection: Connection) -> None: ...
 
+    def has_been_silent(self, since: float) -> None: ...
+
     def send(self, exchange: Exchange) -> None:
         self.sent_again.append(exchange)
 
