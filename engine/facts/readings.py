@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.json_keys import repeated_key
 from engine.model.fact import Fact, number_of, text_of
 from engine.model.times import epoch_seconds
 
@@ -119,11 +120,16 @@ def read_document(
     A part of the wrong shape is left out and told of; the rest counts. Never raises.
     """
     raw = text.encode(errors="replace") if isinstance(text, str) else text
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
-        given = msgspec.json.decode(raw.removeprefix(codecs.BOM_UTF8))
+        given = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Document(problems=[f"not JSON: {error}"])
-    return read_plain(given, measured_at=measured_at, now=now)
+    document = read_plain(given, measured_at=measured_at, now=now)
+    if (key := repeated_key(raw)) is not None:
+        told = f"the key `{key}` is there twice in an object: the last one counts"
+        document.problems.insert(0, told)
+    return document
 
 
 def read_plain(

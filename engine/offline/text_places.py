@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from engine.lib.json_keys import repeated_key
+
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _AT_BYTE: Final = re.compile(r" \(byte (\d+)\)$")
 
@@ -79,9 +81,9 @@ def decoded(name: str, raw: bytes) -> str:
 
 
 def parsed_json(name: str, raw: bytes) -> Any:
-    """What a JSON text means. Raises `TextError`."""
+    """What a JSON text means. Raises `TextError`, also for an object that has a key twice."""
     try:
-        return msgspec.json.decode(raw)
+        value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         found = _AT_BYTE.search(str(error))
         at = int(found[1]) if found else len(raw)
@@ -90,6 +92,23 @@ def parsed_json(name: str, raw: bytes) -> Any:
         raise TextError(f"{name}:{line}:{column}: want JSON: {what}") from error
     except RecursionError as error:
         raise TextError(f"{name}: want JSON: {error}") from error
+    if (key := repeated_key(raw)) is not None:
+        raise _repeated(name, raw, key)
+    return value
+
+
+def _repeated(name: str, raw: bytes, key: str) -> TextError:
+    """That *key* is there twice, and where; JSON that is YAML too has its places from there."""
+    try:
+        for _ in yaml.load_all(raw, Loader):
+            pass
+    except yaml.constructor.ConstructorError as error:
+        if (mark := error.problem_mark) is not None:
+            place = f"{name}:{mark.line + 1}:{mark.column + 1}"
+            return TextError(f"{place}: want JSON: {error.problem}")
+    except (yaml.YAMLError, ValueError, RecursionError):
+        pass
+    return TextError(f"{name}: want JSON: the key `{key}` is there twice in an object")
 
 
 def parsed_yaml(name: str, text: str) -> list[Any]:

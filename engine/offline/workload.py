@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.json_keys import repeated_key
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, read_cluster, unpacked
@@ -222,7 +223,10 @@ def _read_events(path: Path, workload: Workload) -> None:
         if line.strip():
             count += 1
             try:
-                _event(msgspec.json.decode(line), workload)
+                event = msgspec.json.decode(line)
+                if (key := repeated_key(line)) is not None:
+                    raise WorkloadError(f"want each key once in an object, got `{key}` twice")
+                _event(event, workload)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
             except (UnicodeDecodeError, ManifestError, WorkloadError) as error:

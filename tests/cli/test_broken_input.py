@@ -53,6 +53,21 @@ BROKEN = [
         ":3:12: want JSON: ",
         id="JSON",
     ),
+    pytest.param(
+        ("x.json", '{"kind": "Node",\n "metadata": {"name": "a",\n "name": "b"}}'),
+        ":3:2: want JSON: the key `name` is there already, in line 2",
+        id="a key twice in JSON",
+    ),
+    pytest.param(
+        ("x.json", r'{"smile": "\ud83d\ude00", "kind": "Node", "kind": "Node"}'),
+        ": want JSON: the key `kind` is there twice in an object",
+        id="a key twice in JSON that is no YAML",
+    ),
+    pytest.param(
+        ("x.jsonl", '{"at": 1, "add": {"kind": "Node"}, "at": 2}'),
+        ":1: want each key once in an object, got `at` twice",
+        id="a key twice in an event",
+    ),
     pytest.param(("x.yaml", ""), ": want objects, found none: it is empty", id="empty YAML"),
     pytest.param(("x.json", ""), ": want objects, found none: it is empty", id="empty JSON"),
     pytest.param(("x.jsonl", ""), ": want events, one a line, found none", id="empty events"),

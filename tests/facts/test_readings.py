@@ -135,6 +135,17 @@ def test_a_byte_order_mark_is_no_part_of_a_document(mark: bytes | str) -> None:
     assert document.readings == {CLUSTER: {"x": Reading(1, "1")}}
 
 
+def test_a_key_that_is_there_twice_is_told_of() -> None:
+    """Of a node that was listed twice the first entry was lost in silence."""
+    twice = '{"nodes": {"a": {"x": 1}, "b": {"x": 2}, "a": {"y": 3}}}'
+    document = read_document(twice)
+    assert document.problems == ["the key `a` is there twice in an object: the last one counts"]
+    assert document.readings == {
+        ("node", "a"): {"y": Reading(3, "3")},
+        ("node", "b"): {"x": Reading(2, "2")},
+    }
+
+
 def test_what_is_not_json_says_nothing() -> None:
     assert read_document(b"\xff").readings == {}
     assert read_document("{").problems[0].startswith("not JSON")

@@ -406,6 +406,14 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(
 # --- data ------------------------------------------------------------------------------------
 
 
+def test_a_key_that_is_there_twice_is_refused_in_json_too(tmp_path: Path) -> None:
+    """YAML refused it; of JSON the last one counted, in silence."""
+    (tmp_path / "a.json").write_text('{\n "x": {"want": 1},\n "x": {"want": 2}\n}')
+    message = r"^a\.json:3:2: want JSON: the key `x` is there already, in line 2$"
+    with pytest.raises(FixtureError, match=message):
+        read_data(DirectoryFiles(tmp_path), "a.json")
+
+
 def test_data_is_read_from_yaml_json_and_csv(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("half: {mean: 70, at: 2026-01-01}\n")
     (tmp_path / "a.json").write_text('[{"name": "x", "want": 1.5}]')

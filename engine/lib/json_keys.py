@@ -1,0 +1,33 @@
+"""Keys that an object of a JSON text has twice.
+
+Owns finding them. JSON leaves open what such an object means, and decoders take the last value in
+silence: of a list of nodes, or of facts, that is one lost.
+"""
+
+import json
+from typing import Any
+
+
+class _Repeated(Exception):
+    pass
+
+
+def repeated_key(text: bytes | str) -> str | None:
+    """A key that an object in *text* has twice; None if there is none, or *text* is no JSON."""
+    try:
+        json.loads(text, object_pairs_hook=_once)
+    except _Repeated as found:
+        return str(found)
+    except (ValueError, RecursionError):
+        return None
+    return None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) == len(dict(pairs)):
+        return
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _Repeated(key)
+        seen.add(key)
