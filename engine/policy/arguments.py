@@ -129,10 +129,10 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
         given = members.get(name)
         reader = schema.get(name)
         if stem not in declared:
-            known = [*declared, *(n for n in schema if file_stem(n) in declared)]
-            hint = did_you_mean(name, known) or did_you_mean(stem, known)
+            known = sorted(_spelt_like(name, argument) for argument in declared)
+            hint = did_you_mean(name, known)
             if not hint:
-                hint = f"want one of {', '.join(sorted(declared))}" if declared else ""
+                hint = f"want one of {', '.join(f'`{n}`' for n in known)}" if declared else ""
             what = "unknown argument" if declared else "unknown argument: the policy takes none"
             members[name].wrong(what, hint)
         elif given is None:
@@ -149,6 +149,13 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
             else:
                 given.wrong(f"want {_word(declared[stem])}, got {given.shown()}")
     return found
+
+
+def _spelt_like(given: str, argument: str) -> str:
+    """The name *argument* as a configuration has it: in camelCase, unless *given* is not."""
+    first, *rest = argument.split("_")
+    camel = first + "".join(part.capitalize() for part in rest)
+    return argument if "_" in given or file_stem(camel) != argument else camel
 
 
 def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:

@@ -319,6 +319,32 @@ def test_wrong_arguments_name_their_path(args: dict[str, Any], want: str) -> Non
     assert f"profiles[0].pluginConfig[0].{want}" in _errors(profile, a=FILTER_AND_SCORE)
 
 
+WITH_LONG_NAMES = '''
+"""Keeps pods off nodes; reads nothing."""
+
+args = plugin_args(risk_limit = 1, top_5_share = 2, zone = "a")
+
+def filter(pod, node):
+    return str(args.risk_limit + args.top_5_share) + args.zone
+'''
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        pytest.param("riskLimt", "did you mean `riskLimit`?", id="as examples write it"),
+        pytest.param("risk_limt", "did you mean `risk_limit`?", id="as the file writes it"),
+        pytest.param("x", "want one of `riskLimit`, `top_5_share`, `zone`", id="no such word"),
+        pytest.param("x_x", "want one of `risk_limit`, `top_5_share`, `zone`", id="two words"),
+    ],
+)
+def test_an_unknown_argument_is_told_the_known_ones_as_it_is_spelt(name: str, hint: str) -> None:
+    """A configuration in camelCase was told names in snake_case."""
+    profile = {"schedulerName": "s", "pluginConfig": [{"name": "a", "args": {name: 1}}]}
+    want = f"profiles[0].pluginConfig[0].args.{name}: unknown argument [{hint}]"
+    assert want in _errors(profile, a=WITH_LONG_NAMES)
+
+
 def test_arguments_can_be_written_in_camel_case() -> None:
     text = "args = plugin_args(max_pods = 3)\ndef filter(pod, node): return None\n"
     profile = _profile({"filter": {"enabled": _names("a")}}, {"a": {"maxPods": 7}}, a=text)
