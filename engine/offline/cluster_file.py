@@ -21,6 +21,7 @@ from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.known_facts import SECTIONS, show_facts
+from engine.offline.misfits import told
 from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
@@ -290,7 +291,7 @@ def _require_shape(manifest: Manifest) -> None:
         try:
             api.from_plain(api.PlainObject, manifest)
         except msgspec.ValidationError as error:
-            raise ManifestError(f"{kind} `{name}`: {error}") from error
+            raise ManifestError(f"{kind} `{name}`: {told(manifest, str(error))}") from error
 
 
 def _is_same(manifest: Manifest, pod: Pod) -> bool:

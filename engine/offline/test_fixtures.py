@@ -9,7 +9,6 @@ import csv
 import difflib
 import gzip
 import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,6 +22,7 @@ from engine.model.pod import Pod
 from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
+from engine.offline.misfits import misfit, place_of, shown, written
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, ManifestError
 
@@ -39,12 +39,6 @@ _CLUSTER_WIDE: Final = frozenset(
 _READ_KINDS: Final = ("Node", "Pod", _POD_GROUP, "PriorityClass", *OBJECT_KINDS)
 _LOWER: Final = {kind.lower(): kind for kind in _READ_KINDS}
 _MISSPELT: Final = 0.85
-_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-_STEP: Final = re.compile(r"\.([^.\[]+)|\[\"([^\"]*)\"\]|\[(\d+|\.\.\.)\]")
-_JSON_TYPES: Final = {
-    dict: "object", list: "array", str: "str", bool: "bool", int: "int", float: "float",
-    type(None): "null",
-}  # fmt: skip
 
 
 class FixtureError(ValueError):
@@ -152,11 +146,11 @@ class _Found:
         """*message* about the field *at* of the object."""
         line = self.line_of((*self.path, *at))
         place = f"{self.file}:{line}" if line else self.file
-        item = _written(self.path)
+        item = written(self.path)
         where = f"document {self.document}" + (f", {item}" if item else "")
         kind, name = self.manifest.get("kind"), _name(self.manifest)
         what = f", {kind} `{name}`" if kind and name else f", {kind}" if kind else ""
-        at_text = f"{_written(at)}: " if at else ""
+        at_text = f"{written(at)}: " if at else ""
         return FixtureError(f"{place}: {where}{what}: {at_text}{message}")
 
 
@@ -226,7 +220,7 @@ def _items(
     """*value* itself, or the objects of the list that it is."""
     if not isinstance(value, dict):
         found = _Found(name, number, path, {}, line_of)
-        raise found.problem(f"want an object, got {_shown(value)}")
+        raise found.problem(f"want an object, got {shown(value)}")
     kind = str(value.get("kind", ""))
     if kind != SNAPSHOT and not kind.endswith("List"):
         yield _Found(name, number, path, value, line_of)
@@ -234,12 +228,12 @@ def _items(
     version = value.get("apiVersion", SNAPSHOT_VERSION)
     if kind == SNAPSHOT and version != SNAPSHOT_VERSION:
         raise _Found(name, number, path, value, line_of).problem(
-            f"want `{SNAPSHOT_VERSION}`, got {_shown(version)}", ("apiVersion",)
+            f"want `{SNAPSHOT_VERSION}`, got {shown(version)}", ("apiVersion",)
         )
     items = value.get("items")
     if not isinstance(items, list):
         raise _Found(name, number, path, value, line_of).problem(
-            f"want a list, got {_shown(items)}", ("items",)
+            f"want a list, got {shown(items)}", ("items",)
         )
     for index, item in enumerate(items):
         at = (*path, "items", index)
@@ -252,7 +246,7 @@ def _check_head(found: _Found) -> None:
     manifest = found.manifest
     kind = manifest.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise found.problem(f"want the kind of the object, got {_shown(kind)}", ("kind",))
+        raise found.problem(f"want the kind of the object, got {shown(kind)}", ("kind",))
     if kind not in _READ_KINDS:
         # Other kinds may be there, but not one that is nearly a kind that decisions read.
         near = difflib.get_close_matches(kind, _READ_KINDS, 1, _MISSPELT)
@@ -261,11 +255,11 @@ def _check_head(found: _Found) -> None:
             raise found.problem(f"want a kind, got `{kind}`: did you mean `{meant}`?", ("kind",))
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
-        raise found.problem(f"want an object, got {_shown(metadata)}", ("metadata",))
+        raise found.problem(f"want an object, got {shown(metadata)}", ("metadata",))
     for key in ("name", "namespace"):
         value = metadata.get(key)
         if (key == "name" and not value) or (value is not None and not isinstance(value, str)):
-            raise found.problem(f"want a text, got {_shown(value)}", ("metadata", key))
+            raise found.problem(f"want a text, got {shown(value)}", ("metadata", key))
 
 
 def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
@@ -278,7 +272,7 @@ def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
         try:
             for member in ("metadata", "spec", "status") if manifest.get("kind") in _PARTED else ():
                 if not isinstance(value := manifest.get(member) or {}, dict):
-                    raise found.problem(f"want an object, got {_shown(value)}", (member,))
+                    raise found.problem(f"want an object, got {shown(value)}", (member,))
             _shape_problems(found, str(manifest.get("kind") or ""))
         except FixtureError as error:
             return error
@@ -288,10 +282,10 @@ def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
 def _check_body(found: _Found, kind: str) -> None:
     """Raise if a field has a type that the API forbids, or a quantity is none."""
     if kind == "Pod" and not isinstance(spec := found.manifest.get("spec"), dict):
-        raise found.problem(f"want an object, got {_shown(spec)}", ("spec",))
+        raise found.problem(f"want an object, got {shown(spec)}", ("spec",))
     for problem in _shape_problems(found, kind):
         path, _, message = problem.partition(": ")
-        at = _place(found.manifest, f".{path}", "")
+        at = place_of(found.manifest, f".{path}", "")
         raise found.problem(message, at)
 
 
@@ -306,50 +300,15 @@ def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
         if kind == "PriorityClass":
             value = manifest.get("value", 0)
             if not isinstance(value, int) or isinstance(value, bool):
-                raise found.problem(f"want an int, got {_shown(value)}", ("value",))
+                raise found.problem(f"want an int, got {shown(value)}", ("value",))
         elif kind == _POD_GROUP:
             from_plain(PlainObject, manifest)
         elif kind in OBJECT_KINDS:
             from_plain(OBJECT_KINDS[kind][1], manifest)
     except msgspec.DecodeError as error:
-        raise _misshapen(found, str(error)) from error
+        at, message = misfit(manifest, str(error))
+        raise found.problem(message, at) from error
     return ()
-
-
-def _misshapen(found: _Found, text: str) -> FixtureError:
-    """What msgspec says of a field, with its place: "Expected `str`, got `int` - at `$.a`"."""
-    match = _AT.match(text)
-    assert match is not None
-    want, _, got = match["what"].removeprefix("Expected ").partition(", got ")
-    at = _place(found.manifest, match["path"] or "", got.strip("`"))
-    if not got:
-        return found.problem(match["what"], at)
-    value: Any = found.manifest
-    for step in at:
-        value = value[step] if not isinstance(value, dict) or step in value else None
-    return found.problem(f"want {want}, got {_shown(value)}", at)
-
-
-def _place(manifest: Any, path: str, got: str) -> tuple[str | int, ...]:
-    """The keys of a path. `[...]` is some entry of a mapping: the first of the type *got*."""
-    at: list[str | int] = []
-    value = manifest
-    for match in _STEP.finditer(path):
-        step: str | int = next(group for group in match.groups() if group is not None)
-        if isinstance(value, list) and str(step).isdigit():
-            step = int(step)
-        elif step == "..." and isinstance(value, dict):
-            # A mapping of mappings has its fault further in; the first that there is will do.
-            step = next((k for k, v in value.items() if _JSON_TYPES.get(type(v)) == got), "")
-            if not step:
-                break
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            at.append(step)
-            break
-        at.append(step)
-    return tuple(at)
 
 
 # --- tables ----------------------------------------------------------------------------------
@@ -447,32 +406,9 @@ def _parse(name: str, raw: bytes) -> tuple[list[Any], LineOf]:
         raise FixtureError(str(error)) from error
 
 
-def _written(path: Iterable[str | int]) -> str:
-    """A path as people write it: `spec.taints[0].key`."""
-    text = ""
-    for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif re.fullmatch(r"[A-Za-z_]\w*", step):
-            text += f".{step}" if text else step
-        else:
-            text += f"[{step}]"
-    return text
-
-
 def _name(manifest: Mapping[str, Any]) -> str:
     metadata = manifest.get("metadata")
     if not isinstance(metadata, Mapping):
         return ""
     namespace, name = metadata.get("namespace"), metadata.get("name") or ""
     return f"{namespace}/{name}" if namespace else str(name)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    kind = _JSON_TYPES.get(type(value), type(value).__name__)
-    if isinstance(value, dict | list):
-        return f"an {kind}"
-    text = str(value)
-    return f"`{text if len(text) <= 60 else text[:57] + '...'}` ({kind})"

@@ -109,6 +109,21 @@ def test_an_assertion_that_holds_passes(assertion: str) -> None:
             'fits(cluster(make_node(spec = {"taints": 1})), make_pod())', "node `node`", id="shape"
         ),
         pytest.param(
+            'fits(cluster(make_node("a", labels = {"disks": 2})), make_pod())',
+            "node `a`: metadata.labels.disks: want `str`, got `2` (int)",
+            id="a label that is no text",
+        ),
+        pytest.param(
+            'fits(NODES, make_pod("p", node_selector = {"a.b/c": True}))',
+            "pod `default/p`: spec.nodeSelector[a.b/c]: want `str`, got `True` (bool)",
+            id="a selector that is no text",
+        ),
+        pytest.param(
+            'fits(cluster({"kind": "Service", "metadata": {"name": "s"}, "spec": 1}), make_pod())',
+            "Service `s`: spec: want `object`, got `1` (int)",
+            id="another object",
+        ),
+        pytest.param(
             'fits(cluster(make_node("a", memory = "4Gb")), make_pod())',
             'node `a`: status.allocatable["memory"]: want a quantity, got `4Gb`',
             id="amount of a node",
