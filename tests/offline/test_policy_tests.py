@@ -124,6 +124,19 @@ def test_an_assertion_that_holds_passes(assertion: str) -> None:
             id="another object",
         ),
         pytest.param(
+            'fits(cluster("a"), make_pod())', 'want manifests with a `kind`, got "a"', id="a text"
+        ),
+        pytest.param(
+            'fits(cluster(make_node(taints = ["a=b"])), make_pod())',
+            'want a taint such as "key=value:NoSchedule", got "a=b"',
+            id="a taint without effect",
+        ),
+        pytest.param(
+            'fits(NODES, make_pod(tolerations = ["a:noschedule"]))',
+            'want a toleration such as "key=value:NoSchedule" or "key", got "a:noschedule"',
+            id="a toleration of another effect",
+        ),
+        pytest.param(
             'fits(cluster(make_node("a", memory = "4Gb")), make_pod())',
             'node `a`: status.allocatable["memory"]: want a quantity, got `4Gb`',
             id="amount of a node",
