@@ -23,7 +23,7 @@ from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
 from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
 from engine.lib.deep_json import decoded_deeply
-from engine.model.claim_decoding import without_parameters
+from engine.model.claim_decoding import decode_claim, without_parameters
 from engine.model.objects import ObjectMeta, Record, decode
 from engine.offline.cluster_file import Cluster, read_cluster, redacted
 
@@ -175,4 +175,6 @@ def _item(resource: Resource, raw: bytes) -> dict[str, Any]:
         if resource is not RESOURCE_CLAIMS:
             raise
         # Whoever may make a claim may nest its parameters as deep; no decision reads them.
-        return redacted({**head, **msgspec.to_builtins(without_parameters(raw))})
+        is_too_deep = decode_claim(raw).is_too_deep  # which is deeper than what can be walked
+        claim = msgspec.structs.replace(without_parameters(raw), is_too_deep=is_too_deep)
+        return redacted({**head, **msgspec.to_builtins(claim)})

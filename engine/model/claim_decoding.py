@@ -1,7 +1,7 @@
 """Decoding a claim whose parameters for drivers nest deeper than can be built.
 
 Owns what of such a claim counts: the devices that it holds, or they would be given to others too.
-One that holds none is refused, for what it gets is written with its parameters.
+One that holds none gets none, for what it gets is written with its parameters: it is marked.
 """
 
 import msgspec
@@ -55,17 +55,15 @@ class _Claim(_Record, frozen=True):
 
 
 def decode_claim(raw: bytes | str) -> ResourceClaim:
-    """Decode a claim; without its parameters if they nest too deep and it is allocated.
+    """Decode a claim; without its parameters if they nest too deep.
 
-    Raises what `decode` raises, and `RecursionError` for one that is not allocated.
+    One that is not allocated is then marked as `is_too_deep`. Raises what `decode` raises.
     """
     try:
         return decode(ResourceClaim, raw)
     except RecursionError:
         found = without_parameters(raw)
-        if found.allocation is None:
-            raise
-        return found
+        return msgspec.structs.replace(found, is_too_deep=found.allocation is None)
 
 
 def without_parameters(raw: bytes | str) -> ResourceClaim:

@@ -309,11 +309,16 @@ class ResourceClaimStatus(Record, frozen=True):
 
 
 class ResourceClaim(Record, frozen=True):
-    """A claim on devices."""
+    """A claim on devices.
+
+    `is_too_deep` is no field of the API: the claim wants devices, and what it has to say to their
+    drivers nests too deep to be known here.
+    """
 
     metadata: ClaimMeta = ClaimMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
+    is_too_deep: bool = False
 
     @property
     def key(self) -> str:

@@ -9,7 +9,8 @@ import msgspec
 
 from engine.cli.cluster_reading import list_whole
 from engine.kube.client import ApiClient
-from engine.kube.resources import DEVICE_CLASSES, Resource
+from engine.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, Resource
+from tests.model import test_claim_decoding as claims
 
 DEEP = "[" * 5000 + "]" * 5000
 
@@ -33,3 +34,17 @@ def test_an_object_that_nests_too_deep_is_left_out_by_name() -> None:
     found, too_deep = asyncio.run(list_whole(client, DEVICE_CLASSES, counted.append))
     assert [one["metadata"]["name"] for one in found] == ["flat"]
     assert (too_deep, counted) == (["deep"], [2])
+
+
+def test_a_claim_that_the_scheduler_cannot_meet_is_marked() -> None:
+    """Without its parameters it looked like one that can be met."""
+
+    def item(levels: int, *, is_allocated: bool) -> dict[str, Any]:
+        raw = claims.text(levels, is_allocated=is_allocated).decode()
+        client = cast(ApiClient, OnePage(raw))
+        (found,), _ = asyncio.run(list_whole(client, RESOURCE_CLAIMS, lambda _: None))
+        return found
+
+    assert item(5000, is_allocated=False)["isTooDeep"]
+    assert "isTooDeep" not in item(5000, is_allocated=True)
+    assert "isTooDeep" not in item(600, is_allocated=False)

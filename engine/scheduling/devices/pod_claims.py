@@ -1,4 +1,4 @@
-"""Which claims a pod names, and whether they are there and are the pod's."""
+"""Which claims a pod names, and whether they are there, can be met and are the pod's."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from engine.scheduling.devices.claims import Claims
 
 
 class ClaimNotReady(Exception):
-    """A claim of the pod is missing or not the pod's; the text is the reason."""
+    """A claim of the pod is missing, unusable or not the pod's; the text is the reason."""
 
 
 def pod_claims(pod: Pod, claims: Claims) -> list[ResourceClaim]:
@@ -31,6 +31,8 @@ def _found(pod: Pod, claims: Claims) -> Iterator[ResourceClaim]:
             raise ClaimNotReady(f'could not find ResourceClaim "{key}"')
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimNotReady(f'resourceclaim "{name}" is being deleted')
+        if claim.is_too_deep:
+            raise ClaimNotReady(f'resourceclaim "{name}" has parameters that nest too deep')
         if wanted.resource_claim_name is None and not _is_made_for(claim, pod):
             raise ClaimNotReady(
                 f"ResourceClaim {key} was not created for Pod {pod.key} (Pod is not owner)"

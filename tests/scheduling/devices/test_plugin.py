@@ -524,14 +524,16 @@ def test_a_request_that_cannot_be_met_waits(asked: Json, want: str) -> None:
     assert (state.code, state.reasons) == (Code.UNRESOLVABLE, (want,))
 
 
-@pytest.mark.parametrize("name", ["missing", "c0"])
+@pytest.mark.parametrize("name", ["missing", "c0", "deep"])
 def test_a_pod_is_not_tried_before_its_claims_are_there(name: str) -> None:
+    """A claim whose parameters cannot be read was said to be missing."""
     going = claim("c0")
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    bench = Bench(going)
+    bench = Bench(going, {**claim("deep"), "isTooDeep": True})
     want = {
         "missing": 'could not find ResourceClaim "default/missing"',
         "c0": 'resourceclaim "c0" is being deleted',
+        "deep": 'resourceclaim "deep" has parameters that nest too deep',
     }
     assert bench.plugin.pre_enqueue(pod("p", name), bench.world.snapshot) == want[name]
     state, _ = bench.decide(pod("p", name))
