@@ -78,7 +78,7 @@ class QueueHooks:
         if self._failed_keys.puts_off(pod.uid, pod.scheduler_name) is not None:
             return by_priority
         started = self._clock.monotonic()
-        key = self._scheduler().queue_key(pod, self._cache.snapshot())
+        key = self._scheduler().hooks.queue_key(pod, self._cache.snapshot())
         if isinstance(key, PolicyFailure):
             seconds = self._clock.monotonic() - started
             self._failed_keys.note(pod.uid, pod.scheduler_name, key.policy, seconds)
@@ -99,7 +99,7 @@ class QueueHooks:
             gate = policy, PUT_OFF
         else:
             started = self._clock.monotonic()
-            gate = scheduler.pre_enqueue(pod, self._cache.snapshot(), failures.append)
+            gate = scheduler.hooks.pre_enqueue(pod, self._cache.snapshot(), failures.append)
             seconds = self._clock.monotonic() - started
             self._note_gate(pod, failures, seconds)
             status = "Success" if gate is None else "Unschedulable"

@@ -193,7 +193,7 @@ def explain(
     placed = (one for info in snapshot.infos if info is not None for one in info.pods.values())
     others = (one for one in pending if one.uid != pod.uid)
     PodGroups(world.cache).use(scheduler, lambda: (*placed, *others, pod))
-    gate = scheduler.pre_enqueue(pod, snapshot)
+    gate = scheduler.hooks.pre_enqueue(pod, snapshot)
     explanation = scheduler.explain(pod, snapshot, nominator)
     decision = explanation.decision
     matrix = ask_each(bundle, evaluator, pod, snapshot, nominator)

@@ -262,12 +262,12 @@ class Simulation:
     # --- what happens ----------------------------------------------------------------------
 
     def _key_of(self, pod: Pod) -> SortKey:
-        key = self._scheduler.queue_key(pod, self.cache.snapshot())
+        key = self._scheduler.hooks.queue_key(pod, self.cache.snapshot())
         return () if isinstance(key, PolicyFailure) else key
 
     def _gate(self, pod: Pod) -> tuple[str, str] | None:
         """Who keeps the pod from being tried, and why: as long as it is so, that is its reason."""
-        gated = self._scheduler.pre_enqueue(pod, self.cache.snapshot())
+        gated = self._scheduler.hooks.pre_enqueue(pod, self.cache.snapshot())
         life = self.lives.get(pod.key)
         if gated is not None and life is not None and life.is_pending:
             life.reason = gated[1]

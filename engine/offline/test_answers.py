@@ -32,7 +32,8 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.sandbox.modules import Natives
 from engine.scheduling.pod_groups import POD_GROUPS, PodGroups
-from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
+from engine.scheduling.pod_hooks import GroupSource
+from engine.scheduling.scheduling_cycle import Scheduler
 
 _POD_GROUP: Final = "PodGroup"
 
@@ -107,7 +108,7 @@ class Answers:
         everyone = [pod for pod, _ in ready]
         for (pod, scheduler), group in zip(ready, groups, strict=True):
             _see_groups(scheduler, world, {**request, "group": group}, everyone)
-            key = scheduler.queue_key(pod, world.snapshot)
+            key = scheduler.hooks.queue_key(pod, world.snapshot)
             if isinstance(key, PolicyFailure):
                 raise ValueError(str(key))
             keyed.append((key, pod.name))
@@ -118,20 +119,20 @@ class Answers:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request, "pre_enqueue")
         _see_groups(scheduler, world, request, [pod])
-        gate = scheduler.pre_enqueue(pod, world.snapshot)
+        gate = scheduler.hooks.pre_enqueue(pod, world.snapshot)
         return {"reason": None if gate is None else gate[1]}
 
     def _leave(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request, "permit")
         _see_groups(scheduler, world, request, [pod], waiting=pod)
-        return {"verdicts": _sound(v for _, v in scheduler.permit(pod, world.snapshot))}
+        return {"verdicts": _sound(v for _, v in scheduler.hooks.permit(pod, world.snapshot))}
 
     def _group(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
         pod, scheduler = self._ready(request["pod"], request)
-        policies = scheduler.grouping()[pod.scheduler_name]
-        said = _sound(scheduler.group_of(e, pod, world.snapshot) for e in policies)
+        policies = scheduler.hooks.grouping()[pod.scheduler_name]
+        said = _sound(scheduler.hooks.group_of(e, pod, world.snapshot) for e in policies)
         return {"group": next((group for group in said if group is not None), None)}
 
     def _world(self, request: Mapping[str, Any]) -> World:
@@ -215,7 +216,7 @@ def _see_groups(
     """
     cluster = request["cluster"]
     if request.get("group") is not None or cluster is None:
-        scheduler.groups = _always(request.get("group"))
+        scheduler.hooks.groups = _always(request.get("group"))
         return
     asked = {pod.key: pod for pod in pods}
     others = map(pod_of, [*_told_apart(cluster["pods"]), *cluster["pending"]])

@@ -51,11 +51,11 @@ def rehearse(
             found.setdefault((failure.policy, failure.hook), failure)
 
     groups = _Groups(scheduler, pods, snapshot)
-    scheduler.groups = groups.state_of
+    scheduler.hooks.groups = groups.state_of
     try:
         for i, pod in enumerate(pods):
-            note(scheduler.group_failures(pod, snapshot))
-            note(scheduler.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
+            note(scheduler.hooks.group_failures(pod, snapshot))
+            note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
             decision = scheduler.schedule(pod, snapshot)
             note(_failures_of(decision))
             if decision.node is not None:
@@ -67,8 +67,8 @@ def rehearse(
         for profile in profiles if not found else ():
             name = profile.scheduler_name
             pod = placed.get(name) or undemanding_pod(name)
-            note(scheduler.group_failures(pod, snapshot))
-            note(scheduler.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
+            note(scheduler.hooks.group_failures(pod, snapshot))
+            note(scheduler.hooks.pod_failures(pod, snapshot, ("queue_key", "pre_enqueue")))
             explanation = scheduler.explain(pod, snapshot)
             note(_failures_of(explanation.decision))
             note(scheduler.tie_failures(pod, explanation.feasible, snapshot))
@@ -76,7 +76,7 @@ def rehearse(
             victims = _victims(snapshot, [*pods, pod])
             note(scheduler.preemption_failures(profile, victims, snapshot))
     finally:
-        scheduler.groups = None
+        scheduler.hooks.groups = None
     return list(found.values())
 
 
@@ -124,11 +124,11 @@ class _Groups:
     def __init__(self, scheduler: Scheduler, pods: Iterable[Pod], snapshot: Snapshot) -> None:
         self._scheduler = scheduler
         self._snapshot = snapshot
-        self._grouping = scheduler.grouping()
+        self._grouping = scheduler.hooks.grouping()
         self._sizes: Counter[tuple[int, str, str, str]] = Counter()
         for pod in pods:
             for enabled in self._grouping[pod.scheduler_name]:
-                said = scheduler.group_of(enabled, pod, snapshot)
+                said = scheduler.hooks.group_of(enabled, pod, snapshot)
                 if isinstance(said, list):
                     self._sizes[_key(enabled, pod, said[0])] += 1
         self._waiting = 0
@@ -138,7 +138,7 @@ class _Groups:
         failures: list[PolicyFailure] = []
         for waiting in self._moments(pod):
             self._waiting = waiting
-            failures += self._scheduler.pod_failures(pod, self._snapshot, ("permit",))
+            failures += self._scheduler.hooks.pod_failures(pod, self._snapshot, ("permit",))
         self._waiting = 0
         return failures
 
@@ -155,7 +155,7 @@ class _Groups:
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """Where the group of *pod* stands; None: it is in none."""
-        said = self._scheduler.group_of(enabled, pod, self._snapshot)
+        said = self._scheduler.hooks.group_of(enabled, pod, self._snapshot)
         if not isinstance(said, list):
             failure: PolicyFailure | None = said
             return failure

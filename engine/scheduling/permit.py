@@ -335,7 +335,7 @@ class Permits:
         now = self._clock.monotonic()
         waits: dict[str, _Wait] = {}
         refusal: _Refusal | None = None
-        for policy, verdict in scheduler.permit(entry.pod, self._cache.snapshot()):
+        for policy, verdict in scheduler.hooks.permit(entry.pod, self._cache.snapshot()):
             if isinstance(verdict, PolicyFailure):
                 seconds = self._clock.monotonic() - now
                 self._on_failed(entry.pod, [verdict], seconds)

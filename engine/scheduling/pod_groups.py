@@ -66,13 +66,14 @@ class PodGroups:
     def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> None:
         """See groups as *scheduler*'s policies do; *pods* gives every known pod."""
         self._scheduler = scheduler
-        self._grouping = {name: found for name, found in scheduler.grouping().items() if found}
+        grouping = scheduler.hooks.grouping()
+        self._grouping = {name: found for name, found in grouping.items() if found}
         self._members.clear()
         self._keys.clear()
         self._changes.clear()
         self._counted.clear()
         self._wanted.clear()
-        scheduler.groups = self.state_of
+        scheduler.hooks.groups = self.state_of
         if self._grouping:
             for pod in pods():
                 self.put(pod)
@@ -252,7 +253,7 @@ class PodGroups:
     def _said(self, enabled: EnabledPolicy, pod: Pod) -> Any:
         if self._scheduler is None:
             return None
-        return self._scheduler.group_of(enabled, pod, self._cache.snapshot())
+        return self._scheduler.hooks.group_of(enabled, pod, self._cache.snapshot())
 
 
 def min_count_of(spec: dict[str, Any]) -> int:

@@ -5,11 +5,12 @@ policy does (pure, on the snapshot), but it also remembers what it has promised 
 bound yet, and carries that out before the binding.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from engine.caching.snapshot import Snapshot
+from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
@@ -117,3 +118,14 @@ class RuntimePlugin:
 
         Raises `binding.placement.PreBindError` with the reason if that is impossible.
         """
+
+
+def plugins_at(
+    plugins: Mapping[str, RuntimePlugin], profile: Profile | None, point: str
+) -> Iterator[RuntimePlugin]:
+    """Those of *plugins* that are enabled at *point*, in order."""
+    if profile is not None and plugins:
+        for name in profile.order.get(point, ()):
+            plugin = plugins.get(name)
+            if plugin is not None:
+                yield plugin

@@ -9,9 +9,9 @@ hooks are given for a pod is put together by `pod_classifier`.
                   \\-> post-filter
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -48,13 +48,14 @@ from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.scheduling.pod_classes import PodClasses
 from engine.scheduling.pod_classifier import PodClassifier
+from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
 from engine.scheduling.promises import Promises
 from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
-from engine.scheduling.runtime_plugin import RuntimePlugin, pre_filter_failure
+from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
-from engine.scheduling.select_host import SortKey, highest, sort_key, tie_order
+from engine.scheduling.select_host import highest, tie_order
 from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
 
@@ -68,10 +69,6 @@ _MOST_REASONS: Final = 65_536
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
-
-
-GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFailure | None]
-"""The group of a pod as a policy sees it."""
 
 
 class Scheduler:
@@ -98,8 +95,6 @@ class Scheduler:
         has_extenders: bool | None = None,
     ) -> None:
         self.bundle = bundle
-        # Where a pod's group stands; set by whoever counts them.
-        self.groups: GroupSource | None = None
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = make_plugins() if plugins is None else dict(plugins)
@@ -107,6 +102,8 @@ class Scheduler:
         self._promises = Promises()
         self._decisions = 0
         self._begin()
+        #: What is asked about a pod alone.
+        self.hooks = PodHooks(bundle, self._ask_policy, self._plugins)
 
     def _begin(self) -> None:
         """Know nothing yet."""
@@ -168,124 +165,24 @@ class Scheduler:
 
     def use_plugins(self, plugins: Mapping[str, RuntimePlugin]) -> None:
         """Ask *plugins* from the next decision on: those that carry out what is decided."""
-        self._plugins = dict(plugins)
+        self._plugins = self.hooks.plugins = dict(plugins)
 
     def profile_of(self, pod: Pod) -> Profile | None:
         """The profile that the pod names, or None: it is not ours."""
         return self._profiles.get(pod.scheduler_name)
 
-    # --- the queue's questions --------------------------------------------------------------
-
-    def queue_key(self, pod: Pod, facts: Snapshot) -> SortKey | PolicyFailure:
-        """Where the pod stands in the queue: smaller goes first; equal keys go by arrival.
-
-        Ints sort before strings at the same place, so that any two keys have an order.
-        """
-        profile = self._profiles.get(pod.scheduler_name)
-        enabled = profile.at("queue_key") if profile is not None else ()
-        if not enabled:
-            return ()
-        verdict = self._ask(enabled[0], "queue_key", pod, facts)
-        if isinstance(verdict, PolicyFailure):
-            return verdict
-        return sort_key(verdict)
-
-    def pre_enqueue(
+    def _ask_policy(
         self,
+        enabled: EnabledPolicy,
+        hook: str,
         pod: Pod,
         facts: Snapshot,
-        on_failure: Callable[[PolicyFailure], None] | None = None,
-    ) -> tuple[str, str] | None:
-        """None if the pod may be tried, else the policy that gates it and the reason.
-
-        A policy that fails here gates the pod: what cannot be judged is not let through.
-        *on_failure* is told, as it may be worth asking again.
-        """
-        profile = self._profiles.get(pod.scheduler_name)
-        for enabled in profile.at("pre_enqueue") if profile is not None else ():
-            verdict = self._ask(enabled, "pre_enqueue", pod, facts)
-            if isinstance(verdict, PolicyFailure) and on_failure is not None:
-                on_failure(verdict)
-            if verdict is not None:
-                return enabled.policy, str(verdict)
-        for plugin in self._plugins_at(profile, "preEnqueue"):
-            reason = plugin.pre_enqueue(pod, facts)
-            if reason is not None:
-                return plugin.name, reason
-        return None
-
-    def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
-        """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
-        profile = self._profiles.get(pod.scheduler_name)
-        return [
-            (enabled.policy, self._ask(enabled, "permit", pod, facts))
-            for enabled in (profile.at("permit") if profile is not None else ())
-        ]
-
-    def group_of(self, enabled: EnabledPolicy, pod: Pod, facts: Snapshot) -> Any:
-        """The group that the pod is in for this policy: None, `[name, min_count or None]`.
-
-        A `PolicyFailure` if the policy does not know.
-        """
-        if "group_of" in self.bundle.policies[enabled.policy].hooks:
-            return self._classifier.ask(enabled, "group_of", pod, facts)
-        group = pod.manifest.spec.scheduling_group
-        return None if group is None or not group.pod_group_name else [group.pod_group_name, None]
-
-    def grouping(self) -> dict[str, tuple[EnabledPolicy, ...]]:
-        """The policies that look at groups, by the profile's scheduler name."""
-        return {
-            name: tuple(
-                dict.fromkeys(
-                    EnabledPolicy(enabled.policy, enabled.instance)
-                    for hook in ("queue_key", "pre_enqueue", "permit")
-                    for enabled in profile.at(hook)
-                    if "group" in self.bundle.policies[enabled.policy].hooks[hook].params
-                )
-            )
-            for name, profile in self._profiles.items()
-        }
-
-    def _ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
-        """The verdict of a per-pod hook that may want to see the pod's group."""
-        group: PodGroupState | None = None
-        params = self.bundle.policies[enabled.policy].hooks[hook].params
-        if self.groups is not None and "group" in params:
-            found = self.groups(enabled, pod)
-            if isinstance(found, PolicyFailure):
-                return found
-            group = found
+        group: PodGroupState | None = None,
+    ) -> Any:
+        """As `PodClassifier.ask`, of the classifier that there is then."""
         return self._classifier.ask(enabled, hook, pod, facts, group)
 
-    def _plugins_at(self, profile: Profile | None, point: str) -> Iterator[RuntimePlugin]:
-        """The plugins of the runtime that are enabled at *point*, in order."""
-        if profile is not None and self._plugins:
-            for name in profile.order.get(point, ()):
-                plugin = self._plugins.get(name)
-                if plugin is not None:
-                    yield plugin
-
     # --- what a trial asks ------------------------------------------------------------------
-
-    def pod_failures(self, pod: Pod, facts: Snapshot, hooks: Sequence[str]) -> list[PolicyFailure]:
-        """What fails about *pod* of *hooks* that are asked about a pod alone, and its group."""
-        profile = self._profiles[pod.scheduler_name]
-        verdicts = [
-            self._ask(enabled, hook, pod, facts) for hook in hooks for enabled in profile.at(hook)
-        ]
-        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
-
-    def group_failures(self, pod: Pod, facts: Snapshot) -> list[PolicyFailure]:
-        """What fails of the profile's policies that say in which group *pod* is."""
-        profile = self._profiles[pod.scheduler_name]
-        asked = {
-            enabled.instance: enabled
-            for point in profile.points.values()
-            for enabled in point
-            if "group_of" in self.bundle.policies[enabled.policy].hooks
-        }
-        verdicts = [self.group_of(enabled, pod, facts) for enabled in asked.values()]
-        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
 
     def tie_failures(
         self, pod: Pod, names: Sequence[str], snapshot: Snapshot
@@ -499,7 +396,7 @@ class Scheduler:
         speaking = {use.plugin.name for use in uses}
         return [
             RuntimeUse(plugin, None, 0)
-            for plugin in self._plugins_at(profile, "score")
+            for plugin in plugins_at(self._plugins, profile, "score")
             if plugin.name not in speaking
         ]
 

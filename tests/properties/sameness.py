@@ -14,7 +14,8 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision, Explanation
-from engine.scheduling.scheduling_cycle import GroupSource, Scheduler
+from engine.scheduling.pod_hooks import GroupSource
+from engine.scheduling.scheduling_cycle import Scheduler
 
 
 def without_reuse(
@@ -27,7 +28,7 @@ def without_reuse(
     is_near, evaluator.is_near = evaluator.is_near, not evaluator.is_near
     scheduler = Scheduler(bundle, evaluator)
     evaluator.is_near = is_near
-    scheduler.groups = groups
+    scheduler.hooks.groups = groups
     return scheduler
 
 
@@ -106,7 +107,7 @@ def assert_same(
     other, promises = anew
     result = []
     for pod in pods:
-        fresh = without_reuse(remembers.bundle, evaluator, remembers.groups)
+        fresh = without_reuse(remembers.bundle, evaluator, remembers.hooks.groups)
         want = fresh.explain(pod, other.snapshot(), promises)
         decision = remembers.schedule(pod, cache.snapshot(), nominator)
         # How often it explains must not matter either.
@@ -117,8 +118,8 @@ def assert_same(
             short["feasible"] = long["feasible"]  # whoever takes what was promised does not look on
         lines += differences(short, long, "schedule")
         for hook in ("queue_key", "pre_enqueue", "permit"):
-            asked = getattr(fresh, hook)(pod, other.snapshot())
-            lines += differences(getattr(remembers, hook)(pod, cache.snapshot()), asked, hook)
+            asked = getattr(fresh.hooks, hook)(pod, other.snapshot())
+            lines += differences(getattr(remembers.hooks, hook)(pod, cache.snapshot()), asked, hook)
         assert not lines, "\n".join([f"pod {pod.key}:", *lines])
         result.append(decision)
     return result

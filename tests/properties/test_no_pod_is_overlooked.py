@@ -573,7 +573,7 @@ class SmallCluster(RuleBasedStateMachine):
         self.queue = SchedulingQueue(
             self.clock,
             key_of=self.key_of,
-            pre_enqueue=lambda pod: self.scheduler.pre_enqueue(pod, self.cache.snapshot()),
+            pre_enqueue=lambda pod: self.scheduler.hooks.pre_enqueue(pod, self.cache.snapshot()),
             max_unschedulable=1e9,
             hints=Hints.of(self.scheduler.bundle, self.cache),
         )
@@ -598,7 +598,7 @@ class SmallCluster(RuleBasedStateMachine):
         self.unchecked = True
 
     def key_of(self, pod: Pod) -> Any:
-        key = self.scheduler.queue_key(pod, self.cache.snapshot())
+        key = self.scheduler.hooks.queue_key(pod, self.cache.snapshot())
         assert not isinstance(key, PolicyFailure)
         return key
 
@@ -825,7 +825,7 @@ class SmallCluster(RuleBasedStateMachine):
         for _, pod in self.pods.values():
             known = self.queue.describe(pod.key)
             if known.get("queue") == "gated":
-                gate = self.scheduler.pre_enqueue(pod, self.cache.snapshot())
+                gate = self.scheduler.hooks.pre_enqueue(pod, self.cache.snapshot())
                 assert gate is not None, f"the gate of `{pod.key}` is open"
             if known.get("queue") != "unschedulable":
                 continue

@@ -222,7 +222,7 @@ class _Sameness(RuleBasedStateMachine):
             evaluator.is_near = (self.seed + self.revision) % 2 == 0
             late = LateGuesses(evaluator, random.Random(self.seed), is_near=evaluator.is_near)
             found = self.schedulers[self.revision] = Scheduler(bundle, late)
-            found.groups = self.cluster.groups
+            found.hooks.groups = self.cluster.groups
             self.bounds.hold(found)
         return found
 

@@ -89,7 +89,7 @@ def rehearsed(
     evaluator = Listening(bundle.program)
     scheduler = Scheduler(bundle, evaluator)
     failures = rehearse(scheduler, bundle.profiles, pods, cache.snapshot())
-    assert scheduler.groups is None
+    assert scheduler.hooks.groups is None
     return failures, evaluator.hooks
 
 

@@ -68,7 +68,7 @@ class World:
         self.queue = SchedulingQueue(
             self.clock,
             key_of=self._key_of,
-            pre_enqueue=lambda pod: self.scheduler.pre_enqueue(pod, self.cache.snapshot()),
+            pre_enqueue=lambda pod: self.scheduler.hooks.pre_enqueue(pod, self.cache.snapshot()),
             max_unschedulable=1e9,
             hints=self.hints,
         )
@@ -95,7 +95,7 @@ class World:
         self.known: dict[str, Pod] = {}  # by name, as the API server has them
 
     def _key_of(self, pod: Pod) -> SortKey:
-        key = self.scheduler.queue_key(pod, self.cache.snapshot())
+        key = self.scheduler.hooks.queue_key(pod, self.cache.snapshot())
         assert not isinstance(key, PolicyFailure)
         return key
 

@@ -1,0 +1,160 @@
+"""The hooks that see a pod and no node: of the queue, of groups, of those who wait for leave.
+
+Owns asking them, with the pod's group where they want to see it. What becomes of the answers is
+the queue's, `pod_groups` and `permit`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from engine.caching.snapshot import Snapshot
+from engine.framework.profile import EnabledPolicy, Profile
+from engine.model.pod import Pod
+from engine.model.pod_group import PodGroupState
+from engine.policy.bundle import Bundle
+from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at
+from engine.scheduling.select_host import SortKey, sort_key
+
+GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFailure | None]
+"""The group of a pod as a policy sees it."""
+
+
+class AskPolicy(Protocol):
+    """As `PodClassifier.ask`."""
+
+    def __call__(
+        self,
+        enabled: EnabledPolicy,
+        hook: str,
+        pod: Pod,
+        facts: Snapshot,
+        group: PodGroupState | None = None,
+    ) -> Any:
+        """The verdict, or a `PolicyFailure`."""
+
+
+class PodHooks:
+    """Asks what policies say of a pod alone, under one bundle revision.
+
+    Args:
+        bundle: The policies and profiles.
+        ask: Answers for one policy.
+        plugins: The plugins of the runtime by name.
+
+    Attributes:
+        groups: Where a pod's group stands; set by whoever counts them.
+        plugins: May be replaced.
+    """
+
+    def __init__(
+        self, bundle: Bundle, ask: AskPolicy, plugins: Mapping[str, RuntimePlugin]
+    ) -> None:
+        self.groups: GroupSource | None = None
+        self.plugins = plugins
+        self._bundle = bundle
+        self._ask_policy = ask
+        self._profiles: dict[str, Profile] = {p.scheduler_name: p for p in bundle.profiles}
+
+    def queue_key(self, pod: Pod, facts: Snapshot) -> SortKey | PolicyFailure:
+        """Where the pod stands in the queue: smaller goes first; equal keys go by arrival.
+
+        Ints sort before strings at the same place, so that any two keys have an order.
+        """
+        profile = self._profiles.get(pod.scheduler_name)
+        enabled = profile.at("queue_key") if profile is not None else ()
+        if not enabled:
+            return ()
+        verdict = self._ask(enabled[0], "queue_key", pod, facts)
+        if isinstance(verdict, PolicyFailure):
+            return verdict
+        return sort_key(verdict)
+
+    def pre_enqueue(
+        self,
+        pod: Pod,
+        facts: Snapshot,
+        on_failure: Callable[[PolicyFailure], None] | None = None,
+    ) -> tuple[str, str] | None:
+        """None if the pod may be tried, else the policy that gates it and the reason.
+
+        A policy that fails here gates the pod: what cannot be judged is not let through.
+        *on_failure* is told, as it may be worth asking again.
+        """
+        profile = self._profiles.get(pod.scheduler_name)
+        for enabled in profile.at("pre_enqueue") if profile is not None else ():
+            verdict = self._ask(enabled, "pre_enqueue", pod, facts)
+            if isinstance(verdict, PolicyFailure) and on_failure is not None:
+                on_failure(verdict)
+            if verdict is not None:
+                return enabled.policy, str(verdict)
+        for plugin in plugins_at(self.plugins, profile, "preEnqueue"):
+            reason = plugin.pre_enqueue(pod, facts)
+            if reason is not None:
+                return plugin.name, reason
+        return None
+
+    def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
+        """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
+        profile = self._profiles.get(pod.scheduler_name)
+        return [
+            (enabled.policy, self._ask(enabled, "permit", pod, facts))
+            for enabled in (profile.at("permit") if profile is not None else ())
+        ]
+
+    def group_of(self, enabled: EnabledPolicy, pod: Pod, facts: Snapshot) -> Any:
+        """The group that the pod is in for this policy: None, `[name, min_count or None]`.
+
+        A `PolicyFailure` if the policy does not know.
+        """
+        if "group_of" in self._bundle.policies[enabled.policy].hooks:
+            return self._ask_policy(enabled, "group_of", pod, facts)
+        group = pod.manifest.spec.scheduling_group
+        return None if group is None or not group.pod_group_name else [group.pod_group_name, None]
+
+    def grouping(self) -> dict[str, tuple[EnabledPolicy, ...]]:
+        """The policies that look at groups, by the profile's scheduler name."""
+        return {
+            name: tuple(
+                dict.fromkeys(
+                    EnabledPolicy(enabled.policy, enabled.instance)
+                    for hook in ("queue_key", "pre_enqueue", "permit")
+                    for enabled in profile.at(hook)
+                    if "group" in self._bundle.policies[enabled.policy].hooks[hook].params
+                )
+            )
+            for name, profile in self._profiles.items()
+        }
+
+    # --- what a trial asks ------------------------------------------------------------------
+
+    def pod_failures(self, pod: Pod, facts: Snapshot, hooks: Sequence[str]) -> list[PolicyFailure]:
+        """What fails about *pod* of *hooks* that are asked about a pod alone, and its group."""
+        profile = self._profiles[pod.scheduler_name]
+        verdicts = [
+            self._ask(enabled, hook, pod, facts) for hook in hooks for enabled in profile.at(hook)
+        ]
+        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
+
+    def group_failures(self, pod: Pod, facts: Snapshot) -> list[PolicyFailure]:
+        """What fails of the profile's policies that say in which group *pod* is."""
+        profile = self._profiles[pod.scheduler_name]
+        asked = {
+            enabled.instance: enabled
+            for point in profile.points.values()
+            for enabled in point
+            if "group_of" in self._bundle.policies[enabled.policy].hooks
+        }
+        verdicts = [self.group_of(enabled, pod, facts) for enabled in asked.values()]
+        return [verdict for verdict in verdicts if isinstance(verdict, PolicyFailure)]
+
+    def _ask(self, enabled: EnabledPolicy, hook: str, pod: Pod, facts: Snapshot) -> Any:
+        """The verdict of a per-pod hook that may want to see the pod's group."""
+        group: PodGroupState | None = None
+        params = self._bundle.policies[enabled.policy].hooks[hook].params
+        if self.groups is not None and "group" in params:
+            found = self.groups(enabled, pod)
+            if isinstance(found, PolicyFailure):
+                return found
+            group = found
+        return self._ask_policy(enabled, hook, pod, facts, group)
