@@ -234,7 +234,9 @@ class App:
             is_going=self._is_going,
             may_act=self._may_act,
         )
-        self.groups = PodGroups(self.cache, on_change=self._wake)
+        self.groups = PodGroups(
+            self.cache, on_change=self._wake, on_failed=self._hold_against, clock=self._clock
+        )
         self.permits = Permits(
             groups=self.groups,
             cache=self.cache,
@@ -243,7 +245,7 @@ class App:
             outcomes=self.outcomes,
             metrics=self.metrics,
             clock=self._clock,
-            on_failed=self._permit_failed,
+            on_failed=self._hold_against,
         )
         self.outcomes.on_not_placed = self.permits.failed
         # 4. Plugins that hold and write more than bindings: volumes, devices.
@@ -446,6 +448,7 @@ class App:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
             self.hooks.retry()
+            self.groups.retry()
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
 
@@ -502,7 +505,8 @@ class App:
         if self.leading.is_set():
             self.rollout.counts.count(seconds, True, failures)
 
-    def _permit_failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+    def _hold_against(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+        """As `_count_failed`; and the pod's profile steps back if that has taken long."""
         self._count_failed(pod, failures, seconds)
         for loss in losses(failures, seconds)[:1]:
             self.setbacks.lose(pod.uid, pod.scheduler_name, loss, seconds)

@@ -4,17 +4,19 @@ Owns membership. Whether a pod has a node is read from the cache when somebody a
 stale; what is wanted of a group is said by its pods' policies and by PodGroup objects.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from engine.caching.cache import Cache
 from engine.framework.profile import EnabledPolicy
+from engine.lib.clock import Clock, VirtualClock
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.model.times import epoch_seconds
 from engine.policy.evaluator import PolicyFailure
+from engine.queueing.failed_hooks import FailedHooks
 from engine.scheduling.scheduling_cycle import Scheduler
 
 #: Where the cache keeps the PodGroup objects.
@@ -34,19 +36,39 @@ def _nothing() -> None:
     """The default of `on_change`."""
 
 
+def _uncounted(pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+    """The default of `on_failed`."""
+
+
 class PodGroups:
     """The groups of all known pods, as the policies in force see them.
 
-    Costs nothing for pods of profiles in which no policy looks at groups.
+    Costs nothing for pods of profiles in which no policy looks at groups. A pod whose group could
+    not be said is asked about again, and after a policy took long for that, so are others of its
+    profile: they are asked about between two decisions, and a crowd would keep everybody waiting.
 
     Args:
         cache: Pods with a node, and PodGroup objects.
         on_change: Called when `take_changes` has something to give.
+        on_failed: Is told of a pod's policies that gave no answer, and how many seconds they took.
+        clock: Time; one that stands still: no policy takes long.
     """
 
-    def __init__(self, cache: Cache, *, on_change: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        on_change: Callable[[], None] = _nothing,
+        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None] = _uncounted,
+        clock: Clock | None = None,
+    ) -> None:
         self._cache = cache
         self._on_change = on_change
+        self._on_failed = on_failed
+        self._clock = VirtualClock() if clock is None else clock
+        self._failed = FailedHooks(self._clock, self._ask_again)
+        self._unsaid: dict[str, Pod] = {}  # by uid, the pods whose groups are not known
+        self._failures: dict[str, PolicyFailure] = {}  # the last one of each profile
         cache.objects.listen(POD_GROUPS, self._object_changed)
         self._waiting: set[str] = set()
         # State by group, with the cache's generation that it was counted at; and what of it
@@ -73,6 +95,8 @@ class PodGroups:
         self._changes.clear()
         self._counted.clear()
         self._wanted.clear()
+        self._unsaid.clear()
+        self._failed = FailedHooks(self._clock, self._ask_again)
         scheduler.hooks.groups = self.state_of
         if self._grouping:
             for pod in pods():
@@ -84,11 +108,23 @@ class PodGroups:
         grouping = self._grouping.get(pod.scheduler_name)
         if grouping is None:
             return
+        if self._put_off(pod) is not None:
+            return
         now: dict[GroupKey, int | None] = {}
+        failures: list[PolicyFailure] = []
+        started = self._clock.monotonic()
         for enabled in grouping:
             said = self._said(enabled, pod)
             if isinstance(said, list):
                 now[_key(enabled, pod, said[0])] = said[1]
+            elif said is not None:
+                failures.append(said)
+        if failures:
+            seconds = self._clock.monotonic() - started
+            self._note(pod, failures[0], seconds)
+            self._on_failed(pod, failures, seconds)
+        elif self._unsaid.pop(pod.uid, None) is not None:
+            self._failed.forget(pod.uid)
         before = self._keys.get(pod.uid, {})
         for key in before.keys() - now.keys():
             self._leave(pod.uid, key)
@@ -108,7 +144,30 @@ class PodGroups:
         keys = tuple(self._keys.get(uid, ()))
         for key in keys:
             self._leave(uid, key)
+        if self._unsaid.pop(uid, None) is not None:
+            self._failed.forget(uid)
         return keys
+
+    def retry(self) -> None:
+        """Ask again where no answer came, if it is time. To be called every second or so."""
+        self._failed.retry()
+
+    def _ask_again(self, uid: str) -> None:
+        pod = self._unsaid.get(uid)
+        if pod is not None:
+            self.put(pod)
+
+    def _put_off(self, pod: Pod) -> PolicyFailure | None:
+        """The failure of another pod's group that keeps *pod* from being asked about for now."""
+        if not self._unsaid or self._failed.puts_off(pod.uid, pod.scheduler_name) is None:
+            return None
+        self._unsaid[pod.uid] = pod
+        return self._failures[pod.scheduler_name]
+
+    def _note(self, pod: Pod, failure: PolicyFailure, seconds: float) -> None:
+        self._unsaid[pod.uid] = pod
+        self._failures[pod.scheduler_name] = failure
+        self._failed.note(pod.uid, pod.scheduler_name, failure.policy, seconds)
 
     def _leave(self, uid: str, key: GroupKey) -> None:
         members = self._members[key]
@@ -179,11 +238,15 @@ class PodGroups:
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """Where the group of *pod* stands as *enabled* sees it; None: it is in none."""
+        put_off = self._put_off(pod)
+        if put_off is not None:
+            return put_off
+        started = self._clock.monotonic()
         said = self._said(enabled, pod)
-        if not isinstance(said, list):
-            failure: PolicyFailure | None = said
-            return failure
-        return self.state(_key(enabled, pod, said[0]))
+        if isinstance(said, PolicyFailure):
+            self._note(pod, said, self._clock.monotonic() - started)
+            return said
+        return None if said is None else self.state(_key(enabled, pod, said[0]))
 
     def state(self, key: GroupKey) -> PodGroupState:
         """Where the group stands. Cost: a look at each of its pods if something has changed."""

@@ -1,0 +1,123 @@
+"""Pods whose group could not be said: who is asked about them, when, and what comes of it."""
+
+from collections.abc import Sequence
+
+from engine.caching.cache import Cache
+from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import (
+    Call,
+    ImmediateEvaluator,
+    InProcessEvaluator,
+    PolicyFailure,
+    Program,
+    Verdict,
+)
+from engine.scheduling.pod_groups import PodGroups
+from engine.scheduling.scheduling_cycle import Scheduler
+from tests.builders import make_pod
+
+POLICY = """
+def group_of(pod):
+    return gang(pod.labels["group"]) if pod.name else None
+
+def permit(pod, group):
+    return None
+"""
+
+
+class Moody(ImmediateEvaluator):
+    """Runs into the deadline of two seconds as long as it `is_slow`."""
+
+    is_near = True
+
+    def __init__(self, program: Program, clock: VirtualClock) -> None:
+        self._evaluator = InProcessEvaluator(program)
+        self._clock = clock
+        self.is_slow = True
+        self.asked = 0
+
+    def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
+        self.asked += len(calls)
+        if not self.is_slow:
+            return self._evaluator.evaluate(calls)
+        self._clock.advance(2.0 * len(calls))
+        failure = PolicyFailure("mine", "group_of", "mine.star", 2, 1, "did not answer", "deadline")
+        return [[failure] for _ in calls]
+
+
+class Bench:
+    def __init__(self) -> None:
+        bundle = build_bundle({"mine.star": POLICY})
+        self.clock = VirtualClock()
+        self.evaluator = Moody(bundle.program, self.clock)
+        self.scheduler = Scheduler(bundle, self.evaluator)
+        self.lost: list[float] = []
+        self.groups = PodGroups(Cache(), on_failed=self._failed, clock=self.clock)
+        self.groups.use(self.scheduler, list)
+
+    def _failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+        self.lost.append(seconds)
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.advance(1.0)
+            self.groups.retry()
+
+    def members(self) -> int:
+        keys = {key for i in range(60) for key in self.groups.keys_of(f"u{i}")}
+        return sum(len(self.groups.pending_in(key)) for key in keys)
+
+
+def crowd() -> list[Pod]:
+    return [make_pod(f"p{i}", uid=f"u{i}", labels={"group": "g"}) for i in range(60)]
+
+
+def test_a_crowd_is_not_asked_about_one_after_the_other() -> None:
+    """Each took the deadline as soon as it was seen, before anything else was looked at."""
+    bench = Bench()
+    for pod in crowd():
+        bench.groups.put(pod)
+    assert bench.lost == [2.0]
+    bench.run(60)
+    assert 1 < len(bench.lost) < 15
+
+
+def test_so_it_is_when_policies_come_into_force() -> None:
+    bench = Bench()
+    bench.groups.use(bench.scheduler, crowd)
+    assert bench.lost == [2.0]
+
+
+def test_all_are_in_their_group_once_it_can_be_said() -> None:
+    """A pod was in no group until it changed, if nobody could say so when it came."""
+    bench = Bench()
+    for pod in crowd():
+        bench.groups.put(pod)
+    bench.evaluator.is_slow = False
+    bench.run(75)
+    assert bench.members() == 60
+    asked = bench.evaluator.asked
+    bench.run(60)
+    assert bench.evaluator.asked == asked
+
+
+def test_a_pod_that_is_gone_is_not_asked_about() -> None:
+    bench = Bench()
+    for pod in crowd():
+        bench.groups.put(pod)
+    for pod in crowd():
+        bench.groups.remove(pod.uid)
+    bench.run(60)
+    assert bench.lost == [2.0]
+
+
+def test_what_asks_for_the_group_is_told_why_it_is_not_known() -> None:
+    bench = Bench()
+    first, second, *_ = crowd()
+    bench.groups.put(first)
+    (enabled,) = bench.scheduler.hooks.grouping()["default-scheduler"]
+    answer = bench.groups.state_of(enabled, second)
+    assert isinstance(answer, PolicyFailure)
+    assert bench.evaluator.asked == 1
