@@ -302,6 +302,8 @@ class App:
                 clock=self._clock,
                 on_transition=self._tell_leadership,
             )
+            # A standby has to be seen, or nobody is told when there are but standbys.
+            self.metrics.leader.labels(self.settings.lease.name).set(0)
         self._show_metrics()
 
     # --- life ------------------------------------------------------------------------------

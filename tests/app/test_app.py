@@ -290,6 +290,10 @@ async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None
             assert answer.status == 200
 
 
+_LEADS = "leader_election_master_status"
+_LEASE = {"name": "starsched"}
+
+
 async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
     cluster: DevCluster,
 ) -> None:
@@ -304,6 +308,9 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
         await eventually(lambda: node_of(cluster, "one"))
         await eventually(lambda: second.cache.pod_count == 1)
         assert not second.leading.is_set()
+        # Without a series of its own, no alert could tell that there are but standbys.
+        shown = [app.registry.get_sample_value(_LEADS, _LEASE) for app in (first, second)]
+        assert shown == [1, 0]
         first.request_stop()
         await eventually(second.leading.is_set, seconds=lease.lease_duration / 2)
         cluster.create(make_pod("two"))
