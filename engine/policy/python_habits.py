@@ -23,6 +23,7 @@ _FEW: Final = 4
 # Python's words where it knows no better than the interpreter.
 _VAGUE: Final = "invalid syntax"
 _TWO_TEXTS: Final = "unexpected string literal"
+_LOAD_AS_NAME: Final = re.compile(r"\bload *$")
 
 _TRY: Final = "ask before: `.get(key)`, `parse_int(text, default)`, `x != None`"
 _KEPT: Final = "nothing is kept between calls: pass values on, as arguments or with `state(...)`"
@@ -75,10 +76,18 @@ def told(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
         for node, what, hint in _foreign(tree)
     ]
     if not any(problem.line == error.line for problem in found):
-        # The one thing that both write alike and only Python means: two texts side by side.
-        hint = "texts are joined by `+`" if _TWO_TEXTS in error.message else ""
+        hint = _hint(lines[error.line - 1][: error.column - 1], error.message)
         found.append(Problem(file, error.line, error.column, _shortened(error.message), hint))
     return sorted(set(found))
+
+
+def _hint(before: str, message: str) -> str:
+    """A hint for what both write alike and only Python means; *before* is the line up to there."""
+    if _TWO_TEXTS in message:
+        return "texts are joined by `+`"
+    if "keyword 'load'" in message or _LOAD_AS_NAME.search(before):
+        return "`load` is the word for loading files: take another name"
+    return ""
 
 
 def _unreadable(file: str, text: str, error: StarlarkProblem, other: SyntaxError) -> Problem:

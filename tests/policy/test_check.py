@@ -120,6 +120,16 @@ def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) ->
 
 
 @pytest.mark.parametrize(
+    "line",
+    ["load = 1", "load += 1", "x = load", "x = load(1)", "x = [load for load in []]", "x = y.load"],
+)
+def test_the_name_that_only_starlark_keeps_for_itself_is_told(line: str) -> None:
+    """Who measures load calls a variable so, and heard that a "(" was expected."""
+    (problem,) = _found(f"def f(y):\n    {line}\n")
+    assert problem.endswith("\nhint: `load` is the word for loading files: take another name")
+
+
+@pytest.mark.parametrize(
     ("text", "want"),
     [
         pytest.param(
