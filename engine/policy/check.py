@@ -19,6 +19,8 @@ from engine.policy import python_habits
 from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
+from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
+from engine.policy.counter_fields import misread_counters
 from engine.policy.dataflow import Note
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
@@ -291,11 +293,25 @@ class _Checker:
                     f"want `{_shape(function.name)}`",
                 )
 
+            self._counters(function)
+
         hooks = {function.name: function for function in self._functions()}
         if "score" in hooks and "score_all" in hooks:
             # Both would be added up, under one weight and one name.
             message = "a policy has `score` or `score_all`, and this one has both"
             self._add(hooks["score_all"], message, "move one of them to a policy of its own")
+
+    def _counters(self, hook: ast.FunctionDef) -> None:
+        fields = COUNTER_FIELDS.get(hook.name, ())
+        for read in misread_counters(hook):
+            name, line = read.attr, read.end_lineno or 0
+            column = self._column(line, (read.end_col_offset or 0) - len(name))
+            message = f"`counts` of {hook.name}() have no field `{name}`"
+            hint = self._near(name, fields) or f"want {_listed(fields)}"
+            if len(fields) == 1:
+                message += f", want {_listed(fields)}"
+                hint = f"the numbers are given to `{hook.name.removeprefix('pre_')}`"
+            self._problems.append(Problem(self._file, line, column, message, hint))
 
     def _misspelt_hooks(self) -> None:
         """A function that nobody calls and whose name is nearly a hook's is probably one."""
