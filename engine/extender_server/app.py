@@ -134,7 +134,7 @@ class ExtenderApp:
         self.server = ExtenderServer(
             world=self.world,
             judge=lambda: self._judge,
-            count=lambda seconds, failed: self.rollout.counts.count(seconds, failed),
+            count=lambda *judged: self.rollout.counts.count(*judged),
             binder=binder,
             metrics=self.metrics,
             clock=self._clock,

@@ -15,7 +15,7 @@ from engine.extender_server.requests import Verdicts
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.model.pod import Pod
-from engine.scheduling.decision import Explanation
+from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extender_messages import MetaVictims
 from engine.scheduling.extenders import ExtenderFilter, FilterAnswer, unopposed
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -30,6 +30,10 @@ _OUTSIDE: Final = "node(s) not among those that a pre-filter left"
 
 class PoliciesFailed(Exception):
     """A policy failed, so there is no verdict; the text says which and where."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.failures = decision.failures
+        super().__init__(decision.message())
 
 
 class Judge:
@@ -140,7 +144,7 @@ class Judge:
         except StopIteration as end:
             explanation: Explanation = end.value
         if explanation.decision.is_error:
-            raise PoliciesFailed(explanation.decision.message())
+            raise PoliciesFailed(explanation.decision)
         return fitting, explanation
 
 

@@ -14,7 +14,7 @@ requests are judged one at a time, as they come.
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -29,6 +29,7 @@ from engine.extender_server.requests import BadRequest
 from engine.extender_server.worlds import World
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
@@ -78,7 +79,7 @@ class ExtenderServer:
     Args:
         world: What the policies see.
         judge: The policies in force; None while there are none.
-        count: Told of each judgement, in seconds, and whether a policy failed.
+        count: Told of each judgement: the seconds, whether policies failed, and how.
         binder: Binds pods; None: there is no API server.
         metrics, clock: Measure.
         most_body_bytes: Larger requests are refused.
@@ -89,7 +90,7 @@ class ExtenderServer:
         *,
         world: World,
         judge: Callable[[], Judge | None],
-        count: Callable[[float, bool], None],
+        count: Callable[[float, bool, Sequence[PolicyFailure]], None],
         binder: Binds | None,
         metrics: Metrics,
         clock: Clock,
@@ -223,14 +224,14 @@ class ExtenderServer:
     def _counting(self) -> Iterator[None]:
         """Count one judgement of the policies in force, however it ends."""
         started = self._clock.monotonic()
-        failed = False
+        failures: Sequence[PolicyFailure] = ()
         try:
             yield
-        except PoliciesFailed:
-            failed = True
+        except PoliciesFailed as failed:
+            failures = failed.failures
             raise
         finally:
-            self._count(self._clock.monotonic() - started, failed)
+            self._count(self._clock.monotonic() - started, bool(failures), failures)
 
 
 async def _body(request: web.Request) -> bytes:

@@ -170,6 +170,34 @@ def score(pod, node):
         assert running.app.rollout.counts.decisions == 3
 
 
+async def test_an_edit_that_loses_time_is_taken_back(tmp_path: Path) -> None:
+    """Few requests failed of many, each after its two seconds: kube-scheduler waited for them."""
+    runtime = """apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+limits: {deadline: 500ms}
+fallback: {errorRate: 1.0, lostTime: 800ms}
+"""
+    slow = """def filter(pod, node):
+    x = 3
+    for i in range(60 if pod.labels.get("slow") else 0):
+        x = x * x
+    return None
+"""
+    good = {"runtime.yaml": runtime, "mine.star": "def filter(pod, node):\n    return None\n"}
+    folder = write(tmp_path / "p", good)
+    async with extender(folder) as running:
+        before = running.app.rollout.active.bundle.revision
+        write(folder, good | {"mine.star": slow})
+        await eventually(lambda: running.app.rollout.active.bundle.revision != before)
+        bad = pod_manifest("p", labels={"slow": "yes"})
+        for _ in range(2):
+            _, answer = await running.post("filter", with_nodes(bad, *NODES))
+            assert "did not answer within 0.5 s" in answer["Error"]
+        await eventually(lambda: running.app.rollout.active.bundle.revision == before)
+        note = running.app.rollout.describe()["last_rejected"]["note"]
+        assert "2 of 2 decisions ran into limits and took " in note
+
+
 async def test_victims_are_left_as_they_are_where_nothing_is_known_of_the_nodes(
     folder: Path,
 ) -> None:
