@@ -164,13 +164,19 @@ class AttemptOutcomes:
         note = f"skip schedule deleting pod: {pod.key}"
         self._tell(pod, note, profile=profile, revision=revision)
 
-    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+    def waiting(self, pod: Pod, text: str, placement: Placement) -> None:
         """Tell that a pod has a node and what it waits for before it is bound."""
         self._tell(
-            pod, text, kind=NORMAL, reason=WAITING_REASON, profile=profile, revision=revision
+            pod,
+            text,
+            kind=NORMAL,
+            reason=WAITING_REASON,
+            profile=placement.profile,
+            revision=placement.revision,
         )
-        # Not `Unschedulable`: more nodes would not help, and autoscalers go by that.
-        self._status.report(pod, reason=WAITING_REASON, message=text)
+        # Not `Unschedulable`: more nodes would not help, and autoscalers go by that. They go by
+        # the node, too: without its name it looks unused.
+        self._status.report(pod, reason=WAITING_REASON, message=text, nominated_node=placement.node)
 
     def gated(self, pod: Pod, policy: str, reason: str, *, profile: str, revision: str) -> None:
         """Tell that a policy keeps a pod out of the queue; repeats are one event."""

@@ -97,7 +97,7 @@ class Outcomes(Protocol):
         """The attempt failed; the pod goes back to where it waits, if it still wants a node."""
         ...
 
-    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+    def waiting(self, pod: Pod, text: str, placement: Placement) -> None:
         """The pod has a node and waits for leave, and *text* says for what."""
         ...
 

@@ -386,7 +386,7 @@ class Simulation:
     def bound(self, placement: Placement) -> None:
         """Told to `_seen_bound` by hand."""
 
-    def waiting(self, pod: Pod, text: str, *, profile: str, revision: str) -> None:
+    def waiting(self, pod: Pod, text: str, placement: Placement) -> None:
         """Nobody is there to be told."""
 
     def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:

@@ -399,9 +399,7 @@ class Permits:
         if text != entry.told:
             entry.told = text
             placement = entry.placement
-            self._outcomes.waiting(
-                entry.pod, text, profile=placement.profile, revision=placement.revision
-            )
+            self._outcomes.waiting(entry.pod, text, placement)
 
     def _observe(self, entry: _Entry, *, is_success: bool) -> None:
         if entry.has_waited:

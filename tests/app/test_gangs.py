@@ -179,11 +179,27 @@ async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
     shelf = Shelf(patient(600))
     async with scheduling(world, shelf):
         await world.says("slow-0", "for policy `patient`, 10m0s at most: waiting for the rest")
-        conditions = (await world.pod("slow-0"))["status"]["conditions"]
+        status = (await world.pod("slow-0"))["status"]
+        conditions = status["conditions"]
         assert [(c["status"], c["reason"]) for c in conditions] == [("False", "WaitingOnPermit")]
+        assert status["nominatedNodeName"] == f"{world.namespace}-a"
         shelf.change({})
         await world.places("slow-0")
         assert await world.message("slow-0") == ""
+
+
+async def test_a_pod_that_waited_in_vain_names_its_node_no_more(world: World) -> None:
+    """Nor is the room promised to it: another pod may have it."""
+    await world.node("a", cpu=1)
+    await world.pods("slow", 0, labels={"example.com/group": "slow"})
+    shelf = Shelf(patient(3))
+    async with scheduling(world, shelf):
+        await world.says("slow-0", f"waiting on node `{world.namespace}-a`")
+        assert (await world.pod("slow-0"))["status"]["nominatedNodeName"]
+        await world.pods("single", 0, labels={})
+        await world.places("single-0")
+        await world.says("slow-0", "0/1 nodes are available")
+        assert "nominatedNodeName" not in (await world.pod("slow-0"))["status"]
 
 
 async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World) -> None:
