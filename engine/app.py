@@ -272,7 +272,7 @@ class App:
         )
         self.loop: SchedulingLoop | None = None
         # 6. Hearing from the API server.
-        self.nodes = NodeHandler(self.cache, self.queue)
+        self.nodes = NodeHandler(self.cache, self.queue, self.permits.node_gone)
         self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
         self.facts = FactKeeper(
             self.cache,

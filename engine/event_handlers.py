@@ -152,12 +152,25 @@ class PodHandler:
                 self._queue.delete(pod)
 
 
-class NodeHandler:
-    """Keeps the cache's nodes; wakes pods that a change of a node may help."""
+def _unheard(name: str) -> None:
+    """The default of `on_gone`."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
+
+class NodeHandler:
+    """Keeps the cache's nodes; wakes pods that a change of a node may help.
+
+    Args:
+        cache: Nodes.
+        queue: Pods that may be helped.
+        on_gone: Told the name of a node that is gone, before anybody is woken.
+    """
+
+    def __init__(
+        self, cache: Cache, queue: SchedulingQueue, on_gone: Callable[[str], None] = _unheard
+    ) -> None:
         self._cache = cache
         self._queue = queue
+        self._on_gone = on_gone
 
     def on_add(self, node: Node) -> None:
         """A node appeared."""
@@ -173,6 +186,7 @@ class NodeHandler:
     def on_delete(self, node: Node) -> None:
         """A node is gone; its pods stay counted until they are gone too."""
         self._cache.remove_node(node.name)
+        self._on_gone(node.name)
         self._queue.move(NODE_DELETE, node, None)
 
 

@@ -86,6 +86,7 @@ class _Refusal:
 
 _GONE: Final = _Refusal(("the pod waits no more",), frozenset({POD_GROUP}), is_reported=False)
 _SWITCHED: Final = _Refusal(("the policies changed",), is_reported=False)
+_NODE_GONE: Final = _Refusal(("waiting on permit for pod: the node is gone",), is_error=True)
 _PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error=True)
 
 
@@ -277,6 +278,12 @@ class Permits:
             return False
         self._lose(uid, self._groups_of(uid), _PREEMPTED)
         return True
+
+    def node_gone(self, name: str) -> None:
+        """A node is deleted: those who wait for leave to go there have to go elsewhere."""
+        for uid, entry in list(self._entries.items()):
+            if uid in self._entries and entry.placement.node == name:
+                self._lose(uid, self._groups_of(uid), _NODE_GONE)
 
     def _lose(self, uid: str, groups: Iterable[GroupKey], why: _Refusal = _GONE) -> None:
         for key in groups:

@@ -89,7 +89,7 @@ class World:
         self.outcomes.on_not_placed = self.permits.failed
         self.loop = SchedulingLoop(scheduler=self.scheduler, bindings=self.permits, **parts)
         self.permits.use(self.scheduler, list)
-        self.nodes = NodeHandler(self.cache, self.queue)
+        self.nodes = NodeHandler(self.cache, self.queue, self.permits.node_gone)
         self._pods = PodHandler(self.cache, self.queue, nobody, lambda pod: True)
         self.pods = GroupHandler(self._pods, self.groups, self.permits)
         self.known: dict[str, Pod] = {}  # by name, as the API server has them

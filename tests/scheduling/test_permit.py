@@ -287,6 +287,30 @@ def test_one_that_is_preempted_while_it_waits_is_tried_again_after_its_backoff()
     assert not world.permits.preempt(pod.uid)
 
 
+def test_one_whose_node_is_deleted_while_it_waits_looks_for_another() -> None:
+    """It was bound to the node that was no more, up to fifteen minutes later."""
+    world = decided(grown(World(permitting("wait(30)"))), pod := make_pod("web", cpu=1))
+    world.nodes.on_add(other := make_node("other", cpu=8))
+    world.nodes.on_delete(other)
+    assert len(world.permits) == 1
+    world.nodes.on_delete(make_node("n", cpu=8))
+    world.check()
+    assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
+    assert state(world, pod)["queue"] == "backoff"
+    world.nodes.on_add(make_node("n", cpu=8))
+    world.wait(2.0)
+    decided(world)
+    assert len(world.permits) == 1
+
+
+def test_a_group_does_not_go_to_a_node_that_is_deleted_while_it_waits() -> None:
+    pods = [labelled(f"g-{i}", "g") for i in range(3)]
+    world = decided(grown(World(patient())), *pods)
+    world.nodes.on_delete(make_node("n", cpu=8))
+    world.check()
+    assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
+
+
 def test_one_that_is_preempted_releases_a_group_that_needs_it() -> None:
     pods = [labelled(f"g-{i}", "g") for i in range(3)]
     world = decided(grown(World(patient())), *pods)
