@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
+import yaml
 from yarl import URL
 
 from engine.kube.errors import KubeConfigError, NoKubeConfig
@@ -243,10 +244,9 @@ async def kubeconfig_credentials(
         await _prefer_token_file(loader, configuration)
     except Exception as error:
         # The package raises ConfigException for some mistakes in the file, and KeyError,
-        # TypeError, YAMLError, OSError for others. Its messages say what is missing "in ..." and
-        # then quote the whole entry, secrets included: cut there, and keep them out of tracebacks.
-        reason = _first_line(error).split(" in ", 1)[0]
-        raise KubeConfigError(f"kubeconfig {where}: {reason}") from None
+        # TypeError, YAMLError, OSError for others. Nothing of the file is quoted: keep its secrets
+        # out of tracebacks too.
+        raise KubeConfigError(f"kubeconfig {where}: {_reason(error)}") from None
     if _has_plugin(loader) and not configuration.api_key and not configuration.cert_file:
         # The package logs what went wrong and goes on without; every request would be refused.
         raise KubeConfigError(f"kubeconfig {where}: the exec plugin gave no credential")
@@ -302,6 +302,19 @@ def cluster_credentials(
     except (config_exception.ConfigException, OSError) as error:
         raise KubeConfigError(f"not in a cluster: {_first_line(error)}") from error
     return _ConfiguredCredentials(configuration, loader, clock or SystemClock())
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a kubeconfig, without quoting from it."""
+    if isinstance(error, yaml.YAMLError):
+        mark = getattr(error, "problem_mark", None)
+        return f"not YAML, see line {mark.line + 1}" if mark else "not YAML"
+    if isinstance(error, UnicodeDecodeError):
+        return "want UTF-8 text, got other bytes"
+    if isinstance(error, AttributeError | IndexError | KeyError | TypeError):
+        return "want an object with lists of `clusters`, `users` and `contexts`, got another form"
+    # The package says what is missing "in ..." and then quotes the whole entry: cut there.
+    return _first_line(error).split(" in ", 1)[0]
 
 
 def _first_line(error: Exception) -> str:

@@ -130,17 +130,27 @@ async def test_the_environment_names_the_default_file(
         pytest.param("[]", None, "kubeconfig", id="a list"),
         pytest.param("{a: b", None, "kubeconfig", id="no YAML"),
         pytest.param("kind: Config", None, "kubeconfig", id="nothing in it"),
+        pytest.param("", None, "want an object with lists of `clusters`", id="no object"),
+        pytest.param("a", None, "want an object with lists of `clusters`", id="a text"),
+        pytest.param(
+            "{clusters: 5, contexts: 4, current-context: a, users: 3}",
+            None,
+            "want an object with lists of `clusters`",
+            id="no lists",
+        ),
+        pytest.param("a: 1\nb: [\n", None, "not YAML, see line 3", id="not closed"),
+        pytest.param("ÿ".encode("latin1"), None, "want UTF-8 text, got other bytes", id="bytes"),
         pytest.param("ok", "other", "other", id="unknown context"),
     ],
 )
 async def test_a_useless_kubeconfig_is_named(
-    text: str | None, context: str | None, want: str, tmp_path: Path
+    text: str | bytes | None, context: str | None, want: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "config"
     if text == "ok":
         write_config(path, {"token": "t"})
     elif text is not None:
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(KubeConfigError, match=want) as caught:
         await kubeconfig_credentials(path, context)
     assert str(path) in str(caught.value)
