@@ -149,6 +149,8 @@ class AttemptOutcomes:
         if rejection.nominated_node is not None:
             self._queue.nominator.nominate(pod, rejection.nominated_node)
         if not rejection.is_reported:
+            if rejection.nominated_node is not None:
+                self._status.nominate(pod, rejection.nominated_node)
             return
         # 4. The event, 5. the condition and the nominated node.
         self._tell(pod, rejection.message, profile=profile, revision=revision)

@@ -226,6 +226,23 @@ async def test_new_policies_decide_anew_about_pods_that_wait(world: World) -> No
         assert len(app.permits) == 0
 
 
+async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
+    world: World,
+) -> None:
+    await world.node("a", cpu=2)
+    await world.pods("slow", 0, labels={"example.com/group": "slow"})
+    shelf = Shelf(patient(600))
+    async with scheduling(world, shelf):
+        await world.says("slow-0", "waiting on node")
+        shelf.change({"closed.star": 'def pre_enqueue(pod):\n    return "not today"\n'})
+        await world.says("slow-0", "not today")
+
+        async def names_none() -> bool:
+            return "nominatedNodeName" not in (await world.pod("slow-0"))["status"]
+
+        await world.eventually(names_none, seconds=5)
+
+
 async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
     world: World,
 ) -> None:
