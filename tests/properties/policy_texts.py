@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 
 _ZONE: Final = "topology.kubernetes.io/zone"
 
+# What is there only for those who name it, by view.
+NAMED: Final = {
+    "pod": ("facts[fussy]",),
+    "node": ("facts[heat]", "facts[cold]", "pod_facts[reward]", "pod_annotations[fussy]"),
+    "cluster": ("facts[price]",),
+}
+
 LIBRARY: Final = '''"""Helpers that the policies load."""
 
 def warmth(node, unknown):
@@ -21,6 +28,8 @@ def same_color(pod, node):
 
 def free(node, name):
     return node.allocatable.get(name, 0) - node.requested.get(name, 0)
+
+taken = getattr
 
 def pick(item, field):
     return {"zone": item.labels.get("topology.kubernetes.io/zone", ""), "name": item.name}[field]
@@ -72,6 +81,16 @@ _OF_COUNTS: Final = (
     "counts[1].min",
     "counts[0].domains",
 )
+# What reads where it is easily overlooked, by what else could stand in its place.
+_HIDDEN: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
+    _OF_POD: ("(lambda number, many = len(pod.init_containers): number)(2, 1)",),
+    _OF_NODE: (
+        '(0 if node.facts["heat"] == None else taken(node.facts["heat"], "age_seconds", 4) or 0)',
+        '(2 if struct(of = node).of.facts["cold"] == None else len(node.pod_annotations["fussy"]))',
+        "len([key for key in KEYS if key in node.labels])",
+    ),
+    _OF_COUNTS: ("len(str(counts[1]))", "(2 if counts[0] == counts[1] else 3)"),
+}
 _OF_SCORED_COUNTS: Final = (
     "counts[0].feasible_nodes",
     "counts[1].feasible_domains",
@@ -84,6 +103,8 @@ _COUNTERS: Final = (
     f'count_pods("{_ZONE}", labels = {{"app": "db"}}, namespaces = ["default"], up_to = 1)',
     f'count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"], '
     'among = "among_calm")',
+    'count_pods(None, labels = {"app": pod.labels.get("app", "db")}, namespaces = ["default"], '
+    'among = "among_dear")',
     f'count_pods(None, labels = {{"app": "web"}}, namespaces = ["default"], keys = ["{_ZONE}"])',
     'count_pods(None, labels = {"app": "web"}, namespaces = ["default"], terminating = True)',
     'count_terms("required_anti_affinity")',
@@ -106,6 +127,10 @@ def policy_texts(draw: st.DrawFn) -> str:
         terms = draw(
             st.lists(st.sampled_from([t for kind in kinds for t in kind]), min_size=1, max_size=3)
         )
+        hidden = [t for kind in kinds for t in _HIDDEN.get(kind, ())]
+        is_hiding: bool = draw(st.booleans())
+        if hidden and is_hiding:
+            terms = [draw(st.sampled_from(hidden)), *terms[:2]]
         signs = draw(st.lists(st.sampled_from(["+", "-", "*"]), min_size=2, max_size=2))
         text = terms[0]
         for sign, term in zip(signs, terms[1:], strict=False):
@@ -118,8 +143,16 @@ def policy_texts(draw: st.DrawFn) -> str:
 
     lines = [
         '"""Nobody wrote this."""',
-        'load("helpers.star", "free", "pick", "same_color", "warmth")',
+        'load("helpers.star", "free", "pick", "same_color", "taken", "warmth")',
         f"ARGS = plugin_args(bonus = {draw(st.integers(0, 5))})",
+        "",
+        'KEYS = ["other"]',
+        "",
+        "def grown(key):",
+        "    KEYS.append(key)",
+        "    return key",
+        "",
+        'GROWN = sorted(["kubernetes.io/hostname"], key = grown)',
         "",
         "def sum_of(numbers):",
         "    total = 0",
@@ -129,6 +162,9 @@ def policy_texts(draw: st.DrawFn) -> str:
         "",
         "def among_calm(pod, node):",
         f"    return {condition(_OF_POD, _OF_NODE)}",
+        "",
+        "def among_dear(pod, node, cluster):",
+        f"    return {_PRICE} < {number(_OF_NODE)}",
         "",
     ]
     hooks = draw(
@@ -146,12 +182,16 @@ def policy_texts(draw: st.DrawFn) -> str:
         *(["counts"] if with_counts else []),
     ]
     tail = "".join(f", {name}" for name in params)
+    is_told = False
     if with_counts and hooks & {"filter", "score"}:
+        is_told = draw(st.booleans())
         counters = draw(st.lists(st.sampled_from(_COUNTERS), min_size=2, max_size=2))
         lines += ["def counters(pod):", f"    return [{', '.join(counters)}]", ""]
     counts = _OF_COUNTS if with_counts else ()
     if "pre_filter" in hooks:
-        lines += ["def pre_filter(pod, cluster):"]
+        lines += [f"def pre_filter(pod, cluster{', counts' if is_told else ''}):"]
+        if is_told:
+            lines += ["    if counts and counts[0].is_empty:", '        return reject("was alone")']
         if draw(st.booleans()):
             verdict = draw(
                 st.sampled_from(
@@ -166,8 +206,7 @@ def policy_texts(draw: st.DrawFn) -> str:
             )
             if not (with_state and verdict.startswith("only")):
                 lines += [f"    if {condition(_OF_POD)}:", f"        return {verdict}"]
-        price = '(0 if cluster.facts["price"] == None else cluster.facts["price"].value)'
-        left = draw(st.sampled_from([price, "cluster.node_count", number(_OF_POD)]))
+        left = draw(st.sampled_from([_PRICE, "cluster.node_count", number(_OF_POD)]))
         if with_state:
             lines += [
                 f'    return state(left = {left}, rows = [{number(_OF_POD)}], by = {{"k": 1}})',
@@ -187,7 +226,12 @@ def policy_texts(draw: st.DrawFn) -> str:
         ]
     if "pre_score" in hooks:
         lines += [
-            "def pre_score(pod, cluster):",
+            f"def pre_score(pod, cluster{', counts' if is_told else ''}):",
+            *(
+                ["    if counts and counts[0].is_empty:", "        return skip()"]
+                if is_told
+                else []
+            ),
             f"    if {condition(_OF_POD)}:",
             "        return skip()",
             "    return None"
@@ -212,7 +256,7 @@ def policy_texts(draw: st.DrawFn) -> str:
             lines += [
                 "def normalize(score, over):",
                 "    if over.max == over.min:",
-                f"        return {draw(st.sampled_from(['50', 'min(100, over.count)', '0']))}",
+                f"        return {draw(st.sampled_from(_EVEN))}",
                 "    return 100 * (score - over.min) // (over.max - over.min)",
                 "",
             ]
@@ -234,6 +278,8 @@ def policy_texts(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
+_PRICE: Final = '(0 if cluster.facts["price"] == None else cluster.facts["price"].value)'
+_EVEN: Final = ("50", "min(100, over.count)", "0", "min(100, len(str(over)))")
 _REASONS: Final = (
     '"node(s) were disliked"',
     '["node(s) were disliked", "node(s) were strange"]',

@@ -5,13 +5,17 @@ over a cache that was just filled: it has no slot, table, counter, class or tota
 it is thrown away after one decision. There is no switch that leaves parts of the reuse on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from engine.caching.cache import Cache
 from engine.model.pod import Pod
+from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
+from engine.policy.projections import EVERYTHING
+from engine.policy.views import AGES
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.pod_hooks import GroupSource
@@ -30,6 +34,34 @@ def without_reuse(
     evaluator.is_near = is_near
     scheduler.hooks.groups = groups
     return scheduler
+
+
+def with_whole_views(
+    bundle: Bundle, policies: Iterable[str], named: Mapping[str, Iterable[str]]
+) -> Bundle:
+    """*bundle*, with hooks of *policies* that are given all of whatever they are given.
+
+    *named* are by view the entries that are there only for those who name them. Whoever reads less
+    must see no difference.
+    """
+    made = dict(bundle.policies)
+    for name in policies:
+        hooks = {hook: _whole(reads, named) for hook, reads in made[name].hooks.items()}
+        made[name] = replace(made[name], hooks=hooks)
+    return replace(bundle, policies=made)
+
+
+def _whole(reads: Reads, named: Mapping[str, Iterable[str]]) -> Reads:
+    every = frozenset({EVERYTHING, AGES})
+    return replace(
+        reads,
+        pod=every.union(named["pod"]),
+        node=every.union(named["node"]),
+        cluster=every.union(named["cluster"]),
+        group=every,
+        counts=every,
+        over=every,
+    )
 
 
 def decided(decision: Decision) -> Any:
@@ -98,16 +130,18 @@ def assert_same(
     pods: Sequence[Pod],
     anew: "tuple[Cache, Nominator]",
     evaluator: Evaluator,
+    bundle: Bundle | None = None,
 ) -> list[Decision]:
     """Decide each of *pods* with and without reuse; what the one that remembers decided.
 
-    *anew* is the same cluster in a cache and promises that were just made. Raises
-    `AssertionError` with every difference.
+    *anew* is the same cluster in a cache and promises that were just made, *bundle* what the
+    scheduler without reuse decides by if that is another one. Raises `AssertionError` with every
+    difference.
     """
     other, promises = anew
     result = []
     for pod in pods:
-        fresh = without_reuse(remembers.bundle, evaluator, remembers.hooks.groups)
+        fresh = without_reuse(bundle or remembers.bundle, evaluator, remembers.hooks.groups)
         want = fresh.explain(pod, other.snapshot(), promises)
         decision = remembers.schedule(pod, cache.snapshot(), nominator)
         # How often it explains must not matter either.

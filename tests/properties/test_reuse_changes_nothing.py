@@ -25,6 +25,7 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.succession import unchanged_instances
+from engine.policy.syntax import hook_signatures
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
     counted,
@@ -42,8 +43,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.profiles import only
 from tests.properties.late_guesses import LateGuesses
-from tests.properties.policy_texts import LIBRARY, policy_texts
-from tests.properties.sameness import assert_same
+from tests.properties.policy_texts import LIBRARY, NAMED, policy_texts
+from tests.properties.sameness import assert_same, with_whole_views
 from tests.properties.small_cluster import (
     IMAGE,
     NODES,
@@ -438,7 +439,13 @@ class _Sameness(RuleBasedStateMachine):
         cluster, (bundle, _) = self.cluster, self.revisions[self.revision]
         assert self.scheduler.bundle is bundle
         (decision,) = assert_same(
-            self.scheduler, cluster.cache, cluster.nominator, [pod], cluster.anew(), self.reference
+            self.scheduler,
+            cluster.cache,
+            cluster.nominator,
+            [pod],
+            cluster.anew(),
+            self.reference,
+            self.whole,
         )
         self.judged(decision.failures)
         if decision.node is not None and place != "none":
@@ -448,6 +455,11 @@ class _Sameness(RuleBasedStateMachine):
     def reference(self) -> InProcessEvaluator:
         """Whom the scheduler without reuse asks."""
         return self.revisions[self.revision][1]
+
+    @property
+    def whole(self) -> Bundle:
+        """What it decides by."""
+        return self.revisions[self.revision][0]
 
     def judged(self, failures: Any) -> None:
         """The shipped policies do not fail."""
@@ -462,21 +474,57 @@ class ReuseChangesNothing(_Sameness):
     """With the shipped policies, and some of a user."""
 
 
-class ReuseOfAnyPolicy(_Sameness):
-    """With policies that nobody wrote: reuse holds for what the runtime has never seen."""
+_POINTS: Final = {
+    "preFilter": {"pre_filter"},
+    "filter": {"filter"},
+    "preScore": {"pre_score"},
+    "score": {"score", "score_all", "tie_key"},
+    "reserve": {"annotate"},
+}
 
-    @initialize(first=policy_texts(), second=policy_texts(), alone=st.booleans())
-    def write_policies(self, first: str, second: str, alone: bool) -> None:
+
+def _alone(text: str, points: set[str] | None) -> str:
+    """A profile with the policy *text* beside the default preemption: at those *points* alone.
+
+    None, or points for which it has no hook: at all that it has hooks for.
+    """
+    hooks = hook_signatures(text).keys()
+    enabled = [p for p in sorted(points or ()) if not hooks.isdisjoint(_POINTS[p])]
+    if not enabled:
+        return only("wild", "DefaultPreemption")
+    lines = [f"    {point}: {{enabled: [{{name: wild}}]}}\n" for point in enabled]
+    return only("DefaultPreemption") + "".join(lines)
+
+
+class ReuseOfAnyPolicy(_Sameness):
+    """With policies that nobody wrote: reuse holds for what the runtime has never seen.
+
+    Their hooks are given what they read. Whoever decides anew gives them whole views and counters.
+    """
+
+    @initialize(
+        first=policy_texts(),
+        second=policy_texts(),
+        alone=st.booleans(),
+        points=st.none() | st.sets(st.sampled_from(sorted(_POINTS)), min_size=1),
+    )
+    def write_policies(self, first: str, second: str, alone: bool, points: set[str] | None) -> None:
         note(first)
         self.revisions = []
         self.interpreted: list[InProcessEvaluator] = []
         for text in (first, second):
             files = {"wild.star": text, "helpers.star": LIBRARY}
             if alone:
-                files["profile.yaml"] = _ALONE
+                files["profile.yaml"] = _alone(text, points)
             bundle = build_bundle(files)
             self.revisions.append((bundle, InProcessEvaluator(bundle.program)))
             self.interpreted.append(InProcessEvaluator(bundle.program, translates=False))
+        self.wholes = [with_whole_views(bundle, ["wild"], NAMED) for bundle, _ in self.revisions]
+
+    @property
+    def whole(self) -> Bundle:
+        """The same policies, with hooks that are given everything."""
+        return self.wholes[self.revision]
 
     @property
     def reference(self) -> InProcessEvaluator:
@@ -488,8 +536,6 @@ class ReuseOfAnyPolicy(_Sameness):
     def judged(self, failures: Any) -> None:
         """They may fail, in the same way each time."""
 
-
-_ALONE: Final = only("wild", "DefaultPreemption")
 
 TestReuseChangesNothing = ReuseChangesNothing.TestCase
 TestReuseChangesNothing.settings = settings(max_examples=EXAMPLES, stateful_step_count=40)
