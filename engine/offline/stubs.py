@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
+from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.sandbox import builtins
 from engine.policy.syntax import parse
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-from engine.scheduling.counted import COUNT_FIELDS
 
 #: A hook's parameters have these types, whatever the hook.
 PARAMETERS: Final[Mapping[str, str]] = {

@@ -1,7 +1,7 @@
-"""Fields of counters that a hook reads and that it is not given.
+"""The fields of counters, and those that a hook reads and is not given.
 
-Owns what is plain to see: `counts[0].x`, and a variable that is nothing but an element of `counts`.
-What a counter gives once it has gone elsewhere is found when the hook runs.
+Of the latter it owns what is plain to see: `counts[0].x`, and a variable that is nothing but an
+element of `counts`. What a counter gives once it has gone elsewhere is found when the hook runs.
 """
 
 import ast
@@ -11,7 +11,8 @@ from typing import Final
 
 from engine.policy.syntax import stored_names, walk
 
-_COUNTED: Final = (
+#: What a hook may read of a counter, and which of it is about the node's own domain.
+COUNT_FIELDS: Final = (
     "here",
     "min",
     "max",
@@ -25,9 +26,9 @@ _COUNTED: Final = (
 # Before any node is looked at, nothing is counted yet.
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "pre_filter": ("is_empty",),
-    "filter": _COUNTED,
+    "filter": COUNT_FIELDS,
     "pre_score": ("is_empty",),
-    "score": _COUNTED,
+    "score": COUNT_FIELDS,
 }
 _COUNTS: Final = "counts"
 

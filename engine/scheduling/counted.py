@@ -31,19 +31,6 @@ from engine.policy.verdicts import (
 from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Numbers, flat, told_again
 from engine.scheduling.node_groups import Context, Groups, Key, context_of
 
-# What a hook may read of a counter, and which of it is about the node's own domain.
-COUNT_FIELDS: Final = (
-    "here",
-    "min",
-    "max",
-    "total",
-    "domains",
-    "is_empty",
-    "feasible_domains",
-    "feasible_nodes",
-    "feasible_outside",
-)
-
 _SHARED_FIELDS: Final = ("min", "max", "total", "domains", "is_empty")
 _FEASIBLE_FIELDS: Final = frozenset({"feasible_domains", "feasible_nodes", "feasible_outside"})
 

@@ -18,11 +18,12 @@ from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
+from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import EVERYTHING, NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.counted import COUNT_FIELDS, AmongUse, CountedHook, CounterUse
+from engine.scheduling.counted import AmongUse, CountedHook, CounterUse
 from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import PodClass

@@ -23,10 +23,10 @@ from engine.framework.extension_points import HOOK_PARAMETERS
 from engine.offline.stubs import PARAMETERS, stub_text, type_of
 from engine.offline.typed_text import typed
 from engine.policy.builtin import builtin_files
+from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.sandbox import builtins
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-from engine.scheduling.counted import COUNT_FIELDS
 from tests.cli.language_client import LanguageClient
 from tests.scripts import script
 

@@ -8,11 +8,11 @@ from engine.framework.extension_points import HOOKS
 from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 from engine.policy.config import PolicyRuntime, decode_documents
+from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.sandbox.builtins import LIBRARIES, NAMES
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-from engine.scheduling.counted import COUNT_FIELDS
 from tests.policies.doc_tables import DOCUMENT, HOOK_TEXTS, rendered
 
 TEXT = DOCUMENT.read_text(encoding="utf-8")
