@@ -8,9 +8,10 @@ import click
 import msgspec
 
 from engine.cli.format_diff import format_diff
-from engine.cli.input_error import InputError, input_errors
+from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.output_file import write_file
 from engine.lib.directories import files_in, walk
+from engine.offline.text_places import not_utf8
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
@@ -102,8 +103,10 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
             try:
                 # As bytes: another way of ending lines is a difference.
                 yield str(file), file, file.read_bytes().decode()
-            except (OSError, UnicodeDecodeError) as error:
-                raise InputError(f"{file}: {error}") from error
+            except UnicodeDecodeError as error:
+                raise InputError(not_utf8(str(file), error)) from error
+            except OSError as error:
+                raise InputError(reason_of(error)) from error
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from engine.cli.input_error import InputError
 from engine.cli.policy_option import BUILTIN, decidable, read_bundle
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles
+from engine.offline.text_places import not_utf8
 from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.bundle import Bundle
 
@@ -85,7 +86,7 @@ def _files_at(directory: Path, revision: str) -> PolicyFiles:
         try:
             texts[name] = (raw or b"").decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{revision}:{directory / name}: want UTF-8 text") from error
+            raise InputError(not_utf8(f"{revision}:{directory / name}", error)) from error
     if not any(n.endswith(".star") and not n.endswith(TEST_SUFFIX) for n in texts):
         raise InputError(f"`{directory}` had no `*.star` files at `{revision}`")
     return PolicyFiles(Path(f"{revision}:{directory}"), texts, frozenset(texts))

@@ -12,6 +12,7 @@ from typing import Final
 
 import engine
 from engine.lib.directories import files_in, walk
+from engine.offline.text_places import not_utf8
 from engine.policy.bundle import TEST_DATA_SUFFIXES
 from engine.policy.config import KIND, RUNTIME_KIND
 
@@ -120,6 +121,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise PolicyFilesError(f"{path}: want UTF-8 text: {error}") from error
+        raise PolicyFilesError(not_utf8(str(path), error)) from error
     except OSError as error:
         raise PolicyFilesError(f"{path}: {error.strerror}") from error

@@ -76,8 +76,13 @@ def decoded(name: str, raw: bytes) -> str:
         # (Not "utf-8-sig": where tests are confined a codec cannot be loaded any more.)
         return raw.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise TextError(f"{name}:{line}: want UTF-8 text, got other bytes") from error
+        raise TextError(not_utf8(name, error)) from error
+
+
+def not_utf8(name: str, error: UnicodeDecodeError) -> str:
+    """What is said of the file *name*, the bytes of which are no text, with the line."""
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"{name}:{line}: want UTF-8 text, got other bytes"
 
 
 def parsed_json(name: str, raw: bytes) -> Any:

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from engine.cli.main import main
@@ -102,3 +103,13 @@ def test_links_to_nothing_and_pipes_are_no_policies_to_fmt_and_check(tmp_path: P
     assert fmt("--check", tmp_path) == (0, "1 file(s): would change 0\n")
     (files,) = read_policy_files([tmp_path])
     assert list(files.texts) == ["a.star"]
+
+
+@pytest.mark.parametrize("command", ["fmt", "check", "test"])
+def test_a_file_that_is_no_text_is_told_with_its_line(command: str, tmp_path: Path) -> None:
+    """Each command had its own words, most of them those of the decoder."""
+    path = tmp_path / "a.star"
+    path.write_bytes(b'"""A."""\n\xff\xfe\n')
+    result = CliRunner().invoke(main, [command, str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.output == f"Error: {path}:2: want UTF-8 text, got other bytes\n"
