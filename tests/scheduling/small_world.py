@@ -72,7 +72,8 @@ class World:
             max_unschedulable=1e9,
             hints=self.hints,
         )
-        nobody = cast(Any, SimpleNamespace(record=_ignore, report=_ignore, forget=_ignore))
+        says = dict.fromkeys(("record", "report", "nominate", "forget"), _ignore)
+        nobody = cast(Any, SimpleNamespace(**says))
         self.outcomes = AttemptOutcomes(
             queue=self.queue, recorder=nobody, status=nobody, metrics=self.metrics, clock=self.clock
         )
