@@ -5,7 +5,7 @@ the queue's, `pod_groups` and `permit`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
@@ -13,6 +13,7 @@ from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import PolicyFailure
+from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at
 from engine.scheduling.select_host import SortKey, sort_key
 
@@ -20,40 +21,26 @@ GroupSource: TypeAlias = Callable[[EnabledPolicy, Pod], PodGroupState | PolicyFa
 """The group of a pod as a policy sees it."""
 
 
-class AskPolicy(Protocol):
-    """As `PodClassifier.ask`."""
-
-    def __call__(
-        self,
-        enabled: EnabledPolicy,
-        hook: str,
-        pod: Pod,
-        facts: Snapshot,
-        group: PodGroupState | None = None,
-    ) -> Any:
-        """The verdict, or a `PolicyFailure`."""
-
-
 class PodHooks:
     """Asks what policies say of a pod alone, under one bundle revision.
 
     Args:
         bundle: The policies and profiles.
-        ask: Answers for one policy.
+        classifier: Answers for one policy.
         plugins: The plugins of the runtime by name.
 
     Attributes:
         groups: Where a pod's group stands; set by whoever counts them.
-        plugins: May be replaced.
+        classifier, plugins: May be replaced.
     """
 
     def __init__(
-        self, bundle: Bundle, ask: AskPolicy, plugins: Mapping[str, RuntimePlugin]
+        self, bundle: Bundle, classifier: PodClassifier, plugins: Mapping[str, RuntimePlugin]
     ) -> None:
         self.groups: GroupSource | None = None
+        self.classifier = classifier
         self.plugins = plugins
         self._bundle = bundle
-        self._ask_policy = ask
         self._profiles: dict[str, Profile] = {p.scheduler_name: p for p in bundle.profiles}
 
     def queue_key(self, pod: Pod, facts: Snapshot) -> SortKey | PolicyFailure:
@@ -108,7 +95,7 @@ class PodHooks:
         A `PolicyFailure` if the policy does not know.
         """
         if "group_of" in self._bundle.policies[enabled.policy].hooks:
-            return self._ask_policy(enabled, "group_of", pod, facts)
+            return self.classifier.ask(enabled, "group_of", pod, facts)
         group = pod.manifest.spec.scheduling_group
         return None if group is None or not group.pod_group_name else [group.pod_group_name, None]
 
@@ -157,4 +144,4 @@ class PodHooks:
             if isinstance(found, PolicyFailure):
                 return found
             group = found
-        return self._ask_policy(enabled, hook, pod, facts, group)
+        return self.classifier.ask(enabled, hook, pod, facts, group)

@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
-from engine.framework.profile import EnabledPolicy, Profile
+from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
@@ -103,7 +102,7 @@ class Scheduler:
         self._decisions = 0
         self._begin()
         #: What is asked about a pod alone.
-        self.hooks = PodHooks(bundle, self._ask_policy, self._plugins)
+        self.hooks = PodHooks(bundle, self._classifier, self._plugins)
 
     def _begin(self) -> None:
         """Know nothing yet."""
@@ -170,17 +169,6 @@ class Scheduler:
     def profile_of(self, pod: Pod) -> Profile | None:
         """The profile that the pod names, or None: it is not ours."""
         return self._profiles.get(pod.scheduler_name)
-
-    def _ask_policy(
-        self,
-        enabled: EnabledPolicy,
-        hook: str,
-        pod: Pod,
-        facts: Snapshot,
-        group: PodGroupState | None = None,
-    ) -> Any:
-        """As `PodClassifier.ask`, of the classifier that there is then."""
-        return self._classifier.ask(enabled, hook, pod, facts, group)
 
     # --- what a trial asks ------------------------------------------------------------------
 
@@ -627,6 +615,7 @@ class Scheduler:
         """Forget all verdicts: rejections are numbered, and whoever has such a number goes too."""
         memo, columns, counted = self._memo, self._columns, self._counted
         self._begin()
+        self.hooks.classifier = self._classifier
         self._inherit(columns, counted)
         self._memo.continue_counts(memo)
 

@@ -1,5 +1,7 @@
 """The cycle: order of the steps, what failures cost, and what is asked how often."""
 
+import gc
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -489,3 +491,17 @@ def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:
     files = {"counted.star": COUNTED, "likes.star": likes_n1, "p.yaml": profile}
     # Over n1 and n2 alone n1 gets 0 for its taint, and 60 in all; with n0 it would be 110.
     assert decide(files, cache).node == "n2"
+
+
+def test_what_a_scheduler_knows_is_gone_with_it(cache: Cache) -> None:
+    """Each edit of a policy leaves one behind; the garbage collector may not come by for long."""
+    scheduler = make_scheduler({})
+    scheduler.schedule(make_pod(), cache.snapshot())
+    scheduler.hooks.queue_key(make_pod(), cache.snapshot())
+    is_there = weakref.ref(scheduler)
+    gc.disable()
+    try:
+        del scheduler
+        assert is_there() is None
+    finally:
+        gc.enable()
