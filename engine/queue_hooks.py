@@ -3,7 +3,7 @@
 Owns what follows when a hook gives no answer: it is counted, told in the log, and asked again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -16,7 +16,7 @@ from engine.queueing.events import GATE_FAILED, KEY_FAILED
 from engine.queueing.failed_hooks import FailedHooks
 from engine.queueing.queued_pod import SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.setbacks import SETBACK, Setbacks
+from engine.queueing.setbacks import SETBACK, OnFailed, Setbacks
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -52,7 +52,7 @@ class QueueHooks:
         scheduler: Callable[[], Scheduler],
         held_back: Callable[[Pod], tuple[str, str] | None],
         setbacks: Setbacks,
-        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None],
+        on_failed: OnFailed,
         on_gated: Callable[[Pod, str, str, str], None],
         on_put_off: Callable[[Pod, str, str], None],
         metrics: Metrics,

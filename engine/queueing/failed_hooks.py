@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from engine.lib.clock import Clock
+from engine.queueing.setbacks import SLOW_SECONDS
 
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
 #: Pods that are asked about in one turn, so that a crowd of them does not hold up decisions.
 _MOST_AT_ONCE: Final = 100
-#: A failure that took so long is followed by a rest, so many times as long.
-_SLOW_SECONDS: Final = 0.1
+#: A failure that has lost time is followed by a rest, so many times as long.
 _REST_TIMES: Final = 4
 
 
@@ -47,7 +47,7 @@ class FailedHooks:
         """The hook of *policy* has failed about a pod of *profile*, and took so many *seconds*."""
         self.forget(uid)
         self._profiles[uid] = profile
-        if seconds >= _SLOW_SECONDS:
+        if seconds >= SLOW_SECONDS:
             self._rests[profile] = (self._clock.monotonic() + _REST_TIMES * seconds, policy)
 
     def puts_off(self, uid: str, profile: str) -> str | None:

@@ -6,9 +6,10 @@ runs into its deadline keeps the pods of every other profile waiting too.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.lib.clock import Clock
+from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
 
 #: Who gates the pods that are put off; no event opens that gate.
@@ -16,6 +17,9 @@ SETBACK: Final = "Setback"
 
 #: A hook that hit a limit, and took so long to do so, has lost time.
 SLOW_SECONDS: Final = 0.1
+
+OnFailed: TypeAlias = Callable[[Pod, Sequence[PolicyFailure], float], None]
+"""Is told of a pod's policies that gave no answer, and how many seconds they took."""
 
 # Losses that are older are forgotten.
 _MEMORY_SECONDS: Final = 300.0
@@ -121,6 +125,10 @@ class Setbacks:
             # False if it is gone, or has another gate.
             if self._let_in(uid) and (is_first or not fresh):
                 return
+
+
+def uncounted(pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+    """An `OnFailed` for whom nobody wants to know."""
 
 
 def losses(failures: Sequence[PolicyFailure], seconds: float) -> list[PolicyFailure]:

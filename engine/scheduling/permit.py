@@ -18,7 +18,7 @@ groups that fit nowhere wake each other for ever. When somebody else was decided
 all the same, he is told.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,7 +33,7 @@ from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.setbacks import losses
+from engine.queueing.setbacks import OnFailed, losses, uncounted
 from engine.scheduling.pod_groups import GroupKey, PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
@@ -140,10 +140,6 @@ class _Round:
     why: str = ""
 
 
-def _uncounted(pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
-    """The default of `on_failed`."""
-
-
 class Permits:
     """Stands between the loop and the bindings: passes on what has leave.
 
@@ -167,7 +163,7 @@ class Permits:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
-        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None] = _uncounted,
+        on_failed: OnFailed = uncounted,
     ) -> None:
         self._on_failed = on_failed
         self._groups = groups

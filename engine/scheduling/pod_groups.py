@@ -4,7 +4,7 @@ Owns membership. Whether a pod has a node is read from the cache when somebody a
 stale; what is wanted of a group is said by its pods' policies and by PodGroup objects.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -17,6 +17,7 @@ from engine.model.pod_group import PodGroupState
 from engine.model.times import epoch_seconds
 from engine.policy.evaluator import PolicyFailure
 from engine.queueing.failed_hooks import FailedHooks
+from engine.queueing.setbacks import OnFailed, uncounted
 from engine.scheduling.scheduling_cycle import Scheduler
 
 #: Where the cache keeps the PodGroup objects.
@@ -34,10 +35,6 @@ class GroupKey(NamedTuple):
 
 def _nothing() -> None:
     """The default of `on_change`."""
-
-
-def _uncounted(pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
-    """The default of `on_failed`."""
 
 
 class PodGroups:
@@ -59,7 +56,7 @@ class PodGroups:
         cache: Cache,
         *,
         on_change: Callable[[], None] = _nothing,
-        on_failed: Callable[[Pod, Sequence[PolicyFailure], float], None] = _uncounted,
+        on_failed: OnFailed = uncounted,
         clock: Clock | None = None,
     ) -> None:
         self._cache = cache
