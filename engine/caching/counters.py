@@ -85,7 +85,7 @@ class _Counter:
         self._left_out: set[int] = set()  # the last kinds that it does not count
         self._topologies: dict[str | None, _Topology] = {}
         # What was counted: the end of the log of kinds, the generation of namespaces, the slots.
-        self._seen: tuple[int, int, int] = (-1, -1, 0)
+        self.seen: tuple[int, int, int] = (-1, -1, 0)
         self._slots = 0
         self._eligible: NDArray[np.bool_] | None = None
         self._eligible_version = 0
@@ -121,10 +121,8 @@ class _Counter:
         objects: ObjectStore,
         column_of: ColumnOf,
     ) -> None:
-        """Count what changed since the last time; *now* is what `_seen` will be."""
-        if now == self._seen:
-            return
-        position, seen = self._seen[0], self._seen[1:]
+        """Count what changed since the last time; *now* is what `seen` will be."""
+        position, seen = self.seen[0], self.seen[1:]
         changes = kinds.changes_since(position) if seen == now[1:] and position >= 0 else None
         if changes is None:
             self._matched.clear()
@@ -136,7 +134,7 @@ class _Counter:
                 for kind, by_slot in kinds.slots_of.items()
                 for slot, count in by_slot.items()
             ]
-        self._seen, self._slots = now, now[2]
+        self.seen, self._slots = now, now[2]
         for kind, slot, difference in changes:
             contributions = self._matched.get(kind)
             if contributions is None:
@@ -360,7 +358,9 @@ class Counters:
             column.refresh(snapshot)
             version += column.version
         namespaces = snapshot.objects.generation("namespaces")
-        self._now = (self._kinds.position, namespaces, len(snapshot.infos))
+        now = (self._kinds.position, namespaces, len(snapshot.infos))
+        if now != self._now:  # the same object as long as it is the same: counters look at that
+            self._now = now
         self._version = version
         self._snapshot = snapshot
 
@@ -435,7 +435,8 @@ class Counters:
                 self._counters.popitem(last=False)
         else:
             self._counters.move_to_end(key)
-        counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
+        if counter.seen is not self._now:
+            counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
         return counter
 
     def _topology(self, key: str | None) -> TopologyColumn:

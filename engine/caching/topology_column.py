@@ -54,7 +54,7 @@ class TopologyColumn:
             self.version += 1
         for slot in changed:
             domain = self._domain(slot, snapshot)
-            if self.ids[slot] != domain:
+            if self.ids.item(slot) != domain:
                 self.ids[slot] = domain
                 self.version += 1
         self.size = slots if self.key is None else len(self._index)

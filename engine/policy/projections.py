@@ -183,7 +183,10 @@ class Projector:
     @staticmethod
     def _values(parts: Sequence[Part], item: Any, facts: ClusterFacts) -> dict[str, Any]:
         return {
-            name: _narrowed(field.extract(item, facts), wanted) for name, field, wanted in parts
+            name: field.extract(item, facts)
+            if wanted is None
+            else _narrowed(field.extract(item, facts), wanted)
+            for name, field, wanted in parts
         }
 
     def _told(self, name: str, found: Any) -> dict[str, Any]:
@@ -202,12 +205,13 @@ class NodeColumn:
 
     `ids[slot]` indexes `values`; -1 where the slot has no node. Ids stay valid until `compact`
     renumbers them, which happens when dead projections outnumber the living ones by far. Who owns
-    the column says which slots to look at (`scheduling.node_columns`).
+    the column says which slots to look at (`scheduling.node_columns`). `changes` are the slots
+    whose node got another id, some of them twice.
     """
 
     __slots__ = (
-        "_changes", "_fixed", "_index", "_nodes",
-        "epoch", "ids", "number", "projector", "values",
+        "_fixed", "_index", "_nodes",
+        "changes", "epoch", "ids", "number", "projector", "values",
     )  # fmt: skip
 
     def __init__(self, projector: Projector) -> None:
@@ -220,7 +224,7 @@ class NodeColumn:
         self._nodes: list[Node | None] = []
         self._fixed: list[bytes] = []
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
-        self._changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)  # slots whose node got another id
+        self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
     def inherit(self, other: "NodeColumn") -> None:
         """Know what *other*, a column of the same fields, knows; only for an empty column."""
@@ -228,7 +232,7 @@ class NodeColumn:
         self.values, self._index = other.values.copy(), other._index.copy()
         self.number = next(_NUMBERS)
         self._nodes, self._fixed = other._nodes.copy(), other._fixed.copy()
-        self._changes.restart()
+        self.changes.restart()
 
     def update(self, snapshot: Snapshot, slot: int) -> None:
         """Project the node of *slot* anew; the others are as they were."""
@@ -238,9 +242,9 @@ class NodeColumn:
             self._nodes[slot] = None
         else:
             known = self._id_of(self._project(slot, info, snapshot))
-        if self.ids[slot] != known:
+        if self.ids.item(slot) != known:
             self.ids[slot] = known
-            self._changes.note(slot)
+            self.changes.note(slot)
 
     def update_all(self, snapshot: Snapshot) -> None:
         """Project every node anew, and make room for those that come."""
@@ -255,7 +259,7 @@ class NodeColumn:
         fixed, values = self.projector.project_all(present, snapshot)
         self.ids = np.full(size, -1, np.int32)
         self.ids[slots] = [self._id_of(value) for value in values]
-        self._changes.extend(np.flatnonzero(self.ids != before).tolist())
+        self.changes.extend(np.flatnonzero(self.ids != before).tolist())
         self._nodes, self._fixed = [None] * size, [b""] * size
         if self.projector.is_placed:
             for slot, info, text in zip(slots, present, fixed, strict=True):
@@ -271,14 +275,7 @@ class NodeColumn:
     @property
     def version(self) -> int:
         """Grows by one with each node that gets another id."""
-        return self._changes.end
-
-    def changed_since(self, version: int) -> list[int] | None:
-        """The slots whose node got another id after *version*, some of them twice.
-
-        None if that is not known any more: any node may have.
-        """
-        return self._changes.since(version)
+        return self.changes.end
 
     def _project(self, slot: int, info: NodeInfo, snapshot: Snapshot) -> bytes:
         projector = self.projector

@@ -38,15 +38,17 @@ class Steps:
         if before is None or now is None or len(before) != len(now):
             return
         step = tuple([b - a for a, b in zip(before, now, strict=True)])
-        if not any(step) or max(map(abs, step)) > _LARGEST:
-            return
-        self._steps.append(step)
-        if len(self._steps) > 2 * _HISTORY:
-            del self._steps[:-_HISTORY]
-        self._kinds.pop(step, None)
-        self._kinds[step] = None
-        if len(self._kinds) > _KINDS:
-            del self._kinds[next(iter(self._kinds))]
+        steps = self._steps
+        if not steps or step != steps[-1]:  # which is the latest of the kinds
+            if not any(step) or max(map(abs, step)) > _LARGEST:
+                return
+            self._kinds.pop(step, None)
+            self._kinds[step] = None
+            if len(self._kinds) > _KINDS:
+                del self._kinds[next(iter(self._kinds))]
+        steps.append(step)
+        if len(steps) > 2 * _HISTORY:
+            del steps[:-_HISTORY]
 
     def repeated(self, now: Numbers | None, ahead: int) -> Iterator[Numbers]:
         """What the numbers may be soon if one of the steps is made again and again."""

@@ -7,6 +7,7 @@ projection changed; which hooks look at which columns does not change.
 from collections.abc import Sequence
 from typing import Final
 
+from engine.lib.change_log import ChangeLog
 from engine.policy.projections import NodeColumn
 from engine.scheduling.hook_use import HookUse
 
@@ -21,11 +22,12 @@ class HookChanges:
     has a bit for each distinct column.
     """
 
-    __slots__ = ("_affected", "_columns", "_first_score", "_versions", "column_of")
+    __slots__ = ("_affected", "_columns", "_first_score", "_logs", "_versions", "column_of")
 
     def __init__(self) -> None:
         self.column_of: list[NodeColumn] = []  # by hook
         self._columns: list[NodeColumn] = []  # each once
+        self._logs: list[ChangeLog[int]] = []  # theirs
         self._versions: list[int] = []
         self._first_score = 0
         self._affected: dict[int, tuple[list[int], list[int]]] = {}
@@ -34,13 +36,14 @@ class HookChanges:
         """Follow the columns of these hooks from now on."""
         self.column_of = [use.column for use in (*filters, *scores)]
         self._columns = list(dict.fromkeys(self.column_of))
+        self._logs = [column.changes for column in self._columns]
         self._first_score = len(filters)
         self._affected.clear()
         self.catch_up()
 
     def catch_up(self) -> None:
         """Everything that changed so far was looked at."""
-        self._versions = [column.version for column in self._columns]
+        self._versions = [log.end for log in self._logs]
 
     def touched(self) -> dict[int, int] | None:
         """By slot that changed in some column, the mask of those columns.
@@ -50,9 +53,9 @@ class HookChanges:
         # What a placement changes, it changes in several columns: most logs are the same.
         logs: list[tuple[list[int], int]] = []
         bit = 1
-        for column, version in zip(self._columns, self._versions, strict=True):
-            if column.version != version:
-                slots = column.changed_since(version)
+        for log, version in zip(self._logs, self._versions, strict=True):
+            if log.end != version:
+                slots = log.since(version)
                 if slots is None:
                     return None
                 if logs and logs[-1][0] == slots:

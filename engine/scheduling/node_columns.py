@@ -4,6 +4,7 @@ Owns sharing columns between hooks that read the same fields, and the columns th
 needs (which slots hold a node, the hash of each node's name).
 """
 
+import operator
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from engine.scheduling.select_host import name_hash
 _PARTS: Final = tuple(name for name in NodeInfo.__slots__ if name not in ("generation", "name"))
 _BITS: Final = {part: 1 << place for place, part in enumerate(_PARTS)}
 _ANY: Final = (1 << len(_PARTS)) - 1
+_parts: Final = operator.attrgetter(*_PARTS)
 
 
 class NodeColumns:
@@ -148,8 +150,8 @@ class NodeColumns:
                 self.name_hashes[slot] = self._hash(new.name)
             return _ANY
         difference = 0
-        for part, bit in _BITS.items():
-            if getattr(old, part) is not getattr(new, part):
+        for bit, before, after in zip(_BITS.values(), _parts(old), _parts(new), strict=True):
+            if before is not after:
                 difference |= bit
         return difference
 

@@ -87,7 +87,8 @@ class Groups:
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
     _behind: list[int] = field(default_factory=list)
-    _behind_together: list[NDArray[np.int64]] = field(default_factory=list)
+    # Slots of domains, and if all of a domain were in one group, and still are.
+    _behind_together: list[tuple[NDArray[np.int64], bool]] = field(default_factory=list)
     _fresh: set[int] = field(default_factory=set)
 
     @property
@@ -200,18 +201,30 @@ class Groups:
         if not len(slots):
             return
         groups = self.of_slot[slots]
-        counts = np.bincount(groups)
-        to = np.arange(len(counts))
-        for group in counts.nonzero()[0].tolist():
-            key = self.keys[group]
-            if len(self._moved) < _MOST_STEPS:
-                self._moved.setdefault(slots.item((groups == group).argmax()), key)
-            if key[place] != OUTSIDE:
-                key = (*key[:place], key[place] + amount, *key[place + 1 :])
-                to[group] = self._next(group, counts.item(group), key)
-        self.of_slot[slots] = to[groups]
+        is_one = bool((groups == groups.item(0)).all())
+        if is_one:
+            group = groups.item(0)
+            if (to := self._grown(group, len(slots), slots.item(0), place, amount)) != group:
+                self.of_slot[slots] = to
+        else:
+            counts = np.bincount(groups)
+            towards = np.arange(len(counts))
+            for group in counts.nonzero()[0].tolist():
+                example = slots.item((groups == group).argmax())
+                size = counts.item(group)
+                towards[group] = self._grown(group, size, example, place, amount)
+            self.of_slot[slots] = towards[groups]
         if self._by_slot is not None:
-            self._behind_together.append(slots)
+            self._behind_together.append((slots, is_one))
+
+    def _grown(self, group: int, size: int, example: int, place: int, amount: int) -> int:
+        """Where *size* slots of *group* go, *example* among them: their counts at *place* grew."""
+        key = self.keys[group]
+        if len(self._moved) < _MOST_STEPS:
+            self._moved.setdefault(example, key)
+        if key[place] == OUTSIDE:
+            return group
+        return self._next(group, size, (*key[:place], key[place] + amount, *key[place + 1 :]))
 
     def _next(self, group: int, size: int, key: Key) -> int:
         """The group of *key*, to which *size* slots of *group* go."""
@@ -364,11 +377,19 @@ class Groups:
         else:
             together = self._behind_together
             if self._behind:
-                together.append(np.array(self._behind, np.int64))
-            for slots in together:
-                found = self.codes[self.of_slot[slots]]
-                self._by_slot[slots] = found
-                self._rejects[slots] = found != FITS
+                together.append((np.array(self._behind, np.int64), False))
+            if len(together) == 1 and together[0][1]:
+                # They had one answer before, and have one now.
+                slots = together[0][0]
+                code = self.codes.item(self.of_slot.item(slots.item(0)))
+                if self._by_slot.item(slots.item(0)) != code:
+                    self._by_slot[slots] = code
+                    self._rejects[slots] = code != FITS
+            else:
+                for slots, _ in together:
+                    found = self.codes[self.of_slot[slots]]
+                    self._by_slot[slots] = found
+                    self._rejects[slots] = found != FITS
         self._catch_up()
         rejected = self._rejects & is_open
         if np.count_nonzero(rejected):

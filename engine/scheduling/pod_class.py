@@ -524,12 +524,12 @@ class PodClass:
         A class holds on to its tables: the memo may forget them, but not renumber them behind the
         class's back, which the epoch tells.
         """
-        uses = (*self.filters, *self.scores)
-        if len(self.tables) != len(uses):
-            self.tables = [use.table(memo) for use in uses]
+        tables, columns = self.tables, self.changes.column_of
+        if len(tables) != len(columns):
+            self.tables = [use.table(memo) for use in (*self.filters, *self.scores)]
             return self.tables
-        for place, use in enumerate(uses):
-            table, column = self.tables[place], use.column
+        for place, (table, column) in enumerate(zip(tables, columns, strict=True)):
             if table.epoch != column.epoch or len(table.codes) < len(column.values):
-                self.tables[place] = use.table(memo)
-        return self.tables
+                uses = (*self.filters, *self.scores)
+                tables[place] = uses[place].table(memo)
+        return tables

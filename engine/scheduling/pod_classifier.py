@@ -170,7 +170,7 @@ class PodClassifier:
         profile: Profile,
         pod: Pod,
         snapshot: Snapshot,
-        is_empty: Callable[[CounterUse], bool],
+        are_empty: Callable[[Sequence[CounterUse]], tuple[bool, ...]],
     ) -> Prepared:
         """What the pre-filters and pre-scores say of *pod*, whose key is *key*.
 
@@ -183,7 +183,7 @@ class PodClassifier:
                 if len(self._kinds) >= _MOST_KINDS:
                     self._kinds.clear()
                 self._kinds[key] = kind
-        empty = tuple([is_empty(use) for use in kind.uses])
+        empty = are_empty(kind.uses) if kind.uses else ()
         prepared = kind.known.get(empty)
         if prepared is None:
             prepared = self._prepare(profile, pod, snapshot, kind.told(empty))

@@ -9,6 +9,7 @@ hooks are given for a pod is put together by `pod_classifier`.
                   \\-> post-filter
 """
 
+import itertools
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -63,6 +64,8 @@ NOBODY: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
+# If one in more nodes than this is feasible, those are picked out to be compared.
+_FEW_OF: Final = 3
 # Distinct rejections that are kept: reasons with numbers in them are ever new ones.
 _MOST_REASONS: Final = 65_536
 
@@ -97,6 +100,8 @@ class Scheduler:
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = make_plugins() if plugins is None else dict(plugins)
+        # By profile: the plugins that are asked before its filters; see `_plugins_before`.
+        self._pre_filters: dict[str, list[tuple[RuntimePlugin, Mapping[str, Any], int]]] = {}
         self._evaluator = evaluator
         self._promises = Promises()
         self._decisions = 0
@@ -165,6 +170,7 @@ class Scheduler:
     def use_plugins(self, plugins: Mapping[str, RuntimePlugin]) -> None:
         """Ask *plugins* from the next decision on: those that carry out what is decided."""
         self._plugins = self.hooks.plugins = dict(plugins)
+        self._pre_filters.clear()
 
     def profile_of(self, pod: Pod) -> Profile | None:
         """The profile that the pod names, or None: it is not ours."""
@@ -325,7 +331,7 @@ class Scheduler:
         if self._classifier.counts(profile):
             self._counted.counters.refresh(snapshot)
         alike = self._classifier.key(profile, pod, snapshot)
-        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.is_empty)
+        prepared = self._classifier.prepare(alike, profile, pod, snapshot, self._counted.are_empty)
         key = (*alike, prepared.name)
         pod_class = self._classes.get(key)
         if pod_class is None:
@@ -344,25 +350,39 @@ class Scheduler:
         ends the questions.
         """
         uses: list[RuntimeUse] = []
-        if not self._plugins:
-            return uses, rejection
-        positions = self._classifier.positions(profile)
-        is_final = rejection is not None and rejection.code is Code.UNRESOLVABLE
-        for name in profile.order.get("preFilter", ()):
-            if is_final and rejection is not None and rejection.plugin == name:
-                break
-            plugin = self._plugins.get(name)
-            if plugin is None:
-                continue
-            state = plugin.pre_filter(pod, snapshot, profile.arguments.get(name, {}))
+        if rejection is not None and rejection.code is Code.UNRESOLVABLE:
+            asked = self._plugins_before(profile, rejection.plugin)
+        else:
+            known = self._pre_filters.get(profile.scheduler_name)
+            if known is None:
+                known = self._plugins_before(profile, None)
+                self._pre_filters[profile.scheduler_name] = known
+            asked = known
+        for plugin, arguments, position in asked:
+            state = plugin.pre_filter(pod, snapshot, arguments)
             if isinstance(state, Status):
-                status = replace(state, plugin=name)
+                status = replace(state, plugin=plugin.name)
                 if status.code in (Code.UNRESOLVABLE, Code.ERROR):
                     return uses, status
                 rejection = rejection or status
             elif state is not None:
-                uses.append(RuntimeUse(plugin, state, positions.get(name, len(positions))))
+                uses.append(RuntimeUse(plugin, state, position))
         return uses, rejection
+
+    def _plugins_before(
+        self, profile: Profile, name: str | None
+    ) -> list[tuple[RuntimePlugin, Mapping[str, Any], int]]:
+        """The plugins of the runtime among the pre-filters, those before *name* if it is one.
+
+        Each with its arguments and its place in the order of the filters.
+        """
+        positions = self._classifier.positions(profile)
+        order = itertools.takewhile(lambda each: each != name, profile.order.get("preFilter", ()))
+        return [
+            (plugin, profile.arguments.get(each, {}), positions.get(each, len(positions)))
+            for each in order
+            if (plugin := self._plugins.get(each)) is not None
+        ]
 
     def _rejected(self, filters: Filters, uses: Sequence[RuntimeUse], rejection: Status) -> Steps:
         """The outcome of a pod that a pre-filter rejected: no node was looked at."""
@@ -444,7 +464,8 @@ class Scheduler:
     ) -> Explanation | None:
         """The choice by the totals that the class keeps and scores over counters; None: no node.
 
-        Totals are by slot: passes over all nodes are cheaper than picking the feasible ones out.
+        Totals are by slot: where most nodes are feasible, passes over all are cheaper than picking
+        those out.
         """
         pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
         ignored: tuple[PolicyFailure, ...] = ()
@@ -453,10 +474,11 @@ class Scheduler:
             count = int(np.count_nonzero(is_feasible))
             if not count:
                 return None
-            totals, failed, ignored = self._totals.by_slot(pod_class, is_feasible, snapshot)
+            slots = is_feasible.nonzero()[0] if _FEW_OF * count < len(codes) else None
+            totals, failed, ignored = self._totals.by_slot(pod_class, is_feasible, snapshot, slots)
             if failed:
                 return self._failed(snapshot, failed)
-            best = highest(totals)
+            best = highest(totals) if slots is None else slots[highest(totals)]
         else:
             totals = pod_class.totals  # they know by themselves which nodes are feasible
             best = highest(totals)

@@ -118,26 +118,32 @@ class Totals:
         pod_class: PodClass,
         is_feasible: NDArray[np.bool_],
         snapshot: Snapshot,
+        slots: NDArray[np.int64] | None = None,
     ) -> tuple[NDArray[np.int64], tuple[PolicyFailure, ...], tuple[PolicyFailure, ...]]:
         """As `of`, for every slot, INFEASIBLE where it is; for classes whose totals hold.
 
-        Passes over all slots are cheaper than picking the feasible ones out of them, and scores
-        over counters are normalised and weighed by group.
+        Unless most slots are feasible: then for *slots*, which are those that are. Scores over
+        counters are normalised and weighed by group.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        totals = pod_class.totals
+        totals = pod_class.totals if slots is None else pod_class.totals[slots]
         for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
             if isinstance(groups, PolicyFailure):
                 failures.append(groups)
                 continue
-            weighted = self._weighted_by_group(counted, groups, is_feasible)
+            if slots is None:
+                group_of, nodes_of = groups.of_slot, groups.nodes_in(is_feasible)
+            else:
+                group_of = groups.of_slot[slots]
+                nodes_of = np.bincount(group_of, minlength=groups.count)
+            weighted = self._weighted_by_group(counted, groups, nodes_of)
             if isinstance(weighted, PolicyFailure):
                 failures.append(weighted)
                 pod_class.forget()
             else:
-                totals = totals + weighted.take(groups.of_slot)
-        if not is_feasible.all():
+                totals = totals + weighted.take(group_of)
+        if slots is None and not is_feasible.all():
             totals = np.where(is_feasible, totals, INFEASIBLE)
         if failures and not self._ignores_failures:
             return totals, tuple(failures), ()
@@ -160,10 +166,12 @@ class Totals:
         return groups
 
     def _weighted_by_group(
-        self, use: CountedHook, groups: Groups, is_feasible: NDArray[np.bool_]
+        self, use: CountedHook, groups: Groups, nodes_of: NDArray[np.int64]
     ) -> NDArray[np.int64] | PolicyFailure:
-        """The weighted score of each group; groups without a feasible node are not in the range."""
-        nodes_of = groups.nodes_in(is_feasible)
+        """The weighted score of each group; *nodes_of* are its feasible nodes.
+
+        Groups without any are not in the range.
+        """
         there = nodes_of.nonzero()[0]
         scores = groups.codes[there]
         count = int(nodes_of[there][scores != SCORE_NONE].sum()) if use.reads_count else 0

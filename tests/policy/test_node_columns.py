@@ -91,10 +91,10 @@ def test_what_is_updated_at_once_goes_on_one_by_one(paths: Sequence[str]) -> Non
     assert _values(column, snapshot) == _values(fresh, snapshot)
     after = _values(column, snapshot)
     differ = [slot for slot, value in enumerate(before) if value != after[slot]]
-    assert column.changed_since(version) == differ
+    assert column.changes.since(version) == differ
     version = column.version
     column.update_all(snapshot)
-    assert column.changed_since(version) == []
+    assert column.changes.since(version) == []
 
 
 def test_nodes_that_come_at_once_are_told_as_changes() -> None:
@@ -105,4 +105,4 @@ def test_nodes_that_come_at_once_are_told_as_changes() -> None:
     for i in range(10):
         cache.add_node(make_node(f"more-{i}"))
     column.update_all(cache.snapshot())
-    assert column.changed_since(version) == list(range(4, 14))
+    assert column.changes.since(version) == list(range(4, 14))
