@@ -36,6 +36,9 @@ Key: TypeAlias = tuple[int, ...]
 Context: TypeAlias = tuple[Any, ...]
 """What tells apart what all groups are told beside that; see `context_of`."""
 
+_Moves: TypeAlias = tuple[tuple[int, int], ...]
+"""At which places counts grew, and by how much."""
+
 
 @dataclass(slots=True)
 class Groups:
@@ -167,34 +170,38 @@ class Groups:
             changes.append(found)
         if sum(map(len, changes)) > _MOST_DOMAINS:
             return False
-        alone: dict[int, list[tuple[int, int]]] = {}  # by slot that is a domain: place and amount
+        alone: dict[int, _Moves] = {}  # by slot that is a domain
         for place, (column, found) in enumerate(zip(columns, changes, strict=True), 1):
             for topology, domain, amount in found:
                 members = column.layout.members(topology)
                 slot = members.only(domain)
                 if slot >= 0:
-                    alone.setdefault(slot, []).append((place, amount))
+                    alone[slot] = (*alone.get(slot, ()), (place, amount))
                 else:
                     self._shift(members.of(domain), place, amount)
+        alike: dict[tuple[int, _Moves], list[int]] = {}
         for slot, moves in alone.items():
-            self._shift_one(slot, moves)
+            alike.setdefault((self.of_slot.item(slot), moves), []).append(slot)
+        for (group, moves), slots in alike.items():
+            self._shift_alike(group, slots, moves)
         return True
 
-    def _shift_one(self, slot: int, moves: Sequence[tuple[int, int]]) -> None:
-        """The counts of *slot* grew: at which places, and by how much."""
-        group = self.of_slot.item(slot)
+    def _shift_alike(self, group: int, slots: list[int], moves: _Moves) -> None:
+        """The counts of *slots* of one group, each a domain of its own, grew alike."""
         before = self.keys[group]
         if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(slot, before)
+            self._moved.setdefault(slots[0], before)
         key = list(before)
         for place, amount in moves:
             if key[place] != OUTSIDE:
                 key[place] += amount
         after = tuple(key)
         if after != before:
-            self.of_slot[slot] = self._next(group, 1, after)
+            to = self._next(group, len(slots), after)
+            for slot in slots:
+                self.of_slot[slot] = to
             if self._by_slot is not None:
-                self._behind.append(slot)
+                self._behind += slots
 
     def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
         """The counts at *place* of all *slots* of a domain grew by *amount*; there may be none."""
