@@ -7,30 +7,43 @@ for both. At 30,000 pods of 300 workloads that is half of what they take.
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from engine.model.decoding import decode_object
-from engine.model.objects import PodManifest, PodSpec, PodStatus
+from engine.model.objects import ObjectMeta, PodManifest, PodSpec, PodStatus
 from engine.model.pod import Pod
 
 # Owners whose last pod is remembered. It outlives them, so this bounds what is kept for nobody.
 _MOST_OWNERS: Final = 4_096
 
-
-def _fields(names: Iterable[str]) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields of these names, and what gets all of them at once."""
-    names = tuple(names)
-    return names, operator.attrgetter(*names)
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-_OF_METADATA: Final = _fields(("namespace", "labels", "annotations", "owner_references"))
-_OF_SPEC: Final = _fields(
-    name for name in PodSpec.__struct_fields__ if name not in ("node_name", "scheduling_group")
+#: What pods of an owner have in common, what gets all of that, and what each has for itself.
+_Fields: TypeAlias = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], tuple[str, ...]]
+
+
+def _fields(kind: type[msgspec.Struct], *own: str) -> _Fields:
+    """The fields of *kind* that pods of one owner have in common; *own* they rarely have."""
+    names = tuple(name for name in kind.__struct_fields__ if name not in own)
+    return names, operator.attrgetter(*names), own
+
+
+_OF_METADATA: Final = _fields(
+    ObjectMeta,
+    "name",
+    "uid",
+    "resource_version",
+    "generation",
+    "creation_timestamp",
+    "deletion_timestamp",
 )
-_OF_STATUS: Final = _fields(PodStatus.__struct_fields__)
+# Volumes: the one with the pod's token is named for each pod.
+_OF_SPEC: Final = _fields(PodSpec, "node_name", "scheduling_group", "volumes")
+_OF_STATUS: Final = _fields(PodStatus, "start_time")
 
 
 class PodTemplates:
@@ -46,9 +59,11 @@ class PodTemplates:
         last = self._last.get(owner)
         if last is not None:
             self._last.move_to_end(owner)
-            _share(last.metadata, manifest.metadata, _OF_METADATA)
-            _share(last.spec, manifest.spec, _OF_SPEC)
-            _share(last.status, manifest.status, _OF_STATUS)
+            manifest = PodManifest(
+                metadata=_shared(last.metadata, manifest.metadata, _OF_METADATA),
+                spec=_shared(last.spec, manifest.spec, _OF_SPEC),
+                status=_shared(last.status, manifest.status, _OF_STATUS),
+            )
         elif len(self._last) >= _MOST_OWNERS:
             self._last.popitem(last=False)
         self._last[owner] = manifest
@@ -61,13 +76,18 @@ def _owner(manifest: PodManifest) -> str:
     return controller.uid if controller else f"namespace {manifest.metadata.namespace}"
 
 
-def _share(
-    known: msgspec.Struct,
-    new: msgspec.Struct,
-    fields: tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]],
-) -> None:
-    """Put what *known* has in place of what is equal in *new*, which nobody else has seen."""
-    names, get = fields
+def _shared(known: Record, new: Record, fields: _Fields) -> Record:
+    """What *new* says, with the parts of *known* in place of those that are equal."""
+    names, get, own = fields
+    of_its_own = {}
+    for name in own:
+        before, value = getattr(known, name), getattr(new, name)
+        of_its_own[name] = before if value == before else value
+    # Nearly always the others are equal: finding that out as a whole costs a tenth.
+    other = msgspec.structs.replace(known, **of_its_own)
+    if other == new:
+        return other
     for name, before, value in zip(names, get(known), get(new), strict=True):
         if value is not before and value == before and type(value) is type(before):
-            msgspec.structs.force_setattr(new, name, before)
+            msgspec.structs.force_setattr(new, name, before)  # nobody else has seen it
+    return new

@@ -366,18 +366,7 @@ class SchedulingQueue:
             self._in_flight.record(event, old, new, max_priority)
         else:
             self._in_flight.miss()
-        subject = old if new is None else new
-        about = subject.uid if isinstance(subject, Pod) else None
-        woken: list[tuple[QueuedPod, bool]] = []
-        for alike in self._unschedulable.held_by(
-            lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
-        ):
-            # What the event means to one of them, it means to all; a pod is no news to itself.
-            pod, obstacles, is_gated = alike.other_than(about), alike.obstacles, alike.is_gated
-            if pod is None or (max_priority is not None and pod.priority > max_priority):
-                continue
-            if self._hints.worth_retrying(event, pod, obstacles, old, new, is_gated=is_gated):
-                woken += [(one, is_gated) for uid, one in alike.pods.items() if uid != about]
+        woken = self._helped(event, old, new, max_priority) if self._unschedulable else []
         woken += [
             (self._known[pod.uid], False)
             for pod in self._promised_where(event, old)
@@ -391,6 +380,24 @@ class SchedulingQueue:
             if queued.place is Place.UNSCHEDULABLE and is_gated == (queued.gated_by is not None):
                 moved += self._retry(queued, event, old, new)
         return moved
+
+    def _helped(
+        self, event: ClusterEvent, old: Any, new: Any, max_priority: int | None
+    ) -> list[tuple[QueuedPod, bool]]:
+        """The rejected pods that *event* may help, and if they are gated; see `move`."""
+        subject = old if new is None else new
+        about = subject.uid if isinstance(subject, Pod) else None
+        helped: list[tuple[QueuedPod, bool]] = []
+        for alike in self._unschedulable.held_by(
+            lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
+        ):
+            # What the event means to one of them, it means to all; a pod is no news to itself.
+            pod, obstacles, is_gated = alike.other_than(about), alike.obstacles, alike.is_gated
+            if pod is None or (max_priority is not None and pod.priority > max_priority):
+                continue
+            if self._hints.worth_retrying(event, pod, obstacles, old, new, is_gated=is_gated):
+                helped += [(one, is_gated) for uid, one in alike.pods.items() if uid != about]
+        return helped
 
     def _promised_where(self, event: ClusterEvent, old: Any) -> list[Pod]:
         """The pods that were promised the node which *event* says that a pod has left.
