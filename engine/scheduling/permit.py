@@ -86,6 +86,7 @@ class _Refusal:
 
 _GONE: Final = _Refusal(("the pod waits no more",), frozenset({POD_GROUP}), is_reported=False)
 _SWITCHED: Final = _Refusal(("the policies changed",), is_reported=False)
+_MOVED: Final = _Refusal(("the pod is in another group now",), is_reported=False)
 _NODE_GONE: Final = _Refusal(("waiting on permit for pod: the node is gone",), is_error=True)
 _PREEMPTED: Final = _Refusal(("waiting on permit for pod: preempted",), is_error=True)
 
@@ -103,10 +104,12 @@ class _Wait:
 class _Entry:
     """A placement in the room. `waits` are those of the policies that withhold leave.
 
-    `told` is what the pod is said to wait for, looked at again at `tell_at`.
+    `groups` are the pod's when it came; `told` is what it is said to wait for, looked at again at
+    `tell_at`.
     """
 
     placement: Placement
+    groups: list[GroupKey]
     since: float
     tell_at: float
     waits: dict[str, _Wait] = field(default_factory=dict)
@@ -199,7 +202,8 @@ class Permits:
             self._bindings.start(placement)
             return
         now = self._clock.monotonic()
-        entry = _Entry(placement, since=now, tell_at=now + TELL_SECONDS)
+        groups = self._groups_of(pod.uid)
+        entry = _Entry(placement, groups, since=now, tell_at=now + TELL_SECONDS)
         self._entries[pod.uid] = entry
         self._groups.set_waiting(pod.uid, True)
         try:
@@ -207,7 +211,6 @@ class Permits:
         except BaseException:
             self._take(pod.uid)  # the loop undoes what it did
             raise
-        groups = self._groups_of(pod.uid)
         if answer is not False:
             self._end(pod.uid, answer)
             if answer is True:
@@ -247,7 +250,10 @@ class Permits:
                     if wait.until <= now:
                         self._time_out(uid, policy, wait)
                         break
-        for key, is_membership in self._groups.take_changes().items():
+        changes = self._groups.take_changes()
+        if any(changes.values()):
+            self._let_go_of_moved()
+        for key, is_membership in changes.items():
             self._follow(key, is_membership)
         for key in list(self._rounds):
             self._check(key)
@@ -425,6 +431,13 @@ class Permits:
             self._release(key)
 
     # --- groups ------------------------------------------------------------------------------
+
+    def _let_go_of_moved(self) -> None:
+        """Decide those anew that changed their group: they hold room in no round of the new one."""
+        for uid, entry in list(self._entries.items()):
+            groups = self._groups_of(uid)
+            if uid in self._entries and groups != entry.groups:
+                self._lose(uid, {*entry.groups, *groups}, _MOVED)
 
     def _groups_of(self, uid: str) -> list[GroupKey]:
         """The pod's groups in the eyes of policies that give leave."""

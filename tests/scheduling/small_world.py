@@ -115,6 +115,11 @@ class World:
         self.known[pod.name] = pod
         self.pods.on_add(pod)
 
+    def change(self, pod: Pod) -> None:
+        """Take in *pod* as the new version of the one of its name."""
+        before, self.known[pod.name] = self.known[pod.name], pod
+        self.pods.on_update(before, pod)
+
     def delete(self, name: str) -> None:
         self.pods.on_delete(self.known.pop(name))
 

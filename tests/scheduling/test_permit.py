@@ -360,10 +360,37 @@ def test_a_pod_whose_label_changes_changes_its_group() -> None:
     moved = make_pod(
         "stray", uid=stray.uid, cpu=1, labels={"group": "a", "min": "2"}, resource_version="2"
     )
-    world.known["stray"] = moved
-    world.pods.on_update(stray, moved)
+    world.change(moved)
     assert not world.turns(MOST_TURNS)
     assert {p.pod.name for p in world.bindings} == {"a-0", "stray"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "bound"),
+    [
+        pytest.param({"group": "b", "min": "2"}, False, id="to one that is not whole"),
+        pytest.param({"group": "b", "min": "1"}, True, id="to one that is whole with it"),
+        pytest.param({}, True, id="to none"),
+    ],
+)
+def test_one_that_changes_its_group_while_it_waits_is_decided_anew(
+    labels: dict[str, str], bound: bool
+) -> None:
+    """It kept its node for as long as its old group would have: none of the new one was asked."""
+    world = grown(World())
+    pods = [member(f"a-{i}", "a", 3, 1, 0) for i in range(3)]
+    for pod in pods:
+        world.add(pod)
+    world.turns(2)
+    assert len(world.permits) == 2
+    moved = pods[0]
+    world.change(make_pod(moved.name, uid=moved.uid, cpu=1, labels=labels))
+    assert not world.turns(MOST_TURNS)
+    world.check()
+    assert (len(world.permits), world.bindings, world.cache.pod_count) == (0, [], 0)
+    world.wait(11.0)
+    assert not world.turns(MOST_TURNS)
+    assert [p.pod.name for p in world.bindings] == ([moved.name] if bound else [])
 
 
 def test_a_binding_that_fails_is_made_up_for_alone() -> None:
