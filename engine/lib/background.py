@@ -27,7 +27,7 @@ class Background:
             if task not in done:
                 raise RuntimeError("a part of the process ended by itself")
         finally:
-            task.cancel()
+            await cancelled([task])
 
     async def cancel(self) -> None:
         """End all tasks."""

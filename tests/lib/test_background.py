@@ -1,10 +1,12 @@
 """Tasks beside the main work: one that ends is noticed, and all end together."""
 
 import asyncio
+import gc
+from typing import Any
 
 import pytest
 
-from engine.lib.background import Background
+from engine.lib.background import Background, cancelled
 
 
 async def _for_ever() -> None:
@@ -55,6 +57,21 @@ async def test_the_work_does_not_go_on_after_a_fault() -> None:
         await background.unless_broken(work)
     await asyncio.sleep(0)
     assert work.cancelled()
+
+
+async def test_work_of_many_parts_ends_without_a_word_when_nobody_waits_any_more() -> None:
+    """A scheduler that was stopped before it was in sync logged an error with a traceback."""
+    loop, said = asyncio.get_running_loop(), list[Any]()
+    loop.set_exception_handler(lambda _, context: said.append(context))
+    background = Background()
+    parts = asyncio.gather(_for_ever(), _for_ever())
+    waiting = asyncio.ensure_future(background.unless_broken(parts))
+    await asyncio.sleep(0)
+    await cancelled([waiting])
+    del parts, waiting
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
 
 
 async def test_all_tasks_have_ended_after_cancelling() -> None:
