@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
-import uvloop
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
@@ -22,6 +21,7 @@ from engine.informers import NOT_TERMINAL, OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import ApiError, Forbidden, Gone, KubeConfigError, NoKubeConfig, NotFound
 from engine.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Resource
+from engine.lib import event_loop
 from engine.lib.deep_json import decoded_deeply
 from engine.model.claim_decoding import decode_claim, without_parameters
 from engine.model.objects import ObjectMeta, Record, decode
@@ -82,7 +82,7 @@ def read_live(
     cluster does not answer or does not show its nodes and pods.
     """
     try:
-        return uvloop.run(_read(kubeconfig, context))
+        return event_loop.run(_read(kubeconfig, context))
     except NoKubeConfig as error:
         raise click.UsageError(f"{error}{instead}") from error
     except KubeConfigError as error:

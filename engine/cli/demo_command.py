@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import uvloop
 from rich.console import Console
 from rich.panel import Panel
 from rich.syntax import Syntax
@@ -28,6 +27,7 @@ from engine.app import App, Settings
 from engine.devcluster import DevCluster, example_cluster, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from engine.lib import event_loop
 from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import SUFFIX, ConfigMapStore
 from engine.rollout.sources import ConfigMapSource
@@ -123,8 +123,7 @@ def demo_command(keep: bool, output: str) -> None:
         with log_file.open("ab", buffering=0) as log:
             configure_logging(log_format="text", stream=log, colors=False)
             try:
-                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    story = runner.run(_tell(console, Path(directory), keep))
+                story = event_loop.run(_tell(console, Path(directory), keep))
             except DemoFailed as failure:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
                 console.print(log_file.read_text(encoding="utf-8"), markup=False)

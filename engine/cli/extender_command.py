@@ -3,14 +3,12 @@
 Owns the flags and the choice of parts. Connecting them is `engine.extender_server`'s.
 """
 
-import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import structlog
-import uvloop
 
 from engine.cli.cluster_option import cluster_options, connect
 from engine.cli.policy_paths import read_config
@@ -26,6 +24,7 @@ from engine.extender_server.assembly import make_extender_examiner
 from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
+from engine.lib import event_loop
 from engine.policy.errors import PolicyErrors
 from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
@@ -130,8 +129,7 @@ def extender_command(**options: Any) -> None:
     configure_logging(verbosity=options["verbosity"], log_format=options["logging_format"])
     config: Path | None = options["config"]
     config_text = read_config(config) if config is not None else None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        raise SystemExit(runner.run(_serve(options, config_text)))
+    raise SystemExit(event_loop.run(_serve(options, config_text)))
 
 
 async def _serve(options: dict[str, Any], config_text: str | None) -> int:

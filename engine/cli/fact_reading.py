@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import uvloop
 
 from engine.cli.cluster_option import connect
 from engine.cli.input_error import InputError
@@ -17,6 +16,7 @@ from engine.facts.assembly import FactSources
 from engine.facts.collection import FactsDocument, collect
 from engine.kube.errors import ApiError, KubeConfigError
 from engine.kube.resources import CONFIG_MAPS
+from engine.lib import event_loop
 from engine.lib.clock import SystemClock
 from engine.model.objects import ConfigMap, decode
 from engine.offline.policy_files import PolicyFilesError, read_bundle_files
@@ -48,7 +48,7 @@ def read_facts(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], d
     if all(isinstance(source, AnnotationFacts) for source in config.sources):
         return [], {}
     try:
-        return uvloop.run(_read(config, at))
+        return event_loop.run(_read(config, at))
     except KubeConfigError as error:
         raise click.UsageError(str(error)) from error
 
@@ -68,7 +68,7 @@ def facts_config(at: FactsAt) -> FactsConfig:
     """
     if at.policies.startswith(CONFIGMAP_PREFIX):
         try:
-            texts = uvloop.run(_config_map(at))
+            texts = event_loop.run(_config_map(at))
         except KubeConfigError as error:
             raise click.UsageError(str(error)) from error
         except ApiError as error:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import click
 import structlog
-import uvloop
 import yaml
 
 from engine.app import App, Settings
@@ -38,7 +37,7 @@ from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
-from engine.lib import garbage
+from engine.lib import event_loop, garbage
 from engine.lib.clock import SystemClock
 from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
@@ -162,8 +161,7 @@ def run_command(**options: Any) -> None:
     gc.set_threshold(*garbage.WHILE_DECIDING)
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.disable()  # until the first lists are in: they make no garbage, and looking for it costs
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        raise SystemExit(runner.run(_serve(options, config_text, address)))
+    raise SystemExit(event_loop.run(_serve(options, config_text, address)))
 
 
 def _allow_open_files(bindings: int) -> None:

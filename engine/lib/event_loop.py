@@ -1,0 +1,50 @@
+"""The event loop of every command: uvloop's, which is not kept at its end by a mute name server.
+
+Owns the choice, and how names are looked up.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+
+
+class EventLoop(uvloop.Loop):
+    """A loop whose name lookups die with the process.
+
+    The C library cannot be told to stop one. In threads that are waited for, as both uvloop and
+    asyncio have them, a server of names that does not answer keeps the process for up to half a
+    minute after it has finished: longer than a kubelet waits before it kills.
+    """
+
+    async def getaddrinfo(self, host: Any, port: Any, **words: int) -> list[Any]:
+        """As the base class."""
+        future: asyncio.Future[list[Any]] = self.create_future()
+
+        def tell(end: Callable[[Any], None], outcome: Any) -> None:
+            if not future.done():  # nobody waits any more
+                end(outcome)
+
+        def look_up() -> None:
+            end: Callable[[Any], None] = future.set_result
+            try:
+                outcome: Any = socket.getaddrinfo(host, port, **words)
+            except Exception as error:
+                end, outcome = future.set_exception, error
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.call_soon_threadsafe(tell, end, outcome)
+
+        threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+        return await future
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """What *work* returns, run in such a loop. Raises what it raises."""
+    with asyncio.Runner(loop_factory=EventLoop) as runner:
+        return runner.run(work)
