@@ -252,9 +252,7 @@ class App:
         self.plugins = make_plugins(
             self.cache.objects,
             volumes=VolumeBinder(client, self.cache, clock=self._clock),
-            claims=DeviceClaimWriter(
-                client, self.cache.objects, clock=self._clock, recorder=self.recorder
-            ),
+            claims=DeviceClaimWriter(client, self.cache, clock=self._clock, recorder=self.recorder),
             clock=self._clock,
         )
         # 5. The policies.

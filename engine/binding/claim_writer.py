@@ -19,7 +19,7 @@ from engine.binding.binder import Backoff
 from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.placement import PreBindError
 from engine.binding.waiting import waiting_for_others
-from engine.caching.objects import ObjectStore
+from engine.caching.cache import Cache
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
 from engine.kube.resources import PODS, RESOURCE_CLAIMS
@@ -37,8 +37,9 @@ log = structlog.get_logger(component="claim_writer")
 
 REQUEST_TIMEOUT: Final = 10.0
 MOST_TRIES: Final = 6
-#: Seconds after which a wait looks again although no claim has changed: time passes too.
-POLL_SECONDS: Final = 5.0
+#: Seconds after which a wait looks again although no claim has changed: time passes too, and
+#: nodes go.
+POLL_SECONDS: Final = 1.0
 
 Sleep = Callable[[float], Awaitable[None]]
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ class DeviceClaimWriter:
 
     Args:
         client: The API server.
-        objects: What the watch has brought: a wait looks again when a claim changes.
+        cache: What the watches have brought: a wait looks again when a claim changes.
         clock: Dates allocations and measures waits.
         recorder: Tells of pods that wait for devices; None tells nobody.
         sleep: Waits between tries.
@@ -59,7 +60,7 @@ class DeviceClaimWriter:
     def __init__(
         self,
         client: ApiClient,
-        objects: ObjectStore,
+        cache: Cache,
         *,
         clock: Clock,
         recorder: EventRecorder | None = None,
@@ -67,7 +68,7 @@ class DeviceClaimWriter:
         rng: random.Random | None = None,
     ) -> None:
         self._client = client
-        self._objects = objects
+        self._cache = cache
         self._clock = clock
         self._recorder = recorder
         self._sleep = sleep
@@ -201,7 +202,8 @@ class DeviceClaimWriter:
     ) -> bool:
         """Ask *is_met* whenever a claim changes; False if it took more than *seconds*.
 
-        What *is_met* raises is raised.
+        What *is_met* raises is raised, and `PreBindError` if the node is gone: the API server
+        would bind the pod to it all the same.
         """
         if is_met():
             return True
@@ -215,11 +217,14 @@ class DeviceClaimWriter:
                 controller=pod.scheduler_name,
             )
         changed = asyncio.Event()
-        end = self._objects.listen(RESOURCE_CLAIMS.plural, lambda *_: changed.set())
+        end = self._cache.objects.listen(RESOURCE_CLAIMS.plural, lambda *_: changed.set())
         deadline = self._clock.monotonic() + seconds
         try:
             while True:
                 changed.clear()
+                info = self._cache.node_info(node_name)
+                if info is None or info.node is None:
+                    raise PreBindError(f'node "{node_name}" not found')
                 if is_met():
                     return True
                 left = deadline - self._clock.monotonic()

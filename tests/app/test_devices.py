@@ -6,7 +6,13 @@ from typing import Any
 from engine.devcluster import DevCluster
 from tests.app.harness import condition, eventually, placements, scheduler
 from tests.builders import node_manifest
-from tests.scheduling.devices.builders import claim, claiming_pod, device_class, resource_slice
+from tests.scheduling.devices.builders import (
+    DRIVER,
+    claim,
+    claiming_pod,
+    device_class,
+    resource_slice,
+)
 
 Json = dict[str, Any]
 
@@ -98,6 +104,44 @@ async def test_pods_share_a_claim_once_it_is_allocated() -> None:
         found = cluster.get("resourceclaims", "shared")
         assert found is not None
         assert len(found["status"]["reservedFor"]) == 5
+
+
+async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_another() -> None:
+    """It waited on for ten minutes, or was bound to a node that was no more."""
+
+    def status() -> Json:
+        found = cluster.get("resourceclaims", "c", "default")
+        assert found is not None
+        return dict(found.get("status", {}))
+
+    def where() -> str:
+        allocation = status().get("allocation")
+        return allocation["devices"]["results"][0]["pool"] if allocation else ""
+
+    async with DevCluster() as cluster:
+        cluster.create(device_class())
+        for name in ("a", "b"):
+            cluster.create(node(name))
+            said = {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+            cluster.create(resource_slice(name, {"name": "g0", **said}))
+        make_claim(cluster, "c")
+        async with scheduler(cluster) as app:
+            cluster.create(manifest("p", "c"))
+            await eventually(lambda: status().get("reservedFor"))
+            await eventually(lambda: app.bindings.in_flight > app.bindings.at_work)
+            first = where()
+            cluster.delete("nodes", first)
+            other = {"a": "b", "b": "a"}[first]
+            await eventually(lambda: where() == other and status().get("reservedFor"))
+            assert placements(cluster) == {}
+            found = cluster.get("resourceclaims", "c", "default")
+            assert found is not None
+            attached = {"type": "Attached", "status": "True", "reason": "Done", "message": ""}
+            attached["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+            device = {"driver": DRIVER, "pool": other, "device": "g0", "conditions": [attached]}
+            prepared = {**found, "status": {**found["status"], "devices": [device]}}
+            cluster.update("resourceclaims", prepared, subresource="status")
+            await eventually(lambda: placements(cluster) == {"p": other})
 
 
 async def test_a_pod_waits_for_its_claim_and_its_class() -> None:

@@ -42,7 +42,7 @@ class Site:
         self.class_name = f"class-{namespace}"
         self.world = World.from_manifests([node_manifest(self.node)])
         self.objects = self.world.cache.objects
-        self.writer = DeviceClaimWriter(client, self.objects, clock=SystemClock())
+        self.writer = DeviceClaimWriter(client, self.world.cache, clock=SystemClock())
         self.plugin = DynamicResources(self.objects, self.writer)
 
     async def make(self, resource: Resource, manifest: Json) -> Json:

@@ -21,7 +21,6 @@ from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.volume_binder import VolumeBinder
 from engine.binding.volume_plan import VolumePlan
 from engine.caching.cache import Cache
-from engine.caching.objects import ObjectStore
 from engine.lib.clock import SystemClock
 from engine.model.devices import AllocationResult, ResourceClaim
 from engine.model.node import Node
@@ -285,7 +284,7 @@ async def write_a_claim(cluster: Cluster, pod_name: str) -> None:
     got = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
     token = cluster.plane.service_account_token("starsched", "starsched")
     async with cluster.plane.client(token) as client:
-        writer = DeviceClaimWriter(client, ObjectStore(), clock=SystemClock())
+        writer = DeviceClaimWriter(client, Cache(), clock=SystemClock())
         claim = await writer.create(from_plain(ResourceClaim, wanted))
         name = claim.metadata.name
         path = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{name}"
