@@ -199,7 +199,14 @@ class _ConfiguredCredentials:
         )
         scheme, _, secret = (c.api_key.get("BearerToken") or "").partition(" ")
         # Token files end in a newline, which no header may contain.
-        self._header = f"{scheme.capitalize()} {secret.strip()}" if secret.strip() else None
+        header = f"{scheme.capitalize()} {secret.strip()}" if secret.strip() else None
+        if self._header is not None and (header is None or not header.isprintable()):
+            # A file that was damaged, or is being written. Without a credential the server takes
+            # us for anybody, and forbids rather than asks for another.
+            why = "no token" if header is None else "control characters in the token"
+            log.warning("Could not refresh credentials", reason=why)
+            return
+        self._header = header
 
 
 def _has_plugin(loader: Any) -> bool:

@@ -317,6 +317,23 @@ async def test_a_rejected_token_is_tried_once_more_if_it_changed(tmp_path: Path)
     assert sent == ["Bearer first", "Bearer second", "Bearer second"]
 
 
+@pytest.mark.parametrize("text", ["", "\n", "sec\nond", "\0\0\0\0"])
+async def test_what_is_no_token_costs_nothing(tmp_path: Path, text: str) -> None:
+    """A blank file took the credential away; zeros, as a lost write leaves them, the process."""
+    clock = VirtualClock()
+    token = tmp_path / "token"
+    token.write_text("first\n", encoding="utf-8")
+    path = write_config(tmp_path / "config", {"tokenFile": str(token)})
+    credentials = await kubeconfig_credentials(path, clock=clock)
+
+    token.write_text(text, encoding="utf-8")
+    clock.advance(REFRESH_SECONDS)
+    assert await credentials.authorization() == "Bearer first"
+    token.write_text("second\n", encoding="utf-8")
+    clock.advance(REFRESH_SECONDS)
+    assert await credentials.authorization() == "Bearer second"
+
+
 async def test_in_cluster_files_are_read_again(service_account: Path) -> None:
     clock = VirtualClock()
     environ = {"KUBERNETES_SERVICE_HOST": "::1", "KUBERNETES_SERVICE_PORT": "443"}
