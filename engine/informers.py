@@ -68,8 +68,10 @@ def make_informers(
     """
 
     def made() -> Iterator[Informer[Any]]:
-        yield Informer(client, resources.NODES, Node.from_raw, nodes, clock=clock)
-        optional = WatchOptions(optional=True)
+        of_nodes = Informer(client, resources.NODES, Node.from_raw, nodes, clock=clock)
+        yield of_nodes
+        # A server that starts forbids everything, nodes too, until it has read who may do what.
+        optional = WatchOptions(optional=True, has_read_roles=lambda: of_nodes.has_synced)
         for resource, record in OTHER_OBJECTS:
             decode, handlers = _decoder_of(record), [others(resource)]
             yield Informer(client, resource, decode, handlers, options=optional, clock=clock)

@@ -51,12 +51,19 @@ _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 #: So many refusals in a row, over ten seconds or so, are meant: a server that starts forbids
 #: everything until it has read who may do what.
 _MOST_REFUSALS = 6
+#: What one of a server counts that is known to have read that: they take two seconds or so.
+_REFUSAL_OF_ONE_THAT_KNOWS = 2
 #: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
 _SHORT_WATCH_SECONDS = 1.0
 #: A watch that lives this long has worked, even if nothing happened.
 _HEALTHY_WATCH_SECONDS = 5.0
 #: Before it closes a watch that lived this long, the server has sent a bookmark at least.
 _BOOKMARK_SECONDS = 55.0
+
+
+def _unknown() -> bool:
+    """The default of `has_read_roles`."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class WatchOptions:
         field_selector: The server filters; what leaves the selection arrives as a deletion.
         label_selector: Likewise.
         optional: The cluster may not serve it (404) or may not allow it (403): then it is empty.
+        has_read_roles: True once the server has shown that it knows who may do what, so that what
+            it forbids is meant.
         page_size: Objects per page of a list.
         watch_seconds: Least and most seconds after which the server closes a watch; the actual
             figure is drawn between them, so that watches do not all reconnect at once.
@@ -81,6 +90,7 @@ class WatchOptions:
     field_selector: str = ""
     label_selector: str = ""
     optional: bool = False
+    has_read_roles: Callable[[], bool] = _unknown
     page_size: int = 500
     watch_seconds: tuple[int, int] = (60, 120)
     grace: float = 15.0
@@ -189,6 +199,7 @@ class Reflector:
         self._is_absent = False
         self._was_lost = False
         self._refusals = 0  # 403s in a row
+        self._asks_one_that_knows = False
         self.state: State = "new"
         self.resource_version = ""
 
@@ -206,6 +217,9 @@ class Reflector:
 
     async def _list(self) -> None:
         self.state = "listing"
+        # Asked before the list: its refusal may be older than what shows that the roles are read.
+        # Who has listed already keeps what it knows, and has time.
+        self._asks_one_that_knows = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
         try:
             count = await self._list_pages(self._options.page_size)
@@ -261,7 +275,8 @@ class Reflector:
     async def _after_failed_list(self, error: ApiError) -> None:
         self.counts.failures += 1
         is_missing = isinstance(error, NotFound)
-        self._refusals = self._refusals + 1 if isinstance(error, Forbidden) else 0
+        weight = _REFUSAL_OF_ONE_THAT_KNOWS if self._asks_one_that_knows else 1
+        self._refusals = self._refusals + weight if isinstance(error, Forbidden) else 0
         is_absent = is_missing or self._refusals >= _MOST_REFUSALS
         if not self._options.optional or not is_absent:
             await self._wait(error, "Could not list")

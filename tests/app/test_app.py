@@ -331,3 +331,14 @@ async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> 
         hold.release()
     assert node_of(cluster, "web") == "node-1"
     assert [event["note"] for event in events(cluster, "Scheduled")]
+
+
+async def test_a_role_that_forbids_a_resource_for_good_costs_a_start_little(
+    cluster: DevCluster,
+) -> None:
+    """It was asked for six times, over ten seconds, as if the server did not know the role yet."""
+    refused = cluster.faults.fail(403, path="*/statefulsets*", times=None)
+    cluster.create(make_node("a"), make_pod("p"))
+    async with scheduler(cluster):
+        assert 1 < refused.hits < 6
+        await eventually(lambda: placements(cluster) == {"p": "a"})

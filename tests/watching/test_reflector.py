@@ -622,11 +622,15 @@ async def test_a_server_that_starts_forbids_all_and_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "before"),
-    [pytest.param(404, 0, id="not served"), pytest.param(403, 5, id="forbidden again and again")],
+    ("status", "has_read_roles", "before"),
+    [
+        pytest.param(404, False, 0, id="not served"),
+        pytest.param(403, False, 5, id="forbidden again and again"),
+        pytest.param(403, True, 2, id="forbidden by a server that allows others"),
+    ],
 )
 async def test_an_absent_optional_resource_is_empty_and_logged_once(
-    status: int, before: int
+    status: int, has_read_roles: bool, before: int
 ) -> None:
     steps = [refuse(status, "No")] * (before + 3) + [page(5, [item("a", 1)]), watch(then="hang")]
     recorder, sleeper = Recorder(), Sleeper()
@@ -637,7 +641,9 @@ async def test_an_absent_optional_resource_is_empty_and_logged_once(
             running(
                 client,
                 recorder,
-                options=WatchOptions(optional=True, absent_retry=100),
+                options=WatchOptions(
+                    optional=True, has_read_roles=lambda: has_read_roles, absent_retry=100
+                ),
                 sleep=sleeper,
             ) as informer,
         ):
