@@ -213,8 +213,11 @@ class VolumeBinder:
         info = self._cache.node_info(node_name)
         if info is None or info.node is None:
             raise _Failed(f'failed to get node "{node_name}": node "{node_name}" not found')
-        if self._cache.get_pod(pod.uid) is None:
+        known = self._cache.get_pod(pod.uid)
+        if known is None:
             raise _Failed(f'pod does not exist any more: pod "{pod.name}" not found')
+        if not self._cache.is_assumed(pod.uid):
+            raise _Failed(f'pod "{pod.name}" is on node "{known.node_name}" by another hand')
         for written, asked in plan.bindings:
             name = written.metadata.name
             volume: PersistentVolume | None = objects.get(VOLUMES, name)

@@ -305,6 +305,17 @@ async def test_waiting_ends_with_the_pod(bench: Bench) -> None:
     assert await failing == 'binding volumes: pod does not exist any more: pod "p" not found'
 
 
+async def test_waiting_ends_when_somebody_else_binds_the_pod(bench: Bench) -> None:
+    """It went on for ten minutes, and kept its volumes from others."""
+    await bench.create(CLAIMS, claim(storage_class="made"))
+    pod, state = bench.decide("data")
+    failing = asyncio.create_task(bench.reason(pod, state))
+    await bench.until_async(lambda: bench.is_selected("data"))
+    bench.cache.add_pod(pod.with_node("other"))
+    why = 'binding volumes: pod "p" is on node "other" by another hand'
+    assert await asyncio.wait_for(failing, 5) == why
+
+
 async def test_waiting_ends_with_the_node(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
