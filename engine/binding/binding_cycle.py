@@ -5,6 +5,7 @@ scheduling loop; whatever way out but success is taken here, it is forgotten aga
 """
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -114,6 +115,8 @@ class BindingCycle:
         self._called_off: set[str] = set()
         self._room = asyncio.Event()
         self._room.set()
+        self._rest = asyncio.Event()  # none is at work
+        self._rest.set()
         self._seconds = {
             result: metrics.binding_seconds.labels(result) for result in ("bound", "failed")
         }
@@ -210,17 +213,17 @@ class BindingCycle:
         await self._room.wait()
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
-        """Wait for the cycles in flight; those left after *timeout* seconds are given up.
+        """Wait for the cycles at work; those left after *timeout* seconds are given up.
 
-        A cycle that is given up here leaves its binding to the API server: bound or not, the next
-        scheduler sees it there. Returns how many were given up.
+        So are those that wait for somebody else's work, which may take minutes: the next scheduler
+        waits for it. A cycle that is given up here leaves its binding to the API server: bound or
+        not, the next scheduler sees it there. Returns how many were given up.
         """
         for action in self._actions:
             action.cancel()
-        ends_at = asyncio.get_running_loop().time() + timeout
-        # A request that fails goes on as a task.
-        while self._tasks and (seconds := ends_at - asyncio.get_running_loop().time()) > 0:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._rest.wait()
         left = list(self._tasks)
         await cancelled(left)
         return len(left)
@@ -245,6 +248,10 @@ class BindingCycle:
             self._room.set()
         else:
             self._room.clear()
+        if self.at_work:
+            self._rest.clear()
+        else:
+            self._rest.set()
 
     async def _run(
         self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float

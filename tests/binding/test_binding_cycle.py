@@ -493,6 +493,16 @@ async def test_a_cycle_that_is_given_up_waits_no_longer(bench: Bench) -> None:
     assert (bench.cycle.in_flight, bench.cycle.at_work) == (0, 0)
 
 
+async def test_draining_does_not_wait_for_somebody_elses_work(bench: Bench) -> None:
+    """A stop took all of its ten seconds while one pod waited for a volume, and kept the lease."""
+    bench.place(reserves=((Patient(), None),))
+    await asyncio.sleep(0.01)
+    bench.place("other")
+    async with asyncio.timeout(5):
+        assert await bench.cycle.drain(10) == 1
+    assert bench.api.pods["other"]["spec"]["nodeName"] == "node-1"
+
+
 async def test_draining_gives_up_after_its_time(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench(binder=Slow())
     bench.place()
