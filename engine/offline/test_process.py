@@ -25,6 +25,8 @@ MIB: Final = 1 << 20
 ADDRESS_SPACE: Final = 512 * MIB
 # To start, to import and to build the bundle.
 _START_SECONDS: Final = 30.0
+# How often a run looks whether it is to stop.
+_LOOK_SECONDS: Final = 0.2
 # A child stops a slow test by itself; only one that cannot be interrupted gets beyond this.
 _GRACE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 1 << 16
@@ -41,6 +43,11 @@ log = structlog.get_logger(component="tests")
 _decoder = msgspec.json.Decoder(Announcement | Report | Refusal)
 
 
+def _never() -> bool:
+    """The default of `is_stopped`."""
+    return False
+
+
 def run_tests_confined(
     user_files: Mapping[str, str],
     config: str | None = None,
@@ -49,25 +56,27 @@ def run_tests_confined(
     total_seconds: float = 120.0,
     address_space: int = ADDRESS_SPACE,
     monotonic: Callable[[], float] = time.monotonic,
+    is_stopped: Callable[[], bool] = _never,
 ) -> list[TestResult]:
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
 
-    Blocks until they are done. After *total_seconds* the test that runs then fails and the rest is
-    not run. Tests that need files which are not among *user_files* are skipped: they say nothing
-    about the policies. Files that do not make a bundle, or are not understood within memory and
-    time, are failed results of the name `LOADING`, one per problem.
+    Blocks until they are done. After *total_seconds*, or soon after *is_stopped* says so, the test
+    that runs then fails and the rest is not run. Tests that need files which are not among
+    *user_files* are skipped: they say nothing about the policies. Files that do not make a bundle,
+    or are not understood within memory and time, are failed results of the name `LOADING`, one per
+    problem.
     """
     deadline = monotonic() + total_seconds
     results: list[TestResult] = []
     while True:
         done = [f"{result.file}::{result.name}" for result in results]
         request = Request(dict(user_files), config, seconds, address_space, done)
-        child = _Child(request, deadline, monotonic)
+        child = _Child(request, deadline, monotonic, is_stopped)
         try:
             is_done = child.collect(results)
         finally:
             child.kill()
-        if is_done or monotonic() > deadline:
+        if is_done or monotonic() > deadline or is_stopped():
             for one in results:
                 if one.skipped:
                     log.warning("Skipped test", file=one.file, test=one.name, reason=one.skipped)
@@ -77,10 +86,17 @@ def run_tests_confined(
 class _Child:
     """One child process, from its start to the end of its tests or of itself."""
 
-    def __init__(self, request: Request, deadline: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        deadline: float,
+        monotonic: Callable[[], float],
+        is_stopped: Callable[[], bool],
+    ) -> None:
         self._request = request
         self._deadline = deadline
         self._monotonic = monotonic
+        self._is_stopped = is_stopped
         self._buffer = b""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM.format(path=sys.path)],
@@ -139,15 +155,17 @@ class _Child:
         return TestResult(running.file, running.name, running.line, False, 0.0, message)
 
     def _read_line(self, until: float) -> bytes | None:
-        """The next line; empty at the end of the child, None when it is *until*."""
+        """The next line; empty at the end of the child, None when it is *until* or to stop."""
         assert self._process.stdout is not None
         stream = self._process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(stream, selectors.EVENT_READ)
             while b"\n" not in self._buffer:
                 left = until - self._monotonic()
-                if left <= 0 or not selector.select(left):
+                if left <= 0 or self._is_stopped():
                     return None
+                if not selector.select(min(left, _LOOK_SECONDS)):
+                    continue
                 chunk = os.read(stream, _READ_BYTES)
                 if not chunk:
                     return b""

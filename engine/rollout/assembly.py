@@ -3,6 +3,7 @@
 Owns nothing but the choice; a process with other needs passes other functions to `Examiner`.
 """
 
+import threading
 from collections.abc import Mapping
 
 from engine.offline.policy_tests import failed
@@ -24,6 +25,7 @@ def make_examiner(config_text: str | None = None) -> Examiner:
     config = decode_configuration(config_text, "--config") if config_text is not None else None
 
     nursery = Nursery()
+    closed = threading.Event()
 
     def build(files: Mapping[str, str]) -> Bundle:
         return build_bundle(files, config)
@@ -32,8 +34,11 @@ def make_examiner(config_text: str | None = None) -> Examiner:
         return SandboxEvaluator(bundle.program, nursery)
 
     def run_tests(files: Mapping[str, str]) -> list[Problem]:
-        return failed(run_tests_confined(files, config_text))
+        return failed(run_tests_confined(files, config_text, is_stopped=closed.is_set))
 
-    return Examiner(
-        build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=nursery.close
-    )
+    def close() -> None:
+        # Tests run in a thread that the process waits for at its end.
+        closed.set()
+        nursery.close()
+
+    return Examiner(build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=close)

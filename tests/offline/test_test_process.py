@@ -1,5 +1,7 @@
 """The tests of a candidate run confined: whatever they do, the parent goes on."""
 
+import threading
+import time
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -62,6 +64,22 @@ def test_the_whole_run_has_a_deadline() -> None:
     )
     assert len(results) == 1
     assert not results[0].passed
+
+
+def test_a_run_is_over_soon_after_it_is_told_to_stop() -> None:
+    """A scheduler that was stopped while it tested an edit was there until all tests had run."""
+    stuck = "def test_a_stuck():\n    for i in range(100):\n        sorted(range(10000000))\n"
+    stop = threading.Timer(1.5, lambda: None)
+    stop.start()
+    started = time.monotonic()
+    results = run_tests_confined(
+        {"x.star": POLICY, "x_test.star": LOADS + stuck + GOOD},
+        seconds=60.0,
+        address_space=2048 * MIB,
+        is_stopped=stop.finished.is_set,
+    )
+    assert time.monotonic() - started < 10.0
+    assert not any(result.passed for result in results)
 
 
 def test_all_tests_of_the_shipped_policies_pass_behind_the_walls() -> None:
