@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import copy
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,7 +195,12 @@ class Examiner:
         snapshot = frozen_copy(world.snapshot())
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]
         profiles = candidate.bundle.profiles
-        failures = await asyncio.to_thread(rehearse, candidate.scheduler, profiles, pods, snapshot)
+        given_up = threading.Event()
+        asked = candidate.scheduler, profiles, pods, snapshot
+        try:
+            failures = await asyncio.to_thread(rehearse, *asked, given_up.is_set)
+        finally:
+            given_up.set()  # cancelled: the process waits for the thread at its end
         if failures:
             problems = [_problem(failure) for failure in failures]
             raise Rejected("trial", problems, candidate.bundle.revision)

@@ -1,6 +1,7 @@
 """A trial asks every hook, about what there is in the cluster."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -82,13 +83,13 @@ class Listening(ImmediateEvaluator):
 
 
 def rehearsed(
-    text: str, cache: Cache, *pods: Pod, config: str = ""
+    text: str, cache: Cache, *pods: Pod, config: str = "", **words: Any
 ) -> tuple[list[PolicyFailure], set[str]]:
     files = {"mine.star": f'"""A policy."""\n\n{text}'}
     bundle = build_bundle(files | ({"config.yaml": config} if config else {}))
     evaluator = Listening(bundle.program)
     scheduler = Scheduler(bundle, evaluator)
-    failures = rehearse(scheduler, bundle.profiles, pods, cache.snapshot())
+    failures = rehearse(scheduler, bundle.profiles, pods, cache.snapshot(), **words)
     assert scheduler.hooks.groups is None
     return failures, evaluator.hooks
 
@@ -116,6 +117,17 @@ def test_every_hook_is_asked(placed: tuple[Pod, ...]) -> None:
     failures, asked = rehearsed("def score_all(pod, nodes):\n    return [1] * len(nodes)", small())
     assert failures == []
     assert asked == {"score_all"}
+
+
+def test_no_other_pod_is_asked_about_once_it_is_given_up() -> None:
+    """A scheduler that was stopped during a trial was there until the trial was over, for 27 s."""
+    text = 'def filter(pod, node):\n    return None if pod.name == "first" else 1\n'
+    pods = make_pod("first"), make_pod("second")
+    (failure,), _ = rehearsed(text, small(), *pods)
+    assert failure.hook == "filter"
+    is_given_up = iter([False, True])
+    failures, asked = rehearsed(text, small(), *pods, is_stopped=lambda: next(is_given_up))
+    assert (failures, asked) == ([], {"filter"})
 
 
 def test_victims_are_those_that_run() -> None:
