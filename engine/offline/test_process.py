@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from engine.lib.stopping import never
 from engine.offline.policy_tests import TEST_SECONDS, TestResult
 from engine.offline.test_child import Announcement, Refusal, Report, Request
 
@@ -43,11 +44,6 @@ log = structlog.get_logger(component="tests")
 _decoder = msgspec.json.Decoder(Announcement | Report | Refusal)
 
 
-def _never() -> bool:
-    """The default of `is_stopped`."""
-    return False
-
-
 def run_tests_confined(
     user_files: Mapping[str, str],
     config: str | None = None,
@@ -56,7 +52,7 @@ def run_tests_confined(
     total_seconds: float = 120.0,
     address_space: int = ADDRESS_SPACE,
     monotonic: Callable[[], float] = time.monotonic,
-    is_stopped: Callable[[], bool] = _never,
+    is_stopped: Callable[[], bool] = never,
 ) -> list[TestResult]:
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
 

@@ -13,6 +13,7 @@ import structlog
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.lib.stopping import never
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.evaluator import PolicyFailure
@@ -31,17 +32,12 @@ _MOST_NODES: Final = 16
 _MOST_VICTIMS: Final = 8
 
 
-def _never() -> bool:
-    """The default of `is_stopped`."""
-    return False
-
-
 def rehearse(
     scheduler: Scheduler,
     profiles: Iterable[Profile],
     pods: Sequence[Pod],
     snapshot: Snapshot,
-    is_stopped: Callable[[], bool] = _never,
+    is_stopped: Callable[[], bool] = never,
 ) -> list[PolicyFailure]:
     """The first failure of each (policy, hook) over all that can be asked about *pods*.
 
