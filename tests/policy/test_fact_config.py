@@ -174,6 +174,9 @@ def _node(name, value, age):
 def test_the_loads():
     nodes = cluster(_node("a", 30, 10), _node("b", 30, 121), make_node("c"), _node("d", "x", 1))
     asserts.scores(nodes, make_pod(), {"a": 70, "b": 50, "c": 50, "d": 50})
+
+def test_a_load_of_which_nobody_said_when_it_was_measured():
+    asserts.scores(cluster(_node("e", 30, None)), make_pod(), {"e": 50})
 '''
     bundle = build_bundle({"load.star": policy, "load_test.star": test})
     assert [describe(r) for r in run_tests(bundle, discover(bundle)) if not r.passed] == []
