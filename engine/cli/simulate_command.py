@@ -145,7 +145,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
     else:
         print_report(result)
-    raise SystemExit(3 if result.pending else 0)
+    raise SystemExit(1 if result.failed else 3 if result.pending else 0)
 
 
 def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -> Workload:

@@ -37,6 +37,17 @@ def test_what_does_not_fit_is_told_and_ends_with_3(cluster: str) -> None:
     assert result.output.count("`no new claims to deallocate`: no device claim holds") == 1
 
 
+def test_policies_that_fail_end_with_1(cluster: str, tmp_path: Path) -> None:
+    """It was 3, as if the pods had no room, where the page says 1."""
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "x.star").write_text(
+        '"""X."""\n\ndef filter(pod, node):\n    return node.labels["zone"]\n'
+    )
+    result = run(cluster, f"--policies={tmp_path / 'p'}")
+    assert result.exit_code == 1, result.output
+    assert "3 pending (3 of failing policies)" in result.output
+
+
 def test_more_nodes_can_be_tried(cluster: str) -> None:
     result = run(cluster, "--nodes=+2")
     assert result.exit_code == 0, result.output
