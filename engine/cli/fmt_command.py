@@ -15,6 +15,7 @@ from engine.offline.text_places import not_utf8
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
+_STDIN = "<stdin>"
 
 
 @click.command("fmt", short_help="Write policies in the one usual way.")
@@ -90,7 +91,7 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
     """(name to show, file or None for stdin, text) of every file that *paths* mean."""
     for path in paths:
         if str(path) == "-":
-            yield "<stdin>", None, sys.stdin.read()
+            yield _STDIN, None, _decoded(_STDIN, sys.stdin.buffer.read())
             continue
         if not path.exists():
             raise InputError(f"{path}: no such file or directory")
@@ -102,11 +103,17 @@ def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:
         for file in files:
             try:
                 # As bytes: another way of ending lines is a difference.
-                yield str(file), file, file.read_bytes().decode()
-            except UnicodeDecodeError as error:
-                raise InputError(not_utf8(str(file), error)) from error
+                raw = file.read_bytes()
             except OSError as error:
                 raise InputError(reason_of(error)) from error
+            yield str(file), file, _decoded(str(file), raw)
+
+
+def _decoded(shown: str, raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(not_utf8(shown, error)) from error
 
 
 def _files(path: Path) -> Iterator[Path]:

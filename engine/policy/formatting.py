@@ -54,6 +54,8 @@ class _Line:
 
 def formatted(text: str) -> str:
     """*text* in the one way of writing. Raises `FormatError` for what does not parse as Python."""
+    # Inside a text of several lines, too, which is one token.
+    text = text.replace("\r\n", "\n")
     try:
         before = _meaning(text)
         tokens = _tokens(text)

@@ -11,7 +11,7 @@ from engine.cli.main import main
 from engine.offline.policy_files import read_policy_files
 
 
-def fmt(*arguments: object, stdin: str | None = None) -> tuple[int, str]:
+def fmt(*arguments: object, stdin: str | bytes | None = None) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["fmt", *map(str, arguments)], input=stdin)
     return result.exit_code, result.output
 
@@ -113,3 +113,17 @@ def test_a_file_that_is_no_text_is_told_with_its_line(command: str, tmp_path: Pa
     result = CliRunner().invoke(main, [command, str(tmp_path)])
     assert result.exit_code == 2
     assert result.output == f"Error: {path}:2: want UTF-8 text, got other bytes\n"
+
+
+def test_standard_input_that_is_no_text_is_told_with_its_line() -> None:
+    """It was a codec that "can't encode" what nobody had asked it to."""
+    code, output = fmt("-", stdin=b"x = 1\n\xff\n")
+    assert (code, output) == (2, "Error: <stdin>:2: want UTF-8 text, got other bytes\n")
+
+
+def test_lines_inside_a_text_end_as_all_others_do(tmp_path: Path) -> None:
+    """A docstring kept the CRLF of an editor on Windows in a file that had LF everywhere else."""
+    path = tmp_path / "a.star"
+    path.write_bytes(b'"""A.\r\n\r\nB.\r\n"""\r\n\r\nx=1\r\n')
+    assert fmt(path) == (0, "1 file(s): changed 1\n")
+    assert path.read_bytes() == b'"""A.\n\nB.\n"""\n\nx = 1\n'
