@@ -35,13 +35,15 @@ class _Budget(click.ParamType[tuple[float, bool]]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, bool]:
         text = str(value)
+        is_part = text.endswith("%")
         try:
             number = float(text.removesuffix("%"))
         except ValueError:
             number = -1.0
-        if not number >= 0 or (number == float("inf")):
-            self.fail(f"want a number of pods or a part such as `2%`, got `{text}`", param, ctx)
-        return number, text.endswith("%")
+        if not 0 <= number <= (100 if is_part else sys.float_info.max):
+            wanted = "want a number of pods or a part of them such as `2%`"
+            self.fail(f"{wanted}, got `{text}`", param, ctx)
+        return number, is_part
 
 
 @click.command("diff", short_help="Say what other policies do otherwise.")
@@ -194,7 +196,9 @@ def _print(found: Comparison, counted: str) -> None:
     said = ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "no change"
     click.echo(f"{found.pods} {counted}: {said}")
     for change in found.changes[:_SHOWN]:
-        click.echo(f"  {change.pod}: {change.kind}: {change.before} -> {change.after}")
+        # A failure may have a second line, its hint; the JSON has all of it.
+        was, now = (text.partition("\n")[0] for text in (change.before, change.after))
+        click.echo(f"  {change.pod}: {change.kind}: {was} -> {now}")
     if len(found.changes) > _SHOWN:
         click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json tells all")
     shown = found.changes[:_SHOWN]

@@ -97,6 +97,9 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
         (("--max-moved", "34%"), 0),
         (("--max-moved", "33%"), 1),
         (("--max-moved", "much"), 2),
+        (("--max-moved", "100%"), 0),
+        (("--max-moved", "150%"), 2),  # nobody can move twice
+        (("--max-moved", "inf"), 2),
     ],
 )
 def test_a_budget_decides_the_exit_code(
@@ -106,6 +109,15 @@ def test_a_budget_decides_the_exit_code(
     result = diff(both, one, "--on", snapshot, *budget)
     assert result.exit_code == code, result.output
     assert ("exceeded: " in result.output) == (code == 1)
+
+
+def test_a_policy_that_fails_takes_one_line_a_pod(snapshot: Path, tmp_path: Path) -> None:
+    """The hint came between, so that what was to be compared stood on two lines."""
+    broken, both = policies(tmp_path / "broken"), policies(tmp_path / "both", "n1", "n2")
+    (broken / "only.star").write_text('def filter(pod, node):\n    return node.labels["zone"]\n')
+    lines = diff(broken, both, "--on", snapshot).output.splitlines()
+    assert [line[:25] for line in lines[1:7]] == [f"  default/p{i}: now placed:" for i in range(6)]
+    assert lines[1].endswith(" -> n1") or lines[1].endswith(" -> n2")
 
 
 def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: Path) -> None:
