@@ -11,6 +11,7 @@ from engine.offline.policy_files import PolicyFiles
 from engine.offline.text_places import not_utf8
 from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.bundle import Bundle
+from engine.policy.check import STARLARK_SUFFIX
 
 _SUFFIXES = (".star", ".yaml", ".yml", ".json")
 _GIT_SECONDS = 30.0
@@ -25,6 +26,10 @@ def read_set(name: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
     path = Path(name)
     if name == BUILTIN or not path.is_file():
         return read_bundle(name, config)
+    if path.suffix == STARLARK_SUFFIX:
+        wanted = f"want a directory, a file with a ConfigMap, or `{BUILTIN}`"
+        hint = f"`{path.parent}` is its directory"
+        raise InputError(f"{path}: {wanted}, got one policy\nhint: {hint}")
     try:
         maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
     except ClusterFileError as error:

@@ -120,6 +120,22 @@ def test_a_policy_that_fails_takes_one_line_a_pod(snapshot: Path, tmp_path: Path
     assert lines[1].endswith(" -> n1") or lines[1].endswith(" -> n2")
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_single_policy_is_no_set_and_it_says_so(
+    snapshot: Path, tmp_path: Path, side: int
+) -> None:
+    """It was read as YAML, and was none: `did not find expected <document start>`."""
+    path = policies(tmp_path / "one", "n1") / "only.star"
+    sets: list[object] = ["builtin", "builtin"]
+    sets[side] = path
+    result = diff(*sets, "--on", snapshot)
+    assert result.exit_code == 2
+    assert result.output == (
+        f"Error: {path}: want a directory, a file with a ConfigMap, or `builtin`, got one policy\n"
+        f"hint: `{path.parent}` is its directory\n"
+    )
+
+
 def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: Path) -> None:
     directory = policies(tmp_path / "one", "n1")
     dump = tmp_path / "live.yaml"
