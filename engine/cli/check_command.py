@@ -1,9 +1,11 @@
 """`starsched check`: everything that is wrong with policies and their configuration, at once."""
 
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -21,6 +23,8 @@ from engine.policy.lint.cost import HookCost, hook_cost
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
 from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
+
+_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
 @click.command("check", short_help="Find everything that is wrong with policy files.")
@@ -91,6 +95,7 @@ def check_command(
             if problem.file not in broken:
                 lints[problem] = finding.lint
                 found.append(problem)
+        found += _no_keys(files)
         # Files beside the ones asked about are there to be loaded; they are not what is checked.
         beside = {files.shown(name) for name in files.texts if name not in files.selected}
         told = [problem for problem in found if problem.file not in beside]
@@ -127,6 +132,15 @@ def check_command(
         kind = "policy file(s)" if policies or not documents else "configuration file(s)"
         click.echo(f"{policies or documents} {kind} checked: {what}")
     raise SystemExit(1 if errors else 0)
+
+
+def _no_keys(files: PolicyFiles) -> Iterator[Problem]:
+    """The files that only a directory can hold, as a ConfigMap does not take their names."""
+    for name in sorted(files.texts):
+        if not _KEY.fullmatch(name):
+            message = "no ConfigMap takes this name for a key"
+            hint = "want at most 253 letters of a to z, digits, `-`, `_` and `.`"
+            yield Problem(files.shown(name), 0, 0, message, hint, "warning")
 
 
 def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:

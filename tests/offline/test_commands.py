@@ -102,6 +102,27 @@ def test_warnings_are_no_errors(tmp_path: Path) -> None:
     assert result.output.endswith("2 policy file(s) checked: no problems, 1 warning(s)\n")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_key"),
+    [
+        pytest.param("-_A.1.star", True, id="what keys are made of"),
+        pytest.param("two words.star", False, id="a space"),
+        pytest.param("naïve.star", False, id="a letter with a mark"),
+        pytest.param(f"{'x' * 248}.star", True, id="as long as a key"),
+        pytest.param(f"{'x' * 249}.star", False, id="longer"),
+    ],
+)
+def test_check_tells_names_that_no_config_map_takes(
+    tmp_path: Path, name: str, is_key: bool
+) -> None:
+    """They ran from a directory; `kubectl create configmap` was the first to refuse them."""
+    (tmp_path / name).write_text("def filter(pod, node):\n    return None\n")
+    result = _check(str(tmp_path))
+    assert result.exit_code == 0, result.output
+    want = f"{tmp_path / name}: warning: no ConfigMap takes this name for a key\nhint: want at most"
+    assert (want in result.output) != is_key
+
+
 def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
     path = _write(tmp_path / "p", x=POLICY)
     config = tmp_path / "profile.yaml"
