@@ -19,6 +19,8 @@ from engine.policy.syntax import parse, walk
 from engine.policy.views import AGES
 
 _NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
+# They choose between nodes that nothing else tells apart: the name is one way to.
+_CHOOSING: Final = frozenset({"tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"
 # Fields of a node that change with neither the node nor its pods.
 _FACTS: Final = frozenset({"facts", "pod_facts"})
@@ -114,6 +116,8 @@ def _node_warnings(paths: frozenset[str], hook: str) -> list[tuple[str, str]]:
         return []
     warnings = []
     for field, instead in _UNIQUE_OF_NODE.items():
+        if field == "name" and hook in _CHOOSING and EVERYTHING not in paths:
+            continue
         if field in paths or (EVERYTHING in paths and field == "name"):
             shown = "node" if EVERYTHING in paths and field not in paths else f"node.{field}"
             message = f"reads `{shown}`, which differs from node to node: each node is asked about"

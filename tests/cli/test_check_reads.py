@@ -182,3 +182,13 @@ def test_fix_keeps_how_lines_end(tmp_path: Path) -> None:
     path.write_bytes(load + b"def filter(pod, node):\r\n    return None\r\n")
     CliRunner().invoke(main, ["check", "--fix", str(path)])
     assert path.read_bytes().strip() == b"def filter(pod, node):\r\n    return None"
+
+
+@pytest.mark.parametrize("hook", ["tie_key", "candidate_key"])
+def test_the_name_may_decide_between_nodes_that_are_alike(tmp_path: Path, hook: str) -> None:
+    """The page of tie_key says so, and its example was warned of, with a hint that is no help."""
+    given = "pod, node" if hook == "tie_key" else "node, victims"
+    text = DOC.format(hooks=hook) + f"def {hook}({given}):\n    return node.name\n"
+    assert as_json(tmp_path, text)["problems"] == []
+    text = text.replace("node.name", 'node.manifest["kind"]')
+    assert "`node.manifest`" in as_json(tmp_path, text)["problems"][0]["message"]
