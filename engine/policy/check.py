@@ -7,6 +7,7 @@ Configuration is `config`'s, argument values are `arguments`'.
 
 import ast
 import difflib
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -44,6 +45,7 @@ MAX_BYTES: Final = MIB
 MAX_FILES: Final = 500
 
 STARLARK_SUFFIX: Final = ".star"
+_STD: Final = "@std/"
 _TESTING: Final = "@std/testing.star"
 _FOR_TESTS: Final = frozenset({_TESTING, "@std/generators.star"})
 # What the test runner adds to the former.
@@ -67,6 +69,7 @@ KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) |
 # To look for a near name takes as long as there are names, and nobody reads thousands of hints.
 _MOST_HINTS: Final = 100
 
+_PARAMETERS: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)
 _AMONG_PARAMETERS: Final = (("pod", "node", "state", "cluster"), 1)
 
 
@@ -375,7 +378,18 @@ class _Checker:
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
             else:
-                self._add(node, f"no `{name}` is defined", self._near(name, known))
+                self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
+
+    def _instead_of(self, name: str, known: Iterable[str]) -> str:
+        """The hint for *name*, which is none of those *known*."""
+        module = _shared_functions().get(name)
+        if module is not None and (self._is_test or module not in _FOR_TESTS):
+            return f'it is loaded: `load("{module}", "{name}")`'
+        if name in _PARAMETERS and not self._is_test:
+            return f"a hook that has the parameter `{name}` is given it; functions pass it on"
+        if name == "args" and not self._is_test:
+            return "`args = plugin_args(name = default)` declares arguments"
+        return python_habits.NAMES.get(name) or self._near(name, known)
 
     def _recursion(self) -> None:
         """Functions that call themselves, directly or through each other."""
@@ -445,6 +459,13 @@ def _exports(text: str) -> set[str] | None:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     names.add(node.id)
     return {name for name in names if not name.startswith("_")}
+
+
+@functools.cache
+def _shared_functions() -> Mapping[str, str]:
+    """The shipped file of every function that policies or tests may load from `@std`."""
+    shared = ((m, t) for m, t in builtin_files().items() if m.startswith(_STD))
+    return {name: module for module, text in shared for name in _exports(text) or ()}
 
 
 def _free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:

@@ -2,7 +2,7 @@
 
 The parser names a token, and up to thirty others that could stand there. Owns the better words:
 Python's own for text that is not Python either, and for what only Python has, all of it at once,
-what policies write in its place.
+what policies write in its place; and the same for names that Python has.
 """
 
 import ast
@@ -55,6 +55,33 @@ _FOREIGN: Final[Mapping[type[ast.AST], tuple[str, str]]] = {
     ast.MatMult: ("`@`", "write a loop"),
     ast.Is: ("`is`", "write `==`, as in `x == None`"),
     ast.IsNot: ("`is not`", "write `!=`, as in `x != None`"),
+}
+
+_NO_CLOCK: Final = "there is no clock: times are read from facts, labels or annotations"
+_NO_CHANCE: Final = "there is no chance: equal nodes are told apart by the runtime"
+_SET: Final = "a dict with values of True is one: `{x: True for x in ...}`"
+_JSON: Final = "`true`, `false` and `null` are `True`, `False` and `None`"
+
+#: Names that Python or JSON has and Starlark has not, with what to write instead.
+NAMES: Final[Mapping[str, str]] = {
+    "sum": "add in a loop: `for x in values: total += x`",
+    "map": "write a list: `[f(x) for x in ...]`",
+    "set": _SET,
+    "frozenset": _SET,
+    "round": "write `math.round(x)`",
+    "pow": "write `math.pow(x, y)`, or multiply",
+    "divmod": "write `x // y` and `x % y`",
+    "next": "write `values[0]`, or a loop with a `break`",
+    "re": "ask the text: `x.startswith(...)`, `x.split(...)`, `y in x`",
+    "os": "there is no I/O: facts hold what comes from elsewhere",
+    "open": "there is no I/O: facts hold what comes from elsewhere",
+    "time": _NO_CLOCK,
+    "datetime": _NO_CLOCK,
+    "random": _NO_CHANCE,
+    "true": _JSON,
+    "false": _JSON,
+    "null": _JSON,
+    "self": _FUNCTIONS,
 }
 
 

@@ -119,6 +119,18 @@ def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) ->
     assert _found(text) == [want]
 
 
+def test_a_test_without_its_loads_is_told_what_to_load() -> None:
+    """`cluster` was taken for `str`, and of `asserts` nothing was said."""
+    text = "def test_it(): asserts.fits(cluster(), nodes)"
+    assert [str(problem) for problem in check_files({"x_test.star": text})] == [
+        "x_test.star:1:16: no `asserts` is defined\n"
+        'hint: it is loaded: `load("@std/testing.star", "asserts")`',
+        "x_test.star:1:29: no `cluster` is defined\n"
+        'hint: it is loaded: `load("@std/testing.star", "cluster")`',
+        "x_test.star:1:40: no `nodes` is defined\nhint: did you mean `only_nodes`?",
+    ]
+
+
 @pytest.mark.parametrize(
     "line",
     ["load = 1", "load += 1", "x = load", "x = load(1)", "x = [load for load in []]", "x = y.load"],
@@ -227,6 +239,29 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             "def score(pod, node): return scor(node)",
             "x.star:1:30: no `scor` is defined\nhint: did you mean `score`?",
             id="an undefined name",
+        ),
+        pytest.param(
+            "def score(pod, node): return sum([1])",
+            "x.star:1:30: no `sum` is defined\nhint: add in a loop: `for x in values: total += x`",
+            id="what only Python has",
+        ),
+        pytest.param(
+            "def score(pod, node): return cluster.node_count",
+            "x.star:1:30: no `cluster` is defined\n"
+            "hint: a hook that has the parameter `cluster` is given it; functions pass it on",
+            id="a parameter that is not there; it was taken for `str`",
+        ),
+        pytest.param(
+            "def score(pod, node): return go_div(1, 2)",
+            "x.star:1:30: no `go_div` is defined\n"
+            'hint: it is loaded: `load("@std/numbers.star", "go_div")`',
+            id="a shipped function that is not loaded",
+        ),
+        pytest.param(
+            "def score(pod, node): return args.weight",
+            "x.star:1:30: no `args` is defined\n"
+            "hint: `args = plugin_args(name = default)` declares arguments",
+            id="arguments that are not declared",
         ),
         pytest.param(
             'def score(pod, node): print("x")',
