@@ -14,7 +14,7 @@ from typing import Final
 from engine.policy.builtin import TEST_SUFFIX, builtin_files
 from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.sandbox import builtins
-from engine.policy.syntax import parse
+from engine.policy.syntax import parse, struct_fields
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -184,7 +184,7 @@ def _builtins() -> Iterator[str]:
         if name in _BUILTINS:
             returned, doc = _BUILTINS[name]
             yield _function(functions[name], name, doc, returned)
-    yield _members("math", "Numbers.", _struct(tree, "math"), functions)
+    yield _members("math", "Numbers.", struct_fields(tree, "math"), functions)
 
 
 def _shipped(path: str, text: str) -> Iterator[str]:
@@ -200,28 +200,13 @@ def _shipped(path: str, text: str) -> Iterator[str]:
     for statement in tree.body:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(target, ast.Name) and not target.id.startswith("_"):
-            members = _struct(tree, target.id)
+            members = struct_fields(tree, target.id)
             if members:
                 yield _members(target.id, f"Of {path}.", members, functions)
 
 
 def _functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     return {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
-
-
-def _struct(tree: ast.Module, name: str) -> dict[str, ast.expr]:
-    """The fields of the top-level `name = struct(...)`; empty if it is none."""
-    for statement in tree.body:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-            continue
-        target, call = statement.targets[0], statement.value
-        if isinstance(target, ast.Name) and target.id == name and _called(call) == "struct":
-            return {one.arg: one.value for one in call.keywords if one.arg is not None}
-    return {}
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _members(

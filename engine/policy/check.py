@@ -35,6 +35,7 @@ from engine.policy.syntax import (
     is_safe_to_parse,
     loads_of,
     parse,
+    struct_fields,
     walk,
 )
 from engine.policy.view_fields import RECORDS
@@ -65,6 +66,9 @@ _UNIVERSE: Final = frozenset(
     | {"type", "zip"}
 )
 KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) | {"plugin_args"}
+
+# Those of whose fields a list is kept.
+_LIBRARIES: Final = frozenset({"json", "math"})
 
 # To look for a near name takes as long as there are names, and nobody reads thousands of hints.
 _MOST_HINTS: Final = 100
@@ -372,13 +376,28 @@ class _Checker:
         known = KNOWN_NAMES | {name for name, _ in self._defined()} | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
-        free = [(name, node) for name, node in _free_names(self._tree) if name not in known]
+        own = {name for name, _ in self._defined()}
+        used = list(_free_names(self._tree))
+        for name in _LIBRARIES - own:
+            self._fields_of(name, {id(node) for one, node in used if one == name})
+        free = [(name, node) for name, node in used if name not in known]
         for name, node in sorted(free, key=lambda one: (one[1].lineno, one[1].col_offset)):
             if name == "print":
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
             else:
                 self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
+
+    def _fields_of(self, library: str, uses: set[int]) -> None:
+        """Fields that *library*, the runtime's, has not; *uses* are the ids of its names' nodes."""
+        for node in walk(self._tree) if uses else ():
+            if not isinstance(node, ast.Attribute) or id(node.value) not in uses:
+                continue
+            fields = _fields_of(library)
+            if node.attr not in fields:
+                there = ", ".join(f"`{field}`" for field in fields)
+                hint = self._near(node.attr, fields) or f"there are {there}"
+                self._add(node, f"`{library}` has no field `{node.attr}`", hint)
 
     def _instead_of(self, name: str, known: Iterable[str]) -> str:
         """The hint for *name*, which is none of those *known*."""
@@ -459,6 +478,15 @@ def _exports(text: str) -> set[str] | None:
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                     names.add(node.id)
     return {name for name in names if not name.startswith("_")}
+
+
+@functools.cache
+def _fields_of(library: str) -> list[str]:
+    if library == "json":
+        return ["decode", "encode"]
+    tree = parse(builtins.TEXT)
+    assert tree is not None
+    return sorted(struct_fields(tree, library))
 
 
 @functools.cache

@@ -231,3 +231,15 @@ def _assigned_names(body: Iterable[ast.stmt]) -> Iterator[str]:
             yield from _assigned_names([*statement.body, *statement.orelse])
         elif isinstance(statement, ast.If):
             yield from _assigned_names([*statement.body, *statement.orelse])
+
+
+def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:
+    """The fields of the top-level `name = struct(...)` of *tree*; empty if it is none."""
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        target, call = statement.targets[0], statement.value
+        is_struct = isinstance(call.func, ast.Name) and call.func.id == "struct"
+        if isinstance(target, ast.Name) and target.id == name and is_struct:
+            return {one.arg: one.value for one in call.keywords if one.arg is not None}
+    return {}

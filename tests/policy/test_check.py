@@ -119,6 +119,14 @@ def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) ->
     assert _found(text) == [want]
 
 
+def test_a_name_of_ones_own_hides_a_library() -> None:
+    text = (
+        "math = struct(sum = 1)\ndef _f(json): return json.loads\n"
+        "def score(pod, node): return math.sum + math.pi\n"
+    )
+    assert check_files({"x.star": text}) == []
+
+
 def test_a_test_without_its_loads_is_told_what_to_load() -> None:
     """`cluster` was taken for `str`, and of `asserts` nothing was said."""
     text = "def test_it(): asserts.fits(cluster(), nodes)"
@@ -256,6 +264,16 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             "x.star:1:30: no `go_div` is defined\n"
             'hint: it is loaded: `load("@std/numbers.star", "go_div")`',
             id="a shipped function that is not loaded",
+        ),
+        pytest.param(
+            'def score(pod, node): return len(json.loads("[]"))',
+            "x.star:1:34: `json` has no field `loads`\nhint: there are `decode`, `encode`",
+            id="what only Python's json has",
+        ),
+        pytest.param(
+            "def score(pod, node): return math.clmap(1, 2, 3)",
+            "x.star:1:30: `math` has no field `clmap`\nhint: did you mean `clamp`?",
+            id="a misspelt function of math",
         ),
         pytest.param(
             "def score(pod, node): return args.weight",
