@@ -403,6 +403,20 @@ def test_a_name_that_is_not_there_is_told_with_those_that_are(
     assert f"fixtures/cluster.yaml: {want}" in result.message
 
 
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        pytest.param('load_manifests(["a.yaml"])', 'want paths, got ["a.yaml"]', id="a list"),
+        pytest.param("load_manifests()", "want paths, got none", id="nothing"),
+        pytest.param('load_data(["a.csv"])', 'want a path, got ["a.csv"]', id="a list of data"),
+    ],
+)
+def test_what_is_no_path_is_told(tmp_path: Path, call: str, want: str) -> None:
+    """Of a list it said that it "has no attribute 'endswith'"; without any there was a cluster."""
+    (result,) = run(tmp_path, f"def test_it():\n    {call}\n")
+    assert result.message == f"{call.partition('(')[0]}: {want}"
+
+
 # --- data ------------------------------------------------------------------------------------
 
 
