@@ -15,8 +15,8 @@ from rich.table import Table
 
 from engine.cli.cluster_reading import tell_cuts
 from engine.cli.input_error import InputError, input_errors
-from engine.cli.policy_option import known_profile
-from engine.cli.policy_sets import read_other, read_set
+from engine.cli.policy_option import known_profile, read_bundle
+from engine.cli.policy_sets import read_other
 from engine.framework.extension_points import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
@@ -148,7 +148,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
     configure_logging(verbosity=-1, log_format="text")
     if options["fail_over"] is not None and other is None:
         raise click.UsageError("--fail-over wants --compare")
-    bundle, files = read_set(policies, options["config"])
+    bundle, files = read_bundle(policies, options["config"])
     wanted = _wanted(bundle, files, options)
     sets = [bundle]
     if other is not None:

@@ -15,8 +15,7 @@ from rich.table import Table
 from engine.cli.cluster_reading import tell_cuts, tell_repeated
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
-from engine.cli.policy_option import known_profile
-from engine.cli.policy_sets import read_set
+from engine.cli.policy_option import known_profile, read_bundle
 from engine.offline.decision_log import is_log, read_log
 from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
@@ -113,7 +112,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
       starsched diff live.yaml ./policies --on /var/log/starsched --max-moved 2%
     """
     configure_logging(verbosity=-1, log_format="text")
-    bundles = (read_set(before, options["config"])[0], read_set(after, options["config"])[0])
+    bundles = (read_bundle(before, options["config"])[0], read_bundle(after, options["config"])[0])
     for bundle in bundles:
         known_profile(bundle, options["profile"])
     with input_errors(options["inputs"]):

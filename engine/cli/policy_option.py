@@ -9,12 +9,16 @@ import click
 
 from engine.cli.input_error import InputError
 from engine.cli.policy_paths import build, load_problems, read_config
+from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
+from engine.policy.check import STARLARK_SUFFIX
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 BUILTIN = "builtin"
+_LIVE = "\nhint: what `kubectl get configmap NAME -o yaml` prints will do, as a file"
+_SUFFIXES = (".star", ".yaml", ".yml", ".json")
 
 
 def policy_options(function: Command) -> Command:
@@ -28,28 +32,64 @@ def policy_options(function: Command) -> Command:
         "--policies",
         default=BUILTIN,
         show_default=True,
-        metavar="DIR",
-        help="The directory of the policies that decide, or `builtin` for the built-in ones alone.",
+        metavar="DIR|FILE",
+        help="The policies that decide: a directory, a file with a ConfigMap, or `builtin` for the "
+        "built-in ones alone.",
     )(function)
 
 
 def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
-    """The bundle that the options name, with the files that it is of.
+    """The policies of a directory, of a file with a ConfigMap, or `builtin`, with their files.
 
     Raises `InputError` for what cannot be read, and with every problem of policies that cannot
     decide.
     """
     files = PolicyFiles(Path(), {}, frozenset())
-    if policies != BUILTIN:
+    path = Path("/dev/stdin" if policies == "-" else policies)
+    if policies != BUILTIN and path.exists() and not path.is_dir():
+        files = _of_config_map(path)
+    elif policies != BUILTIN:
         try:
-            files = read_bundle_files(Path(policies))
+            files = read_bundle_files(path)
         except PolicyFilesError as error:
-            raise InputError(str(error)) from error
+            is_live = policies.startswith("configmap:")
+            raise InputError(f"{error}{_LIVE if is_live else ''}") from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
         text = read_config(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
     return decidable(files, config), files
+
+
+def _of_config_map(path: Path) -> PolicyFiles:
+    """The files that are the keys of the ConfigMap in the file *path*. Raises `InputError`."""
+    if path.suffix == STARLARK_SUFFIX:
+        wanted = f"want a directory, a file with a ConfigMap, or `{BUILTIN}`"
+        hint = f"`{path.parent}` is its directory"
+        raise InputError(f"{path}: {wanted}, got one policy\nhint: {hint}")
+    try:
+        maps = [one for one in read_documents(path) if one.get("kind") == "ConfigMap"]
+    except ClusterFileError as error:
+        raise InputError(str(error)) from error
+    if len(maps) != 1:
+        raise InputError(f"{path}: want one ConfigMap, found {len(maps)}")
+    texts = _texts(path, maps[0])
+    return PolicyFiles(path, texts, frozenset(texts))
+
+
+def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
+    """The data of a ConfigMap, which are texts by key; a scheduler refuses what is refused here."""
+    parts = {part: config_map.get(part) or {} for part in ("data", "binaryData")}
+    for part, values in parts.items():
+        if not isinstance(values, dict):
+            raise InputError(f"{path}: {part}: want texts by key, got {type(values).__name__}")
+    for key, text in parts["data"].items():
+        if not isinstance(text, str):
+            raise InputError(f"{path}: data: `{key}`: want a text, got {text!r}")
+    for key in parts["binaryData"]:
+        if str(key).endswith(_SUFFIXES):
+            raise InputError(f"{path}: `{key}`: want UTF-8 text under `data`, got `binaryData`")
+    return {str(key): text for key, text in parts["data"].items()}
 
 
 def decidable(files: PolicyFiles, config: Path | None) -> Bundle:

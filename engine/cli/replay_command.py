@@ -27,9 +27,9 @@ _SHOWN = 10
 @click.argument("log", type=click.Path(path_type=Path, exists=True))
 @click.option(
     "--policies",
-    metavar="DIR",
-    help="Decide with the policies of this directory, or `builtin`, instead of the recorded ones: "
-    "then differences are the result.",
+    metavar="DIR|FILE",
+    help="Decide with the policies of this directory or file with a ConfigMap, or `builtin`, "
+    "instead of the recorded ones: then differences are the result.",
 )
 @click.option(
     "--config",

@@ -52,6 +52,21 @@ def test_a_pod_that_fits_nowhere_ends_with_3_and_says_why(cluster: str) -> None:
     assert "\x1b[" not in result.output
 
 
+def test_the_policies_of_a_cluster_explain_as_their_config_map(
+    cluster: str, tmp_path: Path
+) -> None:
+    """Only diff and bench took one; here it was wanted as a directory."""
+    text = '"""X."""\n\ndef filter(pod, node):\n    return "no"\n'
+    live = tmp_path / "live.yaml"
+    live.write_text(yaml.safe_dump({"kind": "ConfigMap", "data": {"x.star": text}}))
+    result = run("fits", cluster, f"--policies={live}")
+    assert result.exit_code == 3, result.output
+    assert f"{live}/x.star:4" in result.output
+    result = run("fits", cluster, "--policies=configmap:a/live")
+    assert result.exit_code == 2
+    assert "hint: what `kubectl get configmap NAME -o yaml` prints will do" in result.output
+
+
 def test_a_placed_pod_is_explained_as_if_it_were_not(cluster: str) -> None:
     """On the node there is room for it only if it does not count itself."""
     result = run("there", cluster, "--node=n")
