@@ -12,7 +12,7 @@ from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
-from engine.cli.policy_option import policy_options, read_bundle
+from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.explanation import PodExplanation, explain
 from engine.offline.policy_files import PolicyFiles
@@ -84,6 +84,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         raise click.UsageError("want POD, or a manifest with -f")
     configure_logging(verbosity=-1, log_format="text")
     bundle, files = read_bundle(options["policies"], options["config"])
+    known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
     tell_repeated(cluster)
     if not options["snapshot"]:

@@ -52,6 +52,12 @@ def test_a_pod_that_fits_nowhere_ends_with_3_and_says_why(cluster: str) -> None:
     assert "\x1b[" not in result.output
 
 
+def test_a_profile_that_is_not_there_is_not_said_to_be_the_pod_s(cluster: str) -> None:
+    result = run("fits", cluster, "--profile=x")
+    assert result.exit_code == 2
+    assert "--profile: want one of `default-scheduler`, got `x`" in result.output
+
+
 def test_the_policies_of_a_cluster_explain_as_their_config_map(
     cluster: str, tmp_path: Path
 ) -> None:
