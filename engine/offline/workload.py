@@ -33,6 +33,7 @@ _WHOLE: Final = 1000
 _PODS_PER_NODE: Final = "110"
 _NODE_COLUMNS: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"})
 _POD_COLUMNS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
+_EVENT: Final = frozenset({"at", "add", "for", "delete"})
 # Labels that name one node.
 _OWN_LABELS: Final = ("kubernetes.io/hostname",)
 
@@ -239,11 +240,17 @@ def _event(event: Any, workload: Workload) -> None:
     at = event.get("at", 0) if isinstance(event, dict) else None
     if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
         raise WorkloadError("want an object with `at`, seconds from the start")
+    if odd := sorted(set(event) - _EVENT):
+        raise WorkloadError(f"want `at`, `add`, `for` or `delete`, got `{odd[0]}`")
+    if "add" in event and "delete" in event:
+        raise WorkloadError("want `add` or `delete`, got both")
+    if "for" in event and not _is_pod(event.get("add")):
+        raise WorkloadError("want `for` beside an `add` of a pod")
     if isinstance(added := event.get("add"), dict):
         if added.get("kind") == "Node":
             node = node_of(added)
             workload.changes.append(NodeChange(at, node.name, node))
-        elif added.get("kind", "Pod") == "Pod":
+        elif _is_pod(added):
             stays = event.get("for")
             is_number = isinstance(stays, int | float) and not isinstance(stays, bool)
             if stays is not None and (not is_number or stays < 0):
@@ -270,6 +277,10 @@ def _event(event: Any, workload: Workload) -> None:
             workload.departures.append((at, key))
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
+
+
+def _is_pod(added: Any) -> bool:
+    return isinstance(added, dict) and added.get("kind", "Pod") == "Pod"
 
 
 def _read_table(path: Path, workload: Workload) -> None:

@@ -394,6 +394,24 @@ def test_tables_as_other_programs_write_them(tmp_path: Path) -> None:
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
         pytest.param("x.jsonl", '{"at": 0, "delete": "x"}', "want `node/NAME`", id="name"),
         pytest.param("x.jsonl", "{", "x.jsonl:1", id="half"),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 0, "add": {"metadata": {"name": "p"}}, "delete": "pod/p"}',
+            "x.jsonl:1: want `add` or `delete`, got both",
+            id="both at once",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 0, "add": {"metadata": {"name": "p"}}, "until": 9}',
+            "x.jsonl:1: want `at`, `add`, `for` or `delete`, got `until`",
+            id="a member that there is not",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 0, "add": {"kind": "Node", "metadata": {"name": "n"}}, "for": 9}',
+            "x.jsonl:1: want `for` beside an `add` of a pod",
+            id="a node that stays for so long",
+        ),
     ],
 )
 def test_what_is_no_workload_is_told_with_its_line(
