@@ -34,6 +34,9 @@ def command_paths(function: Command) -> Command:
 
 def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:
     """The sets of files of *paths*. A path that cannot be read ends the command with code 2."""
+    if Path("-") in paths and not Path("-").exists():
+        # A text alone has no name, so neither tests nor a place in a profile.
+        raise InputError("-: want files, not the standard input: a policy is one by its name")
     try:
         return read_policy_files(paths)
     except PolicyFilesError as error:

@@ -136,6 +136,14 @@ def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
     assert "`y`" in result.output
 
 
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_the_standard_input_is_no_policy(command: str) -> None:
+    """`fmt -` reads it; here there was "no such file or directory"."""
+    result = CliRunner().invoke(main, [command, "-"], input=POLICY)
+    assert result.exit_code == 2
+    assert result.output.startswith("Error: -: want files, not the standard input")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [("missing.star", None), ("notes.txt", "hello"), ("latin.star", b"\xff")],
