@@ -27,6 +27,9 @@ DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 MULTI_POINT: Final = "multiPoint"
 # Fields of `plugins` that are accepted but have no hooks here.
+_NO_POLICY: Final = (
+    "other files lie elsewhere; what tests read may have a name that ends in `_test.yaml`"
+)
 _OTHER_SETS: Final = ("placementGenerate", "placementScore")
 
 REMOVED_PLUGINS: Final = frozenset(
@@ -178,7 +181,7 @@ def decode_documents(files: Mapping[str, str]) -> Documents:
                 _expect_version(members, version, RUNTIME_API_VERSION)
                 runtimes.append((document, _runtime(members)))
             else:
-                hint = did_you_mean(kind, [KIND, RUNTIME_KIND])
+                hint = did_you_mean(kind, [KIND, RUNTIME_KIND]) or (_NO_POLICY if kind else "")
                 path = "kind" if kind else ""
                 given = f'"{kind}"' if kind else "none"
                 where = members["kind"].node if kind else document.node

@@ -212,6 +212,12 @@ def test_all_problems_come_at_once() -> None:
         pytest.param(
             "kind: KubeSchedulerConfig", "did you mean `KubeSchedulerConfiguration`?", id="nearly"
         ),
+        pytest.param(
+            "kind: Node",
+            'got "Node"\nhint: other files lie elsewhere; what tests read may have a name that '
+            "ends in `_test.yaml`",
+            id="a manifest beside the policies",
+        ),
         pytest.param("? [1]\n: 2", "want a name, got a list or an object", id="a list as key"),
         pytest.param("x" * 300_000, "want at most 262,144 characters", id="too long"),
         pytest.param(
