@@ -15,7 +15,7 @@ from rich.table import Table
 
 from engine.cli.input_error import input_errors
 from engine.cli.output_file import write_file
-from engine.cli.policy_paths import build, command_paths, load_problems, read_paths
+from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -98,6 +98,8 @@ def check_command(
         found += _no_keys(files)
         # Files beside the ones asked about are there to be loaded; they are not what is checked.
         beside = {files.shown(name) for name in files.texts if name not in files.selected}
+        if config is not None and is_among(config, files):
+            beside.discard(files.shown(config.name))
         told = [problem for problem in found if problem.file not in beside]
         if bundle is None and not any(name.endswith(".star") for name in files.selected):
             told = found  # a profile of policies that cannot run is not sound either

@@ -50,12 +50,18 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
     """
     try:
         given = None
-        if config is not None:
+        if config is not None and not is_among(config, files):
             given = decode_configuration(read_config(config), str(config))
         bundle = build_bundle(files.texts, given)
     except PolicyErrors as error:
         return None, [_shown(problem, files) for problem in error.problems]
     return bundle, [_shown(problem, files) for problem in bundle.warnings]
+
+
+def is_among(config: Path, files: PolicyFiles) -> bool:
+    """True if the file of `--config` is one of *files*: then it is the one that counts anyway."""
+    beside = files.directory / config.name
+    return config.name in files.texts and beside.resolve() == config.resolve()
 
 
 def read_config(config: Path) -> str:

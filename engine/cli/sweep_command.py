@@ -22,7 +22,7 @@ from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.output_file import naming, write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
-from engine.cli.policy_paths import read_config
+from engine.cli.policy_paths import is_among, read_config
 from engine.cli.sweep_reports import (
     FormatError,
     bar_chart,
@@ -201,7 +201,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     known_profile(bundle, options["profile"])
     config: Path | None = options["config"]
     # One that stands for the policies' own is among their files already.
-    is_apart = config is not None and config.name not in files.texts
+    is_apart = config is not None and not is_among(config, files)
     text = read_config(config) if config is not None and is_apart else None
     try:
         with input_errors(workload):

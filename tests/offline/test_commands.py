@@ -136,6 +136,25 @@ def test_check_uses_the_configuration_it_is_given(tmp_path: Path) -> None:
     assert "`y`" in result.output
 
 
+def test_the_configuration_may_lie_beside_the_policies(tmp_path: Path) -> None:
+    """Of a file named with it there were "no problems", of the directory that it is there twice."""
+    path = _write(tmp_path / "p", x=POLICY)
+    config = tmp_path / "p" / "profile.yaml"
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins:\n    multiPoint:\n      enabled: [{name: y}]\n"
+    )
+    config.write_text(text)
+    for asked in (f"{path}/x.star", path):
+        result = _check(asked, "--config", str(config))
+        assert result.exit_code == 1, result.output
+        assert f"{config}:6:" in result.output
+    config.write_text(text.replace("name: y", "name: x"))
+    for asked in (f"{path}/x.star", path):
+        result = _check(asked, "--config", str(config))
+        assert result.exit_code == 0, result.output
+
+
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_the_standard_input_is_no_policy(command: str) -> None:
     """`fmt -` reads it; here there was "no such file or directory"."""
