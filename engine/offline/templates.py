@@ -7,6 +7,7 @@ are there by themselves.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from engine.offline.misfits import shown
 from engine.offline.world import Manifest, ManifestError
 
 # Kinds with a template of pods, and the field that says how many run at once.
@@ -60,7 +61,8 @@ def _count(what: str, member: str, spec: Mapping[str, Any]) -> int:
         if count is None:
             continue
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST:
-            raise ManifestError(f"{what}: spec.{name}: want an int in 0..{_MOST}, got `{count}`")
+            wanted = f"want an int in 0..{_MOST}, got {shown(count)}"
+            raise ManifestError(f"{what}: spec.{name}: {wanted}")
         counts.append(count)
     return min(counts, default=1)
 
