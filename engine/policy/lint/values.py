@@ -33,6 +33,12 @@ ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+# Fields of a fact that may be None though there is a fact, and when.
+_NUMBERS_OF_FACTS: Final = {
+    "value": "what came is no finite number",
+    "age_seconds": "nobody said when it was measured",
+}
+_PLACES: Final = (ast.Name, ast.Attribute, ast.Subscript)
 _DICT_METHODS: Final = frozenset(
     {"get", "items", "keys", "values", "pop", "popitem", "setdefault", "update", "clear"}
 )
@@ -59,6 +65,7 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
                 if kind in ("number", "bool", "text", "struct"):
                     text = f"`{_text(node.iter)}` is {_a(kind)}: there is nothing to loop over"
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
+        yield from _nothing_known(source, types, scope, function)
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -151,6 +158,40 @@ def _attribute(
         return
     text = f"`{owner}` is {_a(kind)} and has no `{node.attr}`"
     yield source.finding("wrong-type", node, text, hint, is_error=True)
+
+
+def _nothing_known(
+    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """Numbers of facts that may be None and are only ever reckoned with.
+
+    Says nothing of a fact that another function gets to see, which may be there to ask.
+    """
+    uses: dict[str, list[ast.Attribute]] = {}
+    for node in walk(function):
+        if not isinstance(node, ast.Attribute) or node.attr not in _NUMBERS_OF_FACTS:
+            continue
+        if (types.of(node.value, scope) or "").rstrip("?") == "Fact":
+            uses.setdefault(ast.dump(node), []).append(node)
+    if not uses:
+        return
+    reckoned: set[int] = set()
+    handed_on: set[str] = set()
+    for node in walk(function):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERED):
+            reckoned |= {id(node.left), id(node.comparators[0])}
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+            reckoned |= {id(node.left), id(node.right)}
+        elif isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            handed_on |= {ast.dump(one) for one in given if isinstance(one, _PLACES)}
+    for found in uses.values():
+        if ast.dump(found[0].value) in handed_on or not all(id(one) in reckoned for one in found):
+            continue
+        first = min(found, key=lambda one: (one.lineno, one.col_offset))
+        text = f"`{_text(first)}` is None where {_NUMBERS_OF_FACTS[first.attr]}"
+        hint = f"ask for that before: `{_text(first)} == None`"
+        yield source.finding("wrong-type", first, text, hint)
 
 
 # --- texts ---------------------------------------------------------------------------------------

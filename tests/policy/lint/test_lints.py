@@ -248,6 +248,33 @@ def test_lints_of_values(condition: str, want: str | None) -> None:
     assert got == ([] if want is None else [f"2: {want}"])
 
 
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        pytest.param(["if heat.age_seconds > 60:", "    return 'a'"], ["4"], id="an age"),
+        pytest.param(["if 2 * heat.value > 60:", "    return 'a'"], ["4"], id="a value"),
+        pytest.param(
+            ["if heat.age_seconds == None or heat.age_seconds > 60:", "    return 'a'"],
+            [],
+            id="asked before",
+        ),
+        pytest.param(
+            ["if (heat.age_seconds or 0) > 60:", "    return 'a'"], [], id="with a default"
+        ),
+        pytest.param(
+            ["if _odd(heat):", "    return 'a' if heat.value > 3 else None"], [], id="by f"
+        ),
+    ],
+)
+def test_a_number_of_a_fact_that_is_never_asked_for_is_told(
+    lines: list[str], want: list[str]
+) -> None:
+    """It failed for the first fact without a time, and the pods were placed no more."""
+    text = in_filter("heat = node.facts['heat']", "if heat == None: return None", *lines)
+    text += "def _odd(fact):\n    return fact.value == None\n" if "_odd" in text else ""
+    assert found(text) == [f"{line}: wrong-type" for line in want]
+
+
 def test_types_are_followed_into_helpers_and_through_variables() -> None:
     text = in_filter(
         "wanted = pod.requests", "return _over(wanted, node.taints) if wanted else None"
