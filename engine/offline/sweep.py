@@ -20,6 +20,7 @@ import yaml
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, report
 from engine.offline.workload import Workload, read_workload
+from engine.policy.builtin import file_stem
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
@@ -94,8 +95,9 @@ def make_points(
     profile: str = "",
 ) -> list[Point]:
     """Every point of the grid, in order. Raises `SweepError`, `PolicyErrors`, `OSError`."""
-    for path, count in Counter(axis.path for axis in axes).items():
+    for plain, count in Counter(_plain(axis.path) for axis in axes).items():
         if count > 1:
+            path = next(axis.path for axis in axes if _plain(axis.path) == plain)
             raise SweepError(
                 f"{_OPTION} {path}: want it once, got it {count} times\n"
                 "hint: commas separate the values of one argument"
@@ -195,13 +197,22 @@ def _document(config: str) -> dict[str, Any]:
     raise SweepError(f"want a {KIND} as configuration")
 
 
+def _plain(path: str) -> str:
+    """*path* with its argument in one spelling."""
+    name, argument, *below = path.split(".")
+    return ".".join((name, file_stem(argument), *below))
+
+
 def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> None:
-    name, *members, last = path
+    name, argument, *below = path
     entry = next((one for one in plugin_config if one.get("name") == name), None)
     if entry is None:
         entry = {"name": name, "args": {}}
         plugin_config.append(entry)
     place = entry.setdefault("args", {})
+    # As it is spelt there, in snake_case or in camelCase.
+    argument = next((one for one in place if file_stem(one) == file_stem(argument)), argument)
+    *members, last = argument, *below
     for member in members:
         place = place.setdefault(member, {})
         if not isinstance(place, dict):

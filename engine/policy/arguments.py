@@ -119,6 +119,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
     found = Arguments({}, {}, {})
     if field is None:
         return found
+    spelt: dict[str, str] = {}
     members = field.object()
     schema = KUBERNETES_ARGUMENTS.get(plugin, {})
     _skip_type_meta(members, plugin)
@@ -135,6 +136,8 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
                 hint = f"want one of {', '.join(f'`{n}`' for n in known)}" if declared else ""
             what = "unknown argument" if declared else "unknown argument: the policy takes none"
             members[name].wrong(what, hint)
+        elif spelt.setdefault(stem, name) != name:
+            members[name].wrong(f"the argument is there already, as `{spelt[stem]}`")
         elif given is None:
             continue  # null: the default
         elif reader is not None:

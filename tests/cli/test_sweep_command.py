@@ -165,6 +165,24 @@ def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path
     assert "hint: commas separate the values of one argument" in result.output
 
 
+def test_an_argument_is_one_however_it_is_spelt(snapshot: Path, tmp_path: Path) -> None:
+    """In both spellings it was two, of which the last one counted."""
+    other = GRID.replace("scoringStrategy", "scoring_strategy")
+    result = sweep(snapshot, tmp_path / "out", "--set", other)
+    assert result.exit_code == 2, result.output
+    assert "scoringStrategy.type: want it once, got it 2 times" in result.output
+    (tmp_path / "p").mkdir()
+    policy = "args = plugin_args(most_pods = 1)\ndef filter(pod, node): return None\n"
+    (tmp_path / "p" / "x.star").write_text(policy)
+    entry = {"name": "x", "args": {"mostPods": 2}}
+    profiles = [{"plugins": {"filter": {"enabled": [{"name": "x"}]}}, "pluginConfig": [entry]}]
+    text = json.dumps({"apiVersion": API_VERSION, "kind": KIND, "profiles": profiles})
+    (tmp_path / "p" / "config.json").write_text(text)
+    given = f"--policies={tmp_path / 'p'}"
+    result = sweep(snapshot, tmp_path / "out", given, grid="x.most_pods=3,4")
+    assert result.exit_code == 0, result.output
+
+
 def test_a_value_counts_once() -> None:
     """Each time that it was written it was simulated, and counted in the means."""
     assert Axis.parse("A.b=1,2,1,[1],true,[1]").values == (1, 2, [1], True)

@@ -329,6 +329,16 @@ def filter(pod, node):
 '''
 
 
+def test_an_argument_in_both_spellings_is_there_twice() -> None:
+    """The last one counted, in silence."""
+    profile = {
+        "schedulerName": "s",
+        "pluginConfig": [{"name": "a", "args": {"riskLimit": 2, "risk_limit": 3}}],
+    }
+    want = "args.risk_limit: the argument is there already, as `riskLimit`"
+    assert f"profiles[0].pluginConfig[0].{want}" in _errors(profile, a=WITH_LONG_NAMES)
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
