@@ -65,6 +65,13 @@ def requirement_problem(
     return None
 
 
+def field_requirement_problem(requirement: NodeSelectorRequirement) -> str | None:
+    """As `requirement_problem`, of a requirement on a field of a node."""
+    if requirement.operator not in _SET_OPERATORS or len(requirement.values) != 1:
+        return f"`{requirement.key}` {requirement.operator}: want `In` or `NotIn` with one value"
+    return None
+
+
 def _holds(
     requirement: LabelSelectorRequirement | NodeSelectorRequirement, labels: Mapping[str, str]
 ) -> bool:
@@ -139,7 +146,7 @@ def matches_node_selector_term(
         if requirement_problem(requirement) is not None:
             return False
     for requirement in term.match_fields:
-        if requirement.operator not in _SET_OPERATORS or len(requirement.values) != 1:
+        if field_requirement_problem(requirement) is not None:
             return False
     fields = {"metadata.name": node_name}
     return all(_holds(r, labels) for r in term.match_expressions) and (

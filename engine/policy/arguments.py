@@ -7,7 +7,7 @@ gets which values is `profiles`.
 """
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from engine.model import objects as api
+from engine.model.resources import is_qualified_name
+from engine.model.selectors import field_requirement_problem, requirement_problem
 from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import Field, Object, did_you_mean
@@ -121,14 +123,14 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
         return found
     spelt: dict[str, str] = {}
     members = field.object()
-    schema = KUBERNETES_ARGUMENTS.get(plugin, {})
+    schema = {file_stem(n): reader for n, reader in KUBERNETES_ARGUMENTS.get(plugin, {}).items()}
     _skip_type_meta(members, plugin)
     for name in members.names:
         if name in ("apiVersion", "kind"):
             continue
         stem = file_stem(name)
         given = members.get(name)
-        reader = schema.get(name)
+        reader = schema.get(stem)
         if stem not in declared:
             known = sorted(_spelt_like(name, argument) for argument in declared)
             hint = did_you_mean(name, known)
@@ -151,6 +153,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
                 found.given[stem] = found.shown[stem] = value
             else:
                 given.wrong(f"want {_word(declared[stem])}, got {given.shown()}")
+    _check_together(plugin, field, {**declared, **found.shown})
     return found
 
 
@@ -174,7 +177,21 @@ def runtime_arguments(plugin: str, field: Field | None) -> dict[str, Any]:
         if given is not None:
             values[file_stem(name)] = reader(given)[0]
     members.finish()
+    _check_together(plugin, field, values)
     return values
+
+
+def _check_together(plugin: str, field: Field, values: Mapping[str, Any]) -> None:
+    """Report what kube-scheduler refuses of arguments that are right one by one."""
+    if plugin == "PodTopologySpread":
+        if values.get("default_constraints") and values.get("defaulting_type") == "System":
+            message = "defaultConstraints: without effect if defaultingType is `System`"
+            field.wrong(message, "write `defaultingType: List` beside them")
+    elif plugin == "DefaultPreemption":
+        bounds = ("min_candidate_nodes_percentage", "min_candidate_nodes_absolute")
+        if not any(values[bound] for bound in bounds):
+            message = "minCandidateNodesPercentage and minCandidateNodesAbsolute cannot both be 0"
+            field.wrong(message)
 
 
 def _skip_type_meta(members: Object, plugin: str) -> None:
@@ -210,15 +227,30 @@ def _same(value: Any) -> Read:
     return value, value, ""
 
 
-def _texts(field: Field) -> Read:
-    return _same(field.texts())
+def _names(field: Field, what: str) -> list[str]:
+    """A list of names such as label keys and resources have."""
+    items = field.items()
+    names = [item.text() for item in items]
+    for item, name in zip(items, names, strict=True):
+        _want_name(item, name, what)
+    return names
 
 
-def _groups(field: Field) -> Read:
-    for item in field.items():
-        if "/" in item.text():
+def _want_name(field: Field, name: str, what: str) -> None:
+    if not is_qualified_name(name):
+        field.refuse(f"want {what}")
+
+
+def _ignored_resources(field: Field) -> Read:
+    return _same(_names(field, "the name of a resource"))
+
+
+def _ignored_groups(field: Field) -> Read:
+    groups = _names(field, "what the names of resources have before their `/`")
+    for item, group in zip(field.items(), groups, strict=True):
+        if "/" in group:
             item.wrong("resource group name can't contain '/'")
-    return _same(field.texts())
+    return _same(groups)
 
 
 def _integer(low: int, high: int | None = None) -> Reader:
@@ -229,8 +261,21 @@ def _boolean(field: Field) -> Read:
     return _same(bool(field.boolean()))
 
 
-def _duration(field: Field) -> Read:
-    return _same((field.duration() or timedelta(0)).total_seconds())
+def _duration(least: timedelta) -> Reader:
+    def read(field: Field) -> Read:
+        found = field.duration()
+        if found is not None and found < least:
+            field.refuse(f"want a duration of at least {least.total_seconds():.0f}s")
+        return _same((found or least).total_seconds())
+
+    return read
+
+
+def _want_choice(owner: Field, name: str, found: str, values: Sequence[str], before: int) -> None:
+    """Report that *found* has to be given, unless *owner* has a problem since *before*."""
+    if not found and before == len(owner.report.problems):
+        known = ", ".join(f"`{value}`" for value in values)
+        owner.wrong(f"{name}: required value", f"want one of {known}")
 
 
 _STRATEGIES: Final = ("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -257,7 +302,12 @@ def _resources(field: Field | None, most: int) -> list[dict[str, Any]]:
 
 
 def _balanced(field: Field) -> Read:
-    return _same(_resources(field, 1))
+    resources = _resources(field, 1)
+    names = [resource["name"] for resource in resources]
+    for index, item in enumerate(field.items()):
+        if names[index] in names[:index]:
+            item.wrong(f'name: duplicate value "{names[index]}"')
+    return _same(resources)
 
 
 def _shape(field: Field | None, owner: Field, most_score: int) -> list[dict[str, int]]:
@@ -277,8 +327,9 @@ def _shape(field: Field | None, owner: Field, most_score: int) -> list[dict[str,
 
 
 def _strategy(field: Field) -> Read:
+    before = len(field.report.problems)
     members = field.object()
-    kind = members.choice("type", _STRATEGIES, "LeastAllocated")
+    kind = members.choice("type", _STRATEGIES, "")
     strategy: dict[str, Any] = {
         "type": kind,
         "resources": _resources(members.get("resources"), 100),
@@ -289,37 +340,39 @@ def _strategy(field: Field) -> Read:
         shape = _shape(inner.get("shape"), ratio, 10)
         inner.finish()
         strategy["requestedToCapacityRatio"] = {"shape": shape}
+        if kind in ("LeastAllocated", "MostAllocated"):
+            ratio.wrong(f"is for `RequestedToCapacityRatio` alone, and the type is `{kind}`")
     elif kind == "RequestedToCapacityRatio":
         field.wrong("requestedToCapacityRatio: required value for this type")
     members.finish()
+    _want_choice(field, "type", kind, _STRATEGIES, before)
     return _same(strategy)
 
 
 _NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
 
-def _node_requirements(items: list[Field]) -> None:
+def _node_requirements(
+    items: list[Field], problem_of: Callable[[api.NodeSelectorRequirement], str | None]
+) -> None:
     for item in items:
+        before = len(item.report.problems)
         members = item.object()
-        if not members.text("key"):
+        if not (key := members.text("key")):
             item.wrong("key: required value")
         operator = members.choice("operator", _NODE_OPERATORS, "")
-        values = members.texts("values")
-        if operator in ("In", "NotIn") and not values:
-            item.wrong(f"values: must be specified when operator is `{operator}`")
-        elif operator in ("Exists", "DoesNotExist") and values:
-            item.wrong(f"values: may not be specified when operator is `{operator}`")
-        elif operator in ("Gt", "Lt") and len(values) != 1:
-            item.wrong(f"values: must have a single element when operator is `{operator}`")
-        elif not operator and "operator" not in members.names:
-            item.wrong("operator: required value")
+        requirement = api.NodeSelectorRequirement(key, operator, members.texts("values"))
         members.finish()
+        _want_choice(item, "operator", operator, _NODE_OPERATORS, before)
+        problem = problem_of(requirement)
+        if problem is not None and before == len(item.report.problems):
+            item.wrong(problem)
 
 
 def _node_terms(field: Field) -> None:
     members = field.object()
-    _node_requirements(members.items("matchExpressions"))
-    _node_requirements(members.items("matchFields"))
+    _node_requirements(members.items("matchExpressions"), requirement_problem)
+    _node_requirements(members.items("matchFields"), field_requirement_problem)
     members.finish()
 
 
@@ -355,15 +408,24 @@ def _node_affinity(field: Field) -> Read:
     return manifest, view, "NodeAffinity?"
 
 
+_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+
+
 def _spread_constraints(field: Field) -> Read:
+    seen: set[tuple[str, str]] = set()
     for item in field.items():
+        before = len(item.report.problems)
         members = item.object()
         members.integer("maxSkew", 1, 1)
-        if not members.text("topologyKey"):
+        key = members.text("topologyKey")
+        if not key:
             item.wrong("topologyKey: can not be empty")
-        members.choice("whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"), "")
-        if "whenUnsatisfiable" not in members.names:
-            item.wrong("whenUnsatisfiable: required value")
+        else:
+            _want_name(members["topologyKey"], key, "the key of a label")
+        action = members.choice("whenUnsatisfiable", _ACTIONS, "")
+        if (key, action) in seen:
+            item.wrong(f"a second constraint for `{key}` with `{action}`")
+        seen.add((key, action))
         if selector := members.get("labelSelector"):
             selector.wrong("constraint must not define a selector, as they deduced for each pod")
         members.integer("minDomains", 1, 1)
@@ -371,6 +433,7 @@ def _spread_constraints(field: Field) -> Read:
         members.choice("nodeTaintsPolicy", ("Honor", "Ignore"), "")
         members.texts("matchLabelKeys")
         members.finish()
+        _want_choice(item, "whenUnsatisfiable", action, _ACTIONS, before)
     return _same(field.plain())
 
 
@@ -390,8 +453,8 @@ KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
     },
     "NodeAffinity": {"addedAffinity": _node_affinity},
     "NodeResourcesFit": {
-        "ignoredResources": _texts,
-        "ignoredResourceGroups": _groups,
+        "ignoredResources": _ignored_resources,
+        "ignoredResourceGroups": _ignored_groups,
         "scoringStrategy": _strategy,
     },
     "NodeResourcesBalancedAllocation": {"resources": _balanced},
@@ -400,7 +463,10 @@ KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
         "defaultingType": lambda field: _same(field.choice(("System", "List"))),
     },
     "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _scoring_by_capacity},
-    "DynamicResources": {"filterTimeout": _duration, "bindingTimeout": _duration},
+    "DynamicResources": {
+        "filterTimeout": _duration(timedelta(0)),
+        "bindingTimeout": _duration(timedelta(seconds=1)),
+    },
 }
 
 # Of plugins that are parts of the runtime; those of policies are declared in their files.

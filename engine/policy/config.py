@@ -248,16 +248,20 @@ def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfig
     return configuration
 
 
+_NONE: Final = timedelta(0)
+
+
 def _leader_election(members: Object) -> LeaderElection:
+    # What is zero or empty counts as not given, as it does for kube-scheduler.
     default = LeaderElection()
     found = LeaderElection(
         leader_elect=members.boolean("leaderElect", default.leader_elect),
-        lease_duration=members.duration("leaseDuration", default.lease_duration),
-        renew_deadline=members.duration("renewDeadline", default.renew_deadline),
-        retry_period=members.duration("retryPeriod", default.retry_period),
-        resource_lock=members.text("resourceLock", default.resource_lock),
-        resource_name=members.text("resourceName", default.resource_name),
-        resource_namespace=members.text("resourceNamespace", default.resource_namespace),
+        lease_duration=members.duration("leaseDuration", _NONE) or default.lease_duration,
+        renew_deadline=members.duration("renewDeadline", _NONE) or default.renew_deadline,
+        retry_period=members.duration("retryPeriod", _NONE) or default.retry_period,
+        resource_lock=members.text("resourceLock") or default.resource_lock,
+        resource_name=members.text("resourceName") or default.resource_name,
+        resource_namespace=members.text("resourceNamespace") or default.resource_namespace,
     )
     owner = members.owner
     if found.leader_elect:
@@ -278,12 +282,6 @@ def _leader_election(members: Object) -> LeaderElection:
             )
         if found.resource_lock != "leases":
             members["resourceLock"].wrong('resourceLock value must be "leases"')
-        for name, text in (
-            ("resourceName", found.resource_name),
-            ("resourceNamespace", found.resource_namespace),
-        ):
-            if not text:
-                (members.get(name) or owner).wrong(f"{name} is required")
     members.finish()
     return found
 
@@ -341,15 +339,16 @@ def _plugins(members: Object) -> dict[str, PluginSet]:
         if found := members.get(point):
             inner = found.object()
             sets[point] = PluginSet(
-                enabled=tuple(_plugin_refs(inner.items("enabled"))),
-                disabled=tuple(_plugin_refs(inner.items("disabled"))),
+                enabled=tuple(_plugin_refs(inner.items("enabled"), REMOVED_PLUGINS)),
+                # To be rid of what is gone is no mistake.
+                disabled=tuple(_plugin_refs(inner.items("disabled"), frozenset())),
             )
             inner.finish()
     members.finish()
     return sets
 
 
-def _plugin_refs(entries: list[Field]) -> Iterable[PluginRef]:
+def _plugin_refs(entries: list[Field], refused: frozenset[str]) -> Iterable[PluginRef]:
     for entry in entries:
         members = entry.object()
         name_field = members.get("name")
@@ -364,7 +363,7 @@ def _plugin_refs(entries: list[Field]) -> Iterable[PluginRef]:
         if name_field is None or not name:
             (name_field or entry).wrong("name: want the name of a plugin")
             continue
-        if name in REMOVED_PLUGINS:
+        if name in refused:
             (name_field or entry).wrong(
                 f'"{name}" was invalid in version "{API_VERSION}" '
                 f'({KIND} is version "{API_VERSION}")'
@@ -379,6 +378,7 @@ def _is_zero(found: Field) -> bool:
 
 def _plugin_config(entries: list[Field]) -> dict[str, Field]:
     configs: dict[str, Field] = {}
+    seen: set[str] = set()
     for entry in entries:
         members = entry.object()
         name_field = members.get("name")
@@ -387,20 +387,17 @@ def _plugin_config(entries: list[Field]) -> dict[str, Field]:
         members.finish()
         if not name:
             (name_field or entry).wrong("name: want the name of a plugin")
-        elif name in configs and name_field is not None:
+        elif name in seen and name_field is not None:
             name_field.wrong(f"repeated config for plugin {name}")
         elif name in REMOVED_PLUGINS and name_field is not None:
             name_field.wrong(
                 f'"{name}" was invalid in version "{API_VERSION}" '
                 f'({KIND} is version "{API_VERSION}")'
             )
-        else:
+        elif args is not None:
             # Kept as a field: what its arguments may be depends on the plugin.
-            configs[name] = (
-                args if args is not None else Field(entry.node, entry.path, entry.report)
-            )
-            if args is None:
-                configs.pop(name)
+            configs[name] = args
+        seen.add(name)
     return configs
 
 

@@ -458,6 +458,16 @@ def test_added_affinity_reaches_the_policy_as_a_record() -> None:
     InProcessEvaluator(bundle.program)
 
 
+def test_arguments_are_held_to_their_rules_however_they_are_spelt() -> None:
+    """In snake_case they reached the policy as they were written, and failed each decision."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    args = {"added_affinity": required}
+    errors = _errors(
+        {"schedulerName": "s", "pluginConfig": [{"name": "NodeAffinity", "args": args}]}
+    )
+    assert any("must have at least one node selector term" in error for error in errors), errors
+
+
 def test_a_scoring_strategy_gets_its_defaults() -> None:
     config = {"NodeResourcesFit": {"scoringStrategy": {"type": "MostAllocated"}}}
     assert _profile({}, config).arguments["NodeResourcesFit"]["scoring_strategy"] == {
