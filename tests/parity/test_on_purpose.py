@@ -97,6 +97,37 @@ def test_a_disk_whose_name_makes_no_sense_fails_no_attempt(oracle: Oracle) -> No
     assert judgement.rejected["n0"].plugin == "NodeVolumeLimits"
 
 
+def test_a_preference_that_makes_no_sense_fails_no_attempt(oracle: Oracle) -> None:
+    """The API server takes it, and kube-scheduler tries again and again to read it."""
+
+    def prefer(operator: str, value: str) -> Plain:
+        expression = {"key": "rank", "operator": operator, "values": [value]}
+        return {"weight": 1, "preference": {"matchExpressions": [expression]}}
+
+    nodes = [_node("n0"), _node("n1")]
+    nodes[1]["metadata"]["labels"] = {"rank": "5"}
+    preferred = [prefer("Gt", "many"), prefer("Gt", "3")]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    scenario = {"nodes": nodes, "incoming": [_pod("p", affinity=affinity)]}
+    assert 'running PreScore plugin "NodeAffinity"' in _theirs(oracle, scenario)["error"]
+    assert _ours(scenario).best == ("n1",)
+
+
+def test_an_image_is_as_large_as_its_node_says(oracle: Oracle) -> None:
+    """kube-scheduler takes the size that the first node told, for as long as any node has it."""
+    nodes = [_node("n0"), _node("n1")]
+    for node, mebibytes in zip(nodes, (100, 800), strict=True):
+        image = {"names": ["x:latest"], "sizeBytes": mebibytes << 20}
+        node["status"]["images"] = [image]
+    scenario = {"nodes": nodes, "incoming": [_pod("p")]}
+
+    def images(scores: Any) -> list[int]:
+        return [scores[name]["ImageLocality"] for name in ("n0", "n1")]
+
+    assert images(_theirs(oracle, scenario)["scores"]) == [7, 7]
+    assert images(_ours(scenario).scores) == [7, 79]
+
+
 def test_a_claim_that_belongs_to_another_fails_no_attempt(oracle: Oracle) -> None:
     """A placed pod's claim was made by somebody else: that must not keep others off its node."""
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
