@@ -1,18 +1,20 @@
 """Our answers beside kube-scheduler's recorded ones.
 
 Owns reading recorded scenarios, deciding which answers the shipped policies can be asked for, and
-the comparison. One scenario is one JSON object a line: `nodes`, placed `pods`, other `objects`, an
-optional `config`, and for each of the `incoming` pods the recorded answer.
+the comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or were
+promised a node, other `objects`, an optional `config`, and for each of the `incoming` pods the
+recorded answer.
 """
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from engine.model.pod import Pod
 from engine.offline.cluster_file import unpacked
 from engine.offline.judge import Judgement, judge
 from engine.offline.world import ManifestError, World, pod_of
@@ -20,6 +22,7 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.profiles import RUNTIME_PLUGINS
+from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
 
 Plain = Mapping[str, Any]
@@ -118,15 +121,20 @@ class Examiner:
         """One outcome per incoming pod, in order."""
         try:
             bundle, scheduler = self._scheduler(scenario.config)
-            world = World.from_manifests(scenario.nodes, scenario.pods, scenario.objects)
+            placed, nominator = _parted(scenario.pods)
+            world = World.from_manifests(scenario.nodes, placed, scenario.objects)
         except (PolicyErrors, ManifestError) as error:
             reasons = tuple(str(error).splitlines())
             return [
                 Outcome(scenario.id, str(answer.get("pod", "")), Agreement.DIFFERS, reasons)
                 for answer in scenario.answers
             ]
+
+        def ask(pod: Pod) -> Judgement:
+            return judge(world, scheduler, pod, nominator)
+
         return [
-            self._compare(scenario, bundle, pod, answer, lambda p: judge(world, scheduler, p))
+            self._compare(scenario, bundle, pod, answer, ask)
             for pod, answer in zip(scenario.incoming, scenario.answers, strict=True)
         ]
 
@@ -147,7 +155,7 @@ class Examiner:
         bundle: Bundle,
         manifest: Plain,
         answer: Plain,
-        ask: Callable[[Any], Judgement],
+        ask: Callable[[Pod], Judgement],
     ) -> Outcome:
         name = str(answer.get("pod", ""))
         shipped = {*bundle.policies, *RUNTIME_PLUGINS}
@@ -163,6 +171,18 @@ class Examiner:
             differences = (f"no profile has the pod's schedulerName `{pod.scheduler_name}`",)
         agreement = Agreement.DIFFERS if differences else Agreement.MATCHED
         return Outcome(scenario.id, name, agreement, differences)
+
+
+def _parted(pods: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], Nominator]:
+    """The pods that are placed, and those that were promised a node instead."""
+    placed, nominator = [], Nominator()
+    for manifest in pods:
+        is_placed = bool((manifest.get("spec") or {}).get("nodeName"))
+        if is_placed or not (manifest.get("status") or {}).get("nominatedNodeName"):
+            placed.append(manifest)  # or refused by the world, for neither
+        else:
+            nominator.nominate(pod_of(manifest))
+    return placed, nominator
 
 
 def needed_plugins(scenario: Scenario, manifest: Plain, answer: Plain) -> set[str]:

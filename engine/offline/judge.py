@@ -12,6 +12,7 @@ import msgspec
 from engine.framework.status import Status
 from engine.model.pod import Pod
 from engine.offline.world import World
+from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
 
 
@@ -56,12 +57,14 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-def judge(world: World, scheduler: Scheduler, pod: Pod) -> Judgement:
-    """What *scheduler*'s policies say of *pod* in *world*.
+def judge(
+    world: World, scheduler: Scheduler, pod: Pod, nominator: Nominator | None = None
+) -> Judgement:
+    """What *scheduler*'s policies say of *pod* in *world*, where *nominator* has promised nodes.
 
     Raises `KeyError` if no profile of the scheduler has the pod's `schedulerName`.
     """
-    explanation = scheduler.explain(pod, world.snapshot)
+    explanation = scheduler.explain(pod, world.snapshot, nominator or Nominator())
     decision = explanation.decision
     failures = (*decision.failures, *decision.ignored)
     if decision.failures:

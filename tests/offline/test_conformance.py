@@ -115,6 +115,19 @@ def test_the_scenario_of_these_tests_matches(examiner: Examiner) -> None:
     assert outcome.agreement is Agreement.MATCHED
 
 
+def test_a_pod_that_was_promised_a_node_takes_its_room(examiner: Examiner) -> None:
+    """It was refused as one that is placed nowhere, though the oracle has answers for it."""
+    plain = _scenario()
+    requests = plain["incoming"][0]["spec"]["containers"][0]["resources"]["requests"]
+    other = {"containers": [{"resources": {"requests": {**requests, "cpu": "600m"}}}]}
+    status = {"nominatedNodeName": "a"}
+    plain["pods"] = [{"metadata": {"name": "first"}, "spec": other, "status": status}]
+    assert _examine(examiner, plain).differences[0] == (
+        "node a: want no rejection, got rejected by NodeResourcesFit "
+        "(Unschedulable: Insufficient cpu)"
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "value", "want"),
     [

@@ -9,7 +9,7 @@ from tests.parity.generator.devices import Devices
 from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.groups import add_groups, budgets, namespaces
 from tests.parity.generator.nodes import node
-from tests.parity.generator.pods import placed, pod
+from tests.parity.generator.pods import placed, pod, promised, start_preemption
 from tests.parity.generator.traits import PARTS, THEMES, Traits, themes, traits_of
 from tests.parity.generator.volumes import Storage
 
@@ -40,9 +40,9 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
     made: Plain = {"id": f"{theme}-{seed}-{index}"}
     if draw.chance(traits["config"]):
         made["config"] = _shared_configuration(seed, index, theme)
-        names = [p.get("schedulerName") for p in made["config"]["profiles"]]
+        profiles = [p.get("schedulerName") for p in made["config"]["profiles"]]
         for each in incoming:
-            name = draw.pick(*names)
+            name = draw.pick(*profiles)
             if name is not None and name != PROFILE_NAMES[0]:
                 each["spec"]["schedulerName"] = name
     if draw.chance(traits["preemption"]):
@@ -50,6 +50,8 @@ def scenario(seed: int, index: int, theme: str, without: frozenset[str] = frozen
         objects += budgets(draw, pods)
     elif "preemption" not in without:
         made["runs"] = 1  # to hear what is said of pods that fit nowhere
+    if draw.chance(traits["nominations"]):
+        _nominate(draw, names, pods, incoming, traits)
     return {**made, "nodes": nodes, "pods": pods, "objects": objects, "incoming": incoming}
 
 
@@ -81,6 +83,20 @@ def _part_times(pods: list[Plain]) -> None:
         for i, each in enumerate(pods):
             time = each["status"]["startTime"]
             each["status"]["startTime"] = f"{time[:-3]}{i:02}Z"
+
+
+def _nominate(
+    draw: Draw, names: list[str], pods: list[Plain], incoming: list[Plain], traits: Traits
+) -> None:
+    """Let some pods wait for a node that they were promised, of the incoming ones too."""
+    placed_pods = list(pods)
+    pods += [
+        promised(draw, pod(draw, f"w{i:02}", names, traits), draw.pick(*names))
+        for i in draw.several(3, 1)
+    ]
+    for each in incoming:
+        if placed_pods and draw.chance(0.25):
+            start_preemption(draw, each, placed_pods)
 
 
 def _storage(

@@ -4,6 +4,9 @@ from tests.parity.generator.draw import Draw, Plain
 from tests.parity.generator.selectors import HOSTNAME, TOPOLOGY_KEYS, node_selector, node_term
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", "nvidia.com/gpu", "example.com/foo")
+# What is scored as well as any other, and seldom asked for.
+ODD_RESOURCES = ("pods", "hugepages-2Mi", "kubernetes.io/batch-cpu", "widgets")
+IGNORED = (*RESOURCES[3:], "cpu", "kubernetes.io/batch-cpu")
 SCORERS = (
     "TaintToleration",
     "NodeAffinity",
@@ -132,7 +135,7 @@ def _multi_point(draw: Draw) -> Plain:
 
 def _resources(draw: Draw, *, weight: int | None = None) -> list[Plain]:
     found = []
-    for name in draw.some(RESOURCES, 4, 1):
+    for name in draw.some((*RESOURCES, *ODD_RESOURCES), 4, 1):
         entry: Plain = {"name": name}
         if draw.chance(0.8):
             entry["weight"] = weight or draw.pick(1, 2, 3, 10, 100)
@@ -143,9 +146,11 @@ def _resources(draw: Draw, *, weight: int | None = None) -> list[Plain]:
 def _fit(draw: Draw) -> Plain:
     args: Plain = {}
     if draw.chance(0.3):
-        args["ignoredResources"] = draw.some(RESOURCES[3:], 2, 1)
+        args["ignoredResources"] = draw.some(IGNORED, 2, 1)
     if draw.chance(0.2):
-        args["ignoredResourceGroups"] = draw.some(("nvidia.com", "example.com"), 2, 1)
+        args["ignoredResourceGroups"] = draw.some(
+            ("nvidia.com", "example.com", "kubernetes.io"), 2, 1
+        )
     if draw.chance(0.2):
         return args
     kind = draw.pick("LeastAllocated", "MostAllocated", "RequestedToCapacityRatio")
@@ -190,6 +195,13 @@ def _spread(draw: Draw) -> Plain:
     return {"defaultingType": "List", "defaultConstraints": list(constraints.values())}
 
 
+def _preemption(draw: Draw) -> Plain:
+    return {
+        "minCandidateNodesPercentage": draw.pick(0, 10, 100),
+        "minCandidateNodesAbsolute": draw.pick(100, 1000),
+    }
+
+
 def _node_affinity(draw: Draw) -> Plain:
     names = [f"n{i:02}" for i in range(4)]
     added: Plain = {}
@@ -209,4 +221,5 @@ ARGUMENTS = {
     "InterPodAffinity": _interpod,
     "PodTopologySpread": _spread,
     "NodeAffinity": _node_affinity,
+    "DefaultPreemption": _preemption,
 }

@@ -5,8 +5,10 @@ from tests.parity.generator.nodes import IMAGES
 from tests.parity.generator.traits import Traits
 
 # Amounts as people write them, odd ones among them.
-CPU = ("100m", "250m", "500m", "1", "2", "0", "0.1", "1500m", "6", "1e-1", "33m", "1u", "3")
-MEMORY = ("64Mi", "128Mi", "100M", "1Gi", "4Gi", "0", "100k", "1500M", "1e8", "0.5Gi", "123456789")
+_CPU = ("100m", "250m", "500m", "1", "2", "0", "0.1", "1500m", "6", "1e-1", "33m", "1u", "3")
+CPU = (*_CPU, "999999n", ".5", "5.", "+1", "1E0", "0.0005k", "1.0000001")
+_MEMORY = ("64Mi", "128Mi", "100M", "1Gi", "4Gi", "0", "100k", "1500M", "1e8", "0.5Gi", "123456789")
+MEMORY = (*_MEMORY, "1.5", "1500m", "+64Mi", "6.4E7", ".1Gi", "1.M", "0.3333333Gi", "1000000000m")
 STORAGE = ("1Gi", "20Gi", "0", "500M")
 ODD_IMAGES = (
     "busybox",

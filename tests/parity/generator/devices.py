@@ -276,6 +276,15 @@ def _selector(draw: Draw) -> Plain:
         f'device.capacity["{GPU}"].memory.compareTo(quantity("10Gi")) >= 0',
         "device.allowMultipleAllocations == true",
         "true",
+        f'{own}.model.lowerAscii().startsWith("a")',
+        f'{own}.exists(key, key == "numa")',
+        f"size({own}) >= 3 ? {own}.fast : {own}.numa / {draw.randrange(2)} == 1",
+        f"!{own}.fast || dyn({own}.numa) < 1.5",
+        f'sets.contains(["a", "c"], [{own}.model])',
+        f'{own}.driverVersion.major() == 1 && {own}.driverVersion.isLessThan(semver("1.2.4"))',
+        f'cel.bind(model, {own}.?model.orValue(""), model != "a")',
+        f'device.capacity["{GPU}"].?slots.orValue(quantity("1")).asInteger() == 1',
+        'device.driver.matches("^gpu")',
     )
     return {"cel": {"expression": expression}}
 

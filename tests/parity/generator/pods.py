@@ -75,6 +75,31 @@ def placed(draw: Draw, made: Plain, node_name: str, traits: Traits) -> Plain:
     return made
 
 
+def promised(draw: Draw, made: Plain, node_name: str) -> Plain:
+    """*made* as it waits for the room that was made for it on a node."""
+    made["spec"].pop("nodeName", None)
+    made["spec"]["priority"] = draw.pick(*PRIORITIES)
+    made["status"] = {"nominatedNodeName": node_name}
+    if draw.chance(0.1):
+        made["metadata"]["deletionTimestamp"] = "2026-01-01T05:00:00Z"
+        made["metadata"]["deletionGracePeriodSeconds"] = 30
+    return made
+
+
+def start_preemption(draw: Draw, waiting: Plain, pods: list[Plain]) -> None:
+    """Let *waiting* be one that *pods* of a node have to make room for, or had to."""
+    chosen = draw.pick(*pods)
+    waiting["status"]["nominatedNodeName"] = chosen["spec"]["nodeName"]
+    if draw.chance(0.6):
+        chosen["metadata"]["deletionTimestamp"] = "2026-01-01T05:00:00Z"
+        chosen["metadata"]["deletionGracePeriodSeconds"] = 30
+        reason = draw.pick(
+            "PreemptionByScheduler", "PreemptionByScheduler", "EvictionByEvictionAPI"
+        )
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        chosen["status"].setdefault("conditions", []).append(condition)
+
+
 def _toleration(draw: Draw) -> Plain:
     if draw.chance(0.08):
         return (

@@ -24,6 +24,7 @@ BASE: Final[Traits] = {
     "terminating": 0.05,
     "priority": 0.1,
     "preemption": 0.0,  # ask for victims
+    "nominations": 0.0,  # pods that were promised a node
     "volumes": 0.0,
     "disks": 0.0,  # volumes of the trees' own kinds
     "devices": 0.0,
@@ -65,6 +66,7 @@ THEMES: Final[Mapping[str, Traits]] = {
     "disks": {"disks": 0.9, "volumes": 0.3, "resources": 0.02, "taints": 0.03},
     "preemption": {
         "preemption": 1.0,
+        "nominations": 0.4,
         "priority": 0.95,
         "full": 0.9,
         "taints": 0.15,
@@ -77,7 +79,16 @@ THEMES: Final[Mapping[str, Traits]] = {
     "mixed": {
         name: 0.25
         for name in BASE
-        if name not in ("node_name", "preemption", "volumes", "disks", "devices", "features")
+        if name
+        not in (
+            "node_name",
+            "preemption",
+            "nominations",
+            "volumes",
+            "disks",
+            "devices",
+            "features",
+        )
     },
     "everything": {
         name: 0.2 if name != "preemption" else 1.0 for name in BASE if name != "node_name"
@@ -87,7 +98,7 @@ THEMES: Final[Mapping[str, Traits]] = {
 #: What `--without` takes: a word for the themes and traits that need one part of ours.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
     "volumes": ("volumes", "disks"),
-    "preemption": ("preemption",),
+    "preemption": ("preemption", "nominations"),
     "dra": ("devices",),
     "features": ("features",),
     "config": ("config",),

@@ -9,7 +9,11 @@ EBS = "kubernetes.io/aws-ebs"
 MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
+# Of disks of other old kinds: what stands for them, by the plugin that did before.
+OTHER_DRIVERS = ("disk.csi.azure.com", "file.csi.azure.com", "csi.vsphere.vmware.com")
+OTHER_PLUGINS = ("kubernetes.io/azure-file", "kubernetes.io/vsphere-volume", "kubernetes.io/cinder")
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 MODES = ("ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
 _BLOBS = "https://account.blob.core.windows.net/container"
 LATE_CLASSES = ("late", "zonal", "tracked", "local", "ebs")
@@ -99,7 +103,7 @@ class Storage:
         mode = draw.pick(*MODES)
         if mode == "ReadWriteOncePod":
             self._exclusive.add(name)
-        size = draw.pick("1Gi", "5Gi", "20Gi")
+        size = draw.pick("1Gi", "5Gi", "20Gi", "5G", "1.5Gi", "5368709121")
         spec: Plain = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
         if draw.chance(0.1):
             spec["volumeMode"] = "Block"
@@ -123,8 +127,12 @@ class Storage:
                 meta["annotations"] = {SELECTED_NODE: draw.pick(*self._nodes)}
             if draw.chance(0.12):
                 spec["selector"] = {"matchLabels": {"kind": draw.pick("fast", "slow")}}
-        if draw.chance(0.96):
+        if draw.chance(0.04):  # as it was written before there was a field
+            meta.setdefault("annotations", {})[BETA_CLASS] = class_name
+        elif draw.chance(0.96):
             spec["storageClassName"] = class_name
+        if draw.chance(0.05):
+            spec["volumeAttributesClassName"] = "gold"
         if draw.chance(0.03):
             meta["deletionTimestamp"] = "2026-01-01T05:00:00Z"
             meta["finalizers"] = ["kubernetes.io/pvc-protection"]
@@ -184,6 +192,8 @@ class Storage:
             }
         elif draw.chance(0.1):
             made["claimRef"] = {"namespace": "default", "name": f"claim{draw.randrange(4)}"}
+        if "csi" in made and draw.chance(0.05):
+            made["volumeAttributesClassName"] = "gold"
         if "local" in made or draw.chance(0.4):
             made["nodeAffinity"] = {"required": self._volume_affinity()}
         if draw.chance(0.35):
@@ -246,7 +256,7 @@ def _disk(draw: Draw, is_placed: bool) -> Plain:
     """A volume of a kind that the tree brings itself, or of a driver, written into the pod."""
     read_only = draw.pick(None, None, True, False)
     number = draw.randrange(3)
-    kind = draw.pick("gce", "gce", "ebs", "ebs", "rbd", "iscsi", "azure", "cinder", "csi")
+    kind = draw.pick("gce", "gce", "ebs", "ebs", "rbd", "iscsi", "azure", "cinder", "csi", "other")
     if kind == "gce":
         return {"gcePersistentDisk": pruned({"pdName": f"g{number}", "readOnly": read_only})}
     if kind == "ebs":
@@ -267,15 +277,27 @@ def _disk(draw: Draw, is_placed: bool) -> Plain:
         return {"azureDisk": {"diskName": f"a{number}", "diskURI": f"{_BLOBS}/a{number}.vhd"}}
     if kind == "cinder":
         return {"cinder": {"volumeID": f"c{number}"}}
+    if kind == "other":
+        return draw.pick(
+            {"vsphereVolume": {"volumePath": f"[store] v{number}"}},
+            {"portworxVolume": {"volumeID": f"p{number}"}},
+            {"azureFile": {"secretName": f"s{number}", "shareName": f"f{number}"}},
+        )
     return {"csi": {"driver": draw.pick(CSI, TRACKED)}}
 
 
 def _classes() -> list[Plain]:
     zones = {"key": ZONE, "values": ["z2", "z3"]}
+    fast = [{"key": ZONE, "values": ["z1"]}, {"key": "disk", "values": ["ssd"]}]
     late = "WaitForFirstConsumer"
     classes: list[tuple[str, str, str, list[Plain] | None]] = [
         ("late", CSI, late, None),
-        ("zonal", CSI, late, [{"matchLabelExpressions": [zones]}]),
+        (
+            "zonal",
+            CSI,
+            late,
+            [{"matchLabelExpressions": [zones]}, {"matchLabelExpressions": fast}],
+        ),
         ("tracked", TRACKED, late, None),
         ("local", "kubernetes.io/no-provisioner", late, None),
         ("ebs", EBS, late, None),
@@ -317,16 +339,16 @@ def _csi_nodes(draw: Draw, node_names: list[str]) -> list[Plain]:
         if draw.chance(0.15):
             continue
         drivers = []
-        for name in (CSI, TRACKED, "ebs.csi.aws.com", "pd.csi.storage.gke.io"):
-            if draw.chance(0.6):
+        for name in (CSI, TRACKED, "ebs.csi.aws.com", "pd.csi.storage.gke.io", *OTHER_DRIVERS):
+            if draw.chance(0.3 if name in OTHER_DRIVERS else 0.6):
                 driver: Plain = {"name": name, "nodeID": node, "topologyKeys": []}
                 if draw.chance(0.6):
                     driver["allocatable"] = {"count": draw.pick(0, 1, 1, 2, 3)}
                 drivers.append(driver)
         meta: Plain = {"name": node}
         if draw.chance(0.4):
-            plugins = (EBS, "kubernetes.io/gce-pd", "kubernetes.io/azure-disk")
-            meta["annotations"] = {MIGRATED: ",".join(draw.some(plugins, 3))}
+            plugins = (EBS, "kubernetes.io/gce-pd", "kubernetes.io/azure-disk", *OTHER_PLUGINS)
+            meta["annotations"] = {MIGRATED: ",".join(draw.some(plugins, 6))}
         found.append(
             {
                 "apiVersion": "storage.k8s.io/v1",
