@@ -335,7 +335,7 @@ def nowhere(path: str, report: Report) -> Field:
 
 
 def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:
-    """The documents of a YAML (or JSON) text; or the problem that it is none."""
+    """The documents of a YAML (or JSON) text that hold anything; or what makes it none."""
     report = Report(file)
     if len(text) > _MAX_CHARACTERS:
         message = f"want at most {_MAX_CHARACTERS:,} characters, got {len(text):,}"
@@ -354,7 +354,8 @@ def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:
         return [], [Problem(file, 0, 0, f"not YAML: {what[:200]}")]
     if count > _MAX_NODES:
         return [], [Problem(file, 1, 1, "want a smaller document: its aliases repeat too much")]
-    return [Field(node, "", report) for node in nodes], report.problems
+    documents = [Field(node, "", report) for node in nodes]
+    return [document for document in documents if not document.is_null], report.problems
 
 
 def _count(node: yaml.Node) -> int:

@@ -256,10 +256,13 @@ def test_json_and_empty_documents_are_read() -> None:
         {
             "c.yaml": '{"apiVersion": "starsched.dev/v1", "kind": "PolicyRuntime"}',
             "e.yaml": "# no\n",
+            # As many tools write it: what follows the last mark is a document without anything.
+            "f.yaml": f"---\n{HEAD}---\n# no more\n---\n",
         }
     )
     assert not documents.problems
     assert documents.runtime == PolicyRuntime()
+    assert documents.configuration is not None
 
 
 def test_dates_are_text_as_for_kubernetes() -> None:
