@@ -177,6 +177,12 @@ class _Builder:
             return point in DEFAULT_PLUGINS[name][1]
         return policy is None and point in OPTIONAL_PLUGINS.get(name, ())
 
+    def _is_idle_at(self, name: str, point: str) -> bool:
+        """If a built-in does without the hook that kube-scheduler's plugin of its name has."""
+        policy = self._policies.get(name)
+        is_builtin = policy is not None and policy.is_builtin
+        return is_builtin and name in DEFAULT_PLUGINS and point in DEFAULT_PLUGINS[name][1]
+
     def _hooks_of_the_users(self, name: str) -> str:
         policy = self._policies.get(name)
         if policy is None or policy.is_builtin:
@@ -342,17 +348,20 @@ class _Builder:
         """kube-scheduler's expansion of multiPoint at one extension point."""
         kind = f"{point[0].upper()}{point[1:]}Plugin"
         explicit: list[str] = []
+        idle: set[str] = set()
         for ref in custom.enabled:
             if not self._is_known(ref.name):
                 continue
             place = ref.place.reporting_to(report)
-            if ref.name in explicit:
+            if ref.name in explicit or ref.name in idle:
                 place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
-            elif not self._takes_part(ref.name, point):
+            elif self._takes_part(ref.name, point):
+                explicit.append(ref.name)
+            elif self._is_idle_at(ref.name, point):
+                idle.add(ref.name)
+            else:
                 hint = self._hooks_of_the_users(ref.name)
                 place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin', hint)
-            else:
-                explicit.append(ref.name)
         disabled = {ref.name for ref in custom.disabled}
         overriding: set[str] = set()
         implied: list[str] = []

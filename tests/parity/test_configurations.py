@@ -191,6 +191,17 @@ def test_what_kube_scheduler_refuses_is_refused(oracle: Oracle, config: Plain, w
             _configuration(profile={"plugins": {"filter": {"disabled": [{"name": "EBSLimits"}]}}}),
             id="a plugin of old that is off",
         ),
+        pytest.param(
+            _configuration(
+                profile={
+                    "plugins": {
+                        "preFilter": {"enabled": [{"name": "NodeResourcesFit"}]},
+                        "preScore": {"enabled": [{"name": "TaintToleration"}]},
+                    }
+                }
+            ),
+            id="plugins where they take part",
+        ),
         pytest.param(_added(operator="Gt", values=["5"]), id="more than a number"),
         pytest.param(
             _spread(_over(), _over(action="ScheduleAnyway"), _over("host")), id="constraints"

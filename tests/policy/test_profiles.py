@@ -184,6 +184,16 @@ def test_a_policy_at_a_point_that_it_lacks_is_told_what_it_has() -> None:
     ]
 
 
+def test_a_built_in_can_be_named_wherever_kube_schedulers_plugin_takes_part() -> None:
+    """NodeResourcesFit has no pre-filter here: configurations that name it there were refused."""
+    fit = {"enabled": _names("NodeResourcesFit")}
+    profile = _profile({"preFilter": fit, "preScore": {"enabled": _names("TaintToleration")}})
+    assert profile == _profile()
+    twice = {"enabled": _names("NodeResourcesFit", "NodeResourcesFit")}
+    (error,) = _errors({"schedulerName": "s", "plugins": {"preFilter": twice}})
+    assert 'already registered as "PreFilterPlugin"' in error
+
+
 @pytest.mark.parametrize(
     ("plugins", "want"),
     [
