@@ -97,7 +97,7 @@ class Feasibility:
         codes = codes.copy()
         failures: dict[int, PolicyFailure] = {}
         for use in filters.late:
-            is_open = self._open_to(codes, use.position, filters)
+            is_open = self._open_to(codes, use.position, filters, failures)
             if isinstance(use, RuntimeUse):
                 slots = np.flatnonzero(is_open)
                 failures.update(self._ask_runtime(use, slots, codes, filters.snapshot))
@@ -143,9 +143,13 @@ class Feasibility:
                 codes[slot] = verdict
 
     def _open_to(
-        self, codes: NDArray[np.int32], position: int, filters: Filters
+        self,
+        codes: NDArray[np.int32],
+        position: int,
+        filters: Filters,
+        failures: Mapping[int, PolicyFailure],
     ) -> NDArray[np.bool_]:
-        """By slot: no filter before *position* rejected it."""
+        """By slot: no filter before *position* rejected it, or failed as *failures* say."""
         is_open: NDArray[np.bool_] = codes == FITS
         # Of what rejected so far, only the filters of the class are not taken in their order.
         if filters.pod_class.last_filter > position:
@@ -154,8 +158,8 @@ class Feasibility:
         if filters.pod_class.filter_failures:
             positions = self._classifier.positions(filters.profile)
             for slot, failure in filters.pod_class.filter_failures.items():
-                if positions[failure.policy] > position:
-                    is_open[slot] = True
+                if codes[slot] == FAILED and slot not in failures:
+                    is_open[slot] = positions[failure.policy] > position
         return is_open
 
     def _is_later(self, position: int, profile: Profile) -> NDArray[np.bool_]:

@@ -92,6 +92,22 @@ def test_a_filter_over_counters_keeps_its_place_in_the_order(
     assert decide(files, cache).is_error is (order == ("raises", "counted"))
 
 
+def test_of_two_that_reject_before_a_failure_the_first_is_told() -> None:
+    """What would have failed hid the first rejection from the second, which took its place."""
+    cache = Cache()
+    cache.add_node(make_node("n3", zone="z1", labels={"i": "3"}))
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n3"))
+    files = {
+        "first.star": COUNTED,
+        "second.star": COUNTED.replace("crowded", "full"),
+        "raises.star": RAISES,
+        "p.yaml": only("first", "second", "raises"),
+    }
+    decision = decide(files, cache)
+    assert not decision.is_error
+    assert "1 crowded" in decision.message()
+
+
 SCORE_RAISES = """
 def score(pod, node):
     return 1 // 0
