@@ -183,6 +183,10 @@ class _Builder:
         is_builtin = policy is not None and policy.is_builtin
         return is_builtin and name in DEFAULT_PLUGINS and point in DEFAULT_PLUGINS[name][1]
 
+    def _needs_state(self, name: str) -> bool:
+        policy = self._policies[name]
+        return policy.is_builtin and "state" in policy.hooks["filter"].params
+
     def _hooks_of_the_users(self, name: str) -> str:
         policy = self._policies.get(name)
         if policy is None or policy.is_builtin:
@@ -255,6 +259,12 @@ class _Builder:
                     for name in enabled
                     if name in self._policies and hook in self._policies[name].hooks
                 )
+        # What a built-in filters by is made by its pre-filter, whether that is enabled or not.
+        points["pre_filter"] += tuple(
+            enabled
+            for enabled in points["filter"]
+            if self._needs_state(enabled.policy) and enabled not in points["pre_filter"]
+        )
         users = dict.fromkeys((*points.get("filter", ()), *points.get("score", ())))
         points["counters"] = tuple(
             dict.fromkeys(

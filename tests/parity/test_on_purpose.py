@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from engine.offline.judge import Judgement, judge
 from engine.offline.world import World, pod_of
@@ -75,6 +76,69 @@ def test_a_plugin_that_is_enabled_for_score_alone_scores(oracle: Oracle) -> None
     }
     assert "PreScorePodTopologySpread" in _theirs(oracle, scenario)["error"]
     assert _ours(scenario).best == ("n0",)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "is_answered"),
+    [
+        ("VolumeZone", True),
+        ("NodeVolumeLimits", True),
+        ("VolumeRestrictions", False),
+        ("NodeDeclaredFeatures", False),
+        ("NodePorts", False),
+        ("NodeResourcesFit", False),
+        ("PodTopologySpread", False),
+        ("InterPodAffinity", False),
+    ],
+)
+def test_a_plugin_without_its_pre_filter_filters(
+    oracle: Oracle, plugin: str, is_answered: bool
+) -> None:
+    """Most of kube-scheduler's find no state then. Some of ours failed for every pod."""
+    zone, bound = "topology.kubernetes.io/zone", {"pv.kubernetes.io/bind-completed": "yes"}
+    driver = {"name": "d", "nodeID": "n0", "allocatable": {"count": 0}}
+    objects = [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSINode",
+            "metadata": {"name": "n0"},
+            "spec": {"drivers": [driver]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv", "labels": {zone: "b"}},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "claimRef": {"namespace": "default", "name": "c"},
+                "csi": {"driver": "d", "volumeHandle": "pv"},
+            },
+            "status": {"phase": "Bound"},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "default", "annotations": bound},
+            "spec": {"volumeName": "pv", "accessModes": ["ReadWriteOnce"]},
+        },
+    ]
+    nodes = [_node("n0"), _node("n1"), _node("n2")]
+    for node, name in zip(nodes, "bab", strict=True):
+        node["metadata"]["labels"] = {zone: name}
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
+    scenario = {
+        "config": _config(plugins={"preFilter": {"disabled": [{"name": plugin}]}}),
+        "nodes": nodes,
+        "objects": objects,
+        "incoming": [_pod("p", volumes=[volume])],
+    }
+    theirs, ours = _theirs(oracle, scenario), _ours(scenario)
+    assert ("error" not in theirs) is is_answered
+    rejected = {name: rejection.plugin for name, rejection in ours.rejected.items()}
+    assert rejected == {"n0": "NodeVolumeLimits", "n1": "VolumeZone"}
+    if is_answered:
+        assert {name: one["plugin"] for name, one in theirs["rejected"].items()} == rejected
+    assert (ours.failures, ours.best) == ((), ("n2",))
 
 
 def test_a_disk_whose_name_makes_no_sense_fails_no_attempt(oracle: Oracle) -> None:
