@@ -18,7 +18,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 BUILTIN = "builtin"
 _LIVE = "\nhint: what `kubectl get configmap NAME -o yaml` prints will do, as a file"
-_SUFFIXES = (".star", ".yaml", ".yml", ".json")
+#: What files of policies are named.
+SUFFIXES = (".star", ".yaml", ".yml", ".json")
 
 
 def policy_options(function: Command) -> Command:
@@ -87,7 +88,7 @@ def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
         if not isinstance(text, str):
             raise InputError(f"{path}: data: `{key}`: want a text, got {text!r}")
     for key in parts["binaryData"]:
-        if str(key).endswith(_SUFFIXES):
+        if str(key).endswith(SUFFIXES):
             raise InputError(f"{path}: `{key}`: want UTF-8 text under `data`, got `binaryData`")
     return {str(key): text for key, text in parts["data"].items()}
 

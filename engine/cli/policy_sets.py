@@ -4,13 +4,12 @@ import subprocess
 from pathlib import Path
 
 from engine.cli.input_error import InputError
-from engine.cli.policy_option import BUILTIN, decidable, read_bundle
+from engine.cli.policy_option import BUILTIN, SUFFIXES, decidable, read_bundle
 from engine.offline.policy_files import PolicyFiles
 from engine.offline.text_places import not_utf8
 from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.bundle import Bundle
 
-_SUFFIXES = (".star", ".yaml", ".yml", ".json")
 _GIT_SECONDS = 30.0
 
 
@@ -43,7 +42,7 @@ def _files_at(directory: Path, revision: str) -> PolicyFiles:
     texts = {}
     for entry in listed.split(b"\0"):
         facts, _, name = entry.decode(errors="surrogateescape").partition("\t")
-        if " blob " not in facts or not name.endswith(_SUFFIXES) or name.startswith("."):
+        if " blob " not in facts or not name.endswith(SUFFIXES) or name.startswith("."):
             continue
         raw = _git(directory, "cat-file", "blob", facts.split()[2])
         try:

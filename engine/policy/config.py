@@ -26,10 +26,10 @@ RUNTIME_KIND: Final = "PolicyRuntime"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 MULTI_POINT: Final = "multiPoint"
-# Fields of `plugins` that are accepted but have no hooks here.
 _NO_POLICY: Final = (
     "other files lie elsewhere; what tests read may have a name that ends in `_test.yaml`"
 )
+# Fields of `plugins` that are accepted but have no hooks here.
 _OTHER_SETS: Final = ("placementGenerate", "placementScore")
 
 REMOVED_PLUGINS: Final = frozenset(

@@ -470,7 +470,9 @@ def test_added_affinity_reaches_the_policy_as_a_record() -> None:
 
 def test_arguments_are_held_to_their_rules_however_they_are_spelt() -> None:
     """In snake_case they reached the policy as they were written, and failed each decision."""
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    required: dict[str, Any] = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}
+    }
     args = {"added_affinity": required}
     errors = _errors(
         {"schedulerName": "s", "pluginConfig": [{"name": "NodeAffinity", "args": args}]}
