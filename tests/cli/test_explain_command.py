@@ -139,7 +139,9 @@ def test_policies_of_a_directory_decide_and_are_shown_by_path(cluster: str, tmp_
         pytest.param(["fits", "--node=x"], 2, "no node `x`", id="unknown node"),
         pytest.param(["fits", "--policies=/nowhere"], 2, "no such file", id="no policies"),
         pytest.param(["fits", "--context=c"], 2, "either --snapshot", id="two clusters"),
-        pytest.param(["fits", "--profile=x"], 2, "have `default-scheduler`", id="profile"),
+        pytest.param(
+            ["fits", "--profile=x"], 2, "want one of `default-scheduler`, got `x`", id="profile"
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_told(

@@ -328,7 +328,7 @@ async def write_volumes(cluster: Cluster, pod_name: str, node_name: str) -> None
     cache = Cache()
     cache.add_node(Node.from_plain(plane.request("GET", f"/api/v1/nodes/{node_name}")))
     running = plane.request("GET", f"/api/v1/namespaces/default/pods/{pod_name}")
-    cache.add_pod(Pod.from_plain(running))
+    cache.assume(Pod.from_plain(running).unplaced(), node_name)
     cache.objects.put("persistentvolumes", _read(plane, PersistentVolume, f"{volumes}/disk"))
     for name in ("old", "new"):
         found = _read(plane, PersistentVolumeClaim, f"{claims}/{name}")
