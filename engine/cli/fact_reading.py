@@ -11,7 +11,8 @@ import click
 
 from engine.cli.cluster_option import connect
 from engine.cli.input_error import InputError
-from engine.cli.serving import CONFIGMAP_PREFIX, choose_keeper, choose_source
+from engine.cli.policy_paths import CONFIGMAP_PREFIX
+from engine.cli.serving import choose_keeper, choose_source
 from engine.facts.assembly import FactSources
 from engine.facts.collection import FactsDocument, collect
 from engine.kube.errors import ApiError, KubeConfigError

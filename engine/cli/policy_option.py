@@ -8,18 +8,17 @@ from typing import Any, TypeVar
 import click
 
 from engine.cli.input_error import InputError
-from engine.cli.policy_paths import build, load_problems, read_config
+from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, load_problems, read_config
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 from engine.policy.check import STARLARK_SUFFIX
+from engine.policy.source import SUFFIXES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 BUILTIN = "builtin"
 _LIVE = "\nhint: what `kubectl get configmap NAME -o yaml` prints will do, as a file"
-#: What files of policies are named.
-SUFFIXES = (".star", ".yaml", ".yml", ".json")
 
 
 def policy_options(function: Command) -> Command:
@@ -53,7 +52,7 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
         try:
             files = read_bundle_files(path)
         except PolicyFilesError as error:
-            is_live = policies.startswith("configmap:")
+            is_live = policies.startswith(CONFIGMAP_PREFIX)
             raise InputError(f"{error}{_LIVE if is_live else ''}") from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
         # As if it were beside the built-in policies: a PolicyRuntime in it counts too.

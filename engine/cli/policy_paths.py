@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,6 +18,9 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.sandbox.process import SandboxEvaluator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+#: What a name of policies begins with that live in a cluster's ConfigMap.
+CONFIGMAP_PREFIX: Final = "configmap:"
 
 
 def command_paths(function: Command) -> Command:

@@ -4,11 +4,12 @@ import subprocess
 from pathlib import Path
 
 from engine.cli.input_error import InputError
-from engine.cli.policy_option import BUILTIN, SUFFIXES, decidable, read_bundle
+from engine.cli.policy_option import BUILTIN, decidable, read_bundle
 from engine.offline.policy_files import PolicyFiles
 from engine.offline.text_places import not_utf8
 from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.bundle import Bundle
+from engine.policy.source import SUFFIXES
 
 _GIT_SECONDS = 30.0
 

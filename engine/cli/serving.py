@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 import structlog
 
+from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
 from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
 from engine.kube.client import ApiClient
@@ -36,7 +37,6 @@ log = structlog.get_logger(component="serving")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CONFIGMAP_PREFIX: Final = "configmap:"
 _SECOND_SIGNAL_EXIT: Final = 1
 
 
