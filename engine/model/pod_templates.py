@@ -5,15 +5,14 @@ of one template, so most of what two of them say is equal; as records never chan
 for both. At 30,000 pods of 300 workloads that is half of what they take.
 """
 
-import operator
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 import msgspec
 
 from engine.model.decoding import decode_object
-from engine.model.objects import ObjectMeta, PodManifest, PodSpec, PodStatus
+from engine.model.objects import PodManifest
 from engine.model.pod import Pod
 
 # Owners whose last pod is remembered. It outlives them, so this bounds what is kept for nobody.
@@ -21,19 +20,8 @@ _MOST_OWNERS: Final = 4_096
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-
-#: What pods of an owner have in common, what gets all of that, and what each has for itself.
-_Fields: TypeAlias = tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]], tuple[str, ...]]
-
-
-def _fields(kind: type[msgspec.Struct], *own: str) -> _Fields:
-    """The fields of *kind* that pods of one owner have in common; *own* they rarely have."""
-    names = tuple(name for name in kind.__struct_fields__ if name not in own)
-    return names, operator.attrgetter(*names), own
-
-
-_OF_METADATA: Final = _fields(
-    ObjectMeta,
+# What each pod of an owner has for itself; of the rest they nearly always have all in common.
+_OWN_METADATA: Final = (
     "name",
     "uid",
     "resource_version",
@@ -42,8 +30,8 @@ _OF_METADATA: Final = _fields(
     "deletion_timestamp",
 )
 # Volumes: the one with the pod's token is named for each pod.
-_OF_SPEC: Final = _fields(PodSpec, "node_name", "scheduling_group", "volumes")
-_OF_STATUS: Final = _fields(PodStatus, "start_time")
+_OWN_SPEC: Final = ("node_name", "scheduling_group", "volumes")
+_OWN_STATUS: Final = ("start_time",)
 
 
 class PodTemplates:
@@ -60,9 +48,9 @@ class PodTemplates:
         if last is not None:
             self._last.move_to_end(owner)
             manifest = PodManifest(
-                metadata=_shared(last.metadata, manifest.metadata, _OF_METADATA),
-                spec=_shared(last.spec, manifest.spec, _OF_SPEC),
-                status=_shared(last.status, manifest.status, _OF_STATUS),
+                metadata=_shared(last.metadata, manifest.metadata, _OWN_METADATA),
+                spec=_shared(last.spec, manifest.spec, _OWN_SPEC),
+                status=_shared(last.status, manifest.status, _OWN_STATUS),
             )
         elif len(self._last) >= _MOST_OWNERS:
             self._last.popitem(last=False)
@@ -76,9 +64,11 @@ def _owner(manifest: PodManifest) -> str:
     return controller.uid if controller else f"namespace {manifest.metadata.namespace}"
 
 
-def _shared(known: Record, new: Record, fields: _Fields) -> Record:
-    """What *new* says, with the parts of *known* in place of those that are equal."""
-    names, get, own = fields
+def _shared(known: Record, new: Record, own: Iterable[str]) -> Record:
+    """What *new* says, with the parts of *known* in place of those that are equal.
+
+    *own* are the fields that are expected to differ.
+    """
     of_its_own = {}
     for name in own:
         before, value = getattr(known, name), getattr(new, name)
@@ -87,7 +77,8 @@ def _shared(known: Record, new: Record, fields: _Fields) -> Record:
     other = msgspec.structs.replace(known, **of_its_own)
     if other == new:
         return other
-    for name, before, value in zip(names, get(known), get(new), strict=True):
+    for name in new.__struct_fields__:
+        before, value = getattr(known, name), getattr(new, name)
         if value is not before and value == before and type(value) is type(before):
             msgspec.structs.force_setattr(new, name, before)  # nobody else has seen it
     return new
