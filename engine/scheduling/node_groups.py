@@ -183,35 +183,23 @@ class Groups:
         for slot, moves in alone.items():
             alike.setdefault((self.of_slot.item(slot), moves), []).append(slot)
         for (group, moves), slots in alike.items():
-            self._shift_alike(group, slots, moves)
-        return True
-
-    def _shift_alike(self, group: int, slots: list[int], moves: _Moves) -> None:
-        """The counts of *slots* of one group, each a domain of its own, grew alike."""
-        before = self.keys[group]
-        if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(slots[0], before)
-        key = list(before)
-        for place, amount in moves:
-            if key[place] != OUTSIDE:
-                key[place] += amount
-        after = tuple(key)
-        if after != before:
-            to = self._next(group, len(slots), after)
-            for slot in slots:
-                self.of_slot[slot] = to
+            if (to := self._grown(group, len(slots), slots[0], moves)) != group:
+                for slot in slots:
+                    self.of_slot[slot] = to
             if self._by_slot is not None:
                 self._behind += slots
+        return True
 
     def _shift(self, slots: NDArray[np.int64], place: int, amount: int) -> None:
         """The counts at *place* of all *slots* of a domain grew by *amount*; there may be none."""
         if not len(slots):
             return
+        moves = ((place, amount),)
         groups = self.of_slot[slots]
         is_one = bool((groups == groups.item(0)).all())
         if is_one:
             group = groups.item(0)
-            if (to := self._grown(group, len(slots), slots.item(0), place, amount)) != group:
+            if (to := self._grown(group, len(slots), slots.item(0), moves)) != group:
                 self.of_slot[slots] = to
         else:
             counts = np.bincount(groups)
@@ -219,19 +207,22 @@ class Groups:
             for group in counts.nonzero()[0].tolist():
                 example = slots.item((groups == group).argmax())
                 size = counts.item(group)
-                towards[group] = self._grown(group, size, example, place, amount)
+                towards[group] = self._grown(group, size, example, moves)
             self.of_slot[slots] = towards[groups]
         if self._by_slot is not None:
             self._behind_together.append((slots, is_one))
 
-    def _grown(self, group: int, size: int, example: int, place: int, amount: int) -> int:
-        """Where *size* slots of *group* go, *example* among them: their counts at *place* grew."""
-        key = self.keys[group]
+    def _grown(self, group: int, size: int, example: int, moves: _Moves) -> int:
+        """Where *size* slots of *group* go, *example* among them: their counts grew by *moves*."""
+        before = self.keys[group]
         if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(example, key)
-        if key[place] == OUTSIDE:
-            return group
-        return self._next(group, size, (*key[:place], key[place] + amount, *key[place + 1 :]))
+            self._moved.setdefault(example, before)
+        key = list(before)
+        for place, amount in moves:
+            if key[place] != OUTSIDE:
+                key[place] += amount
+        after = tuple(key)
+        return group if after == before else self._next(group, size, after)
 
     def _next(self, group: int, size: int, key: Key) -> int:
         """The group of *key*, to which *size* slots of *group* go."""
