@@ -373,10 +373,10 @@ class _Checker:
     # --- names in use ------------------------------------------------------------------------
 
     def _names(self) -> None:
-        known = KNOWN_NAMES | {name for name, _ in self._defined()} | {"load"}
+        own = {name for name, _ in self._defined()}
+        known = KNOWN_NAMES | own | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
-        own = {name for name, _ in self._defined()}
         used = list(_free_names(self._tree))
         for name in _LIBRARIES - own:
             self._fields_of(name, {id(node) for one, node in used if one == name})
@@ -393,7 +393,7 @@ class _Checker:
         for node in walk(self._tree) if uses else ():
             if not isinstance(node, ast.Attribute) or id(node.value) not in uses:
                 continue
-            fields = _fields_of(library)
+            fields = _library_fields(library)
             if node.attr not in fields:
                 there = ", ".join(f"`{field}`" for field in fields)
                 hint = self._near(node.attr, fields) or f"there are {there}"
@@ -481,7 +481,7 @@ def _exports(text: str) -> set[str] | None:
 
 
 @functools.cache
-def _fields_of(library: str) -> list[str]:
+def _library_fields(library: str) -> list[str]:
     if library == "json":
         return ["decode", "encode"]
     tree = parse(builtins.TEXT)

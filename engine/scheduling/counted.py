@@ -147,15 +147,12 @@ class CountedHooks:
     ) -> list[CounterColumn] | PolicyFailure:
         """The counters of *use* for every slot."""
         result = []
-        column = self.counters.column
         for counter in use.counters:
-            if counter.among is None:
-                result.append(column(counter.key, counter.parts, present))
-                continue
-            eligible = self._eligible(counter.among, len(present))
+            among = counter.among
+            eligible = None if among is None else self._eligible(among, len(present))
             if isinstance(eligible, PolicyFailure):
                 return eligible
-            result.append(column(counter.key, counter.parts, present, eligible))
+            result.append(self.counters.column(counter.key, counter.parts, present, eligible))
         return result
 
     def _eligible(self, among: AmongUse, slots: int) -> NDArray[np.bool_] | PolicyFailure | None:

@@ -183,7 +183,7 @@ class PodClassifier:
                 if len(self._kinds) >= _MOST_KINDS:
                     self._kinds.clear()
                 self._kinds[key] = kind
-        empty = are_empty(kind.uses) if kind.uses else ()
+        empty = are_empty(kind.uses)
         prepared = kind.known.get(empty)
         if prepared is None:
             prepared = self._prepare(profile, pod, snapshot, kind.told(empty))

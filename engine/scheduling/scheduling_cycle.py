@@ -12,7 +12,7 @@ hooks are given for a pod is put together by `pod_classifier`.
 import itertools
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -72,6 +72,9 @@ _MOST_REASONS: Final = 65_536
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
 
+_PreFilter: TypeAlias = tuple[RuntimePlugin, Mapping[str, Any], int]
+"""A plugin of the runtime with its arguments, and its place in the order of the filters."""
+
 
 class Scheduler:
     """Decides pods under one bundle revision.
@@ -100,8 +103,8 @@ class Scheduler:
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = make_plugins() if plugins is None else dict(plugins)
-        # By profile: the plugins that are asked before its filters; see `_plugins_before`.
-        self._pre_filters: dict[str, list[tuple[RuntimePlugin, Mapping[str, Any], int]]] = {}
+        # By profile and who ends the questions: what `_plugins_before` says.
+        self._pre_filters: dict[tuple[str, str | None], list[_PreFilter]] = {}
         self._evaluator = evaluator
         self._promises = Promises()
         self._decisions = 0
@@ -350,14 +353,11 @@ class Scheduler:
         ends the questions.
         """
         uses: list[RuntimeUse] = []
-        if rejection is not None and rejection.code is Code.UNRESOLVABLE:
-            asked = self._plugins_before(profile, rejection.plugin)
-        else:
-            known = self._pre_filters.get(profile.scheduler_name)
-            if known is None:
-                known = self._plugins_before(profile, None)
-                self._pre_filters[profile.scheduler_name] = known
-            asked = known
+        is_final = rejection is not None and rejection.code is Code.UNRESOLVABLE
+        key = profile.scheduler_name, rejection.plugin if rejection and is_final else None
+        asked = self._pre_filters.get(key)
+        if asked is None:
+            asked = self._pre_filters[key] = self._plugins_before(profile, key[1])
         for plugin, arguments, position in asked:
             state = plugin.pre_filter(pod, snapshot, arguments)
             if isinstance(state, Status):
@@ -369,13 +369,8 @@ class Scheduler:
                 uses.append(RuntimeUse(plugin, state, position))
         return uses, rejection
 
-    def _plugins_before(
-        self, profile: Profile, name: str | None
-    ) -> list[tuple[RuntimePlugin, Mapping[str, Any], int]]:
-        """The plugins of the runtime among the pre-filters, those before *name* if it is one.
-
-        Each with its arguments and its place in the order of the filters.
-        """
+    def _plugins_before(self, profile: Profile, name: str | None) -> list[_PreFilter]:
+        """The plugins of the runtime among the pre-filters, those before *name* if it is one."""
         positions = self._classifier.positions(profile)
         order = itertools.takewhile(lambda each: each != name, profile.order.get("preFilter", ()))
         return [
