@@ -1,10 +1,14 @@
-"""Fixtures shared by all tests: the real control plane.
+"""What all tests share: the real control plane, and how long property tests search.
 
 `control_plane` is one pair of servers for the whole run: share it, and stay inside a namespace and
 node names of your own. `own_control_plane` is for a test that breaks its servers.
+
+Property tests try the same few cases each time, in the profile `check`, and many random ones by
+night, with `HYPOTHESIS_PROFILE=nightly`.
 """
 
 import logging
+import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -12,16 +16,34 @@ from typing import Any
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from engine.kube.client import ApiClient
 from tests.controlplane import ControlPlane
 
+settings.register_profile(
+    "check",
+    derandomize=True,
+    max_examples=100,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "nightly", settings.get_profile("check"), derandomize=False, max_examples=3000
+)
+# Before any test is collected: a test keeps the profile in force when its module is imported.
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+
 
 def pytest_configure(config: pytest.Config) -> None:
+    # As a shell without job control starts what runs beside it, and `nohup` everything. Programs
+    # inherit that, and tests press Ctrl-C and hang up.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # As a shell without job control starts what runs beside it. Programs inherit that, and
-        # tests press Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "slow: takes long; left out by `make check`")
 
 
