@@ -14,9 +14,11 @@ import (
 
 // stillInformer is an informer of a world that does not change: it holds its objects from the
 // start and tells each handler of them before AddEventHandler returns. So nothing has to be waited
-// for, and the caches that plugins keep of their own are as complete as the informer.
+// for, and the caches that plugins keep of their own are as complete as the informer. Handlers hear
+// of the objects in the order in which the scenario lists them: what a plugin keeps may depend on it.
 type stillInformer struct {
 	indexer cache.Indexer
+	keys    []string // of the objects, in the order in which they were added
 }
 
 var _ cache.SharedIndexInformer = &stillInformer{}
@@ -25,8 +27,8 @@ var _ cache.SharedIndexInformer = &stillInformer{}
 func newFactory(client kubernetes.Interface, objects []runtime.Object) (informers.SharedInformerFactory, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	for _, object := range objects {
-		informer := factory.InformerFor(object, newStillInformer)
-		if err := informer.GetIndexer().Add(object); err != nil {
+		informer := factory.InformerFor(object, newStillInformer).(*stillInformer)
+		if err := informer.add(object); err != nil {
 			return nil, err
 		}
 	}
@@ -35,11 +37,29 @@ func newFactory(client kubernetes.Interface, objects []runtime.Object) (informer
 
 func newStillInformer(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return &stillInformer{cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)}
+	return &stillInformer{indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)}
+}
+
+// add takes an object; a later one of the same name replaces it in its place.
+func (i *stillInformer) add(object runtime.Object) error {
+	key, err := cache.MetaNamespaceKeyFunc(object)
+	if err != nil {
+		return err
+	}
+	if _, known, err := i.indexer.GetByKey(key); err != nil {
+		return err
+	} else if !known {
+		i.keys = append(i.keys, key)
+	}
+	return i.indexer.Add(object)
 }
 
 func (i *stillInformer) AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	for _, object := range i.indexer.List() {
+	for _, key := range i.keys {
+		object, _, err := i.indexer.GetByKey(key)
+		if err != nil {
+			return nil, err
+		}
 		handler.OnAdd(object, true)
 	}
 	return synced{}, nil
