@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 
 class Authority:
@@ -21,4 +22,17 @@ class Authority:
         certificate, key = Path(f"{stem}.crt"), Path(f"{stem}.key")
         certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(key))
+        return certificate, key
+
+    def issue_encrypted(self, *names: str) -> tuple[Path, Path]:
+        """The same, with a key that takes a passphrase."""
+        certificate, key = self.issue(*names)
+        plain = serialization.load_pem_private_key(key.read_bytes(), password=None)
+        key.write_bytes(
+            plain.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.BestAvailableEncryption(b"secret"),
+            )
+        )
         return certificate, key

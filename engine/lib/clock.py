@@ -4,7 +4,11 @@ Owns nothing but the reading of time; no part of the core reads the wall clock i
 """
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Goes on while the machine sleeps, unlike the clock of `time.monotonic`: a lease runs out then,
+#: too. Where there is no such clock, the other has to do.
+_UNSLEEPING: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -23,8 +27,8 @@ class SystemClock:
     """The machine's clock."""
 
     def monotonic(self) -> float:
-        """Seconds of the system's monotonic clock."""
-        return time.monotonic()
+        """Seconds since the system started, those that it slept included."""
+        return time.clock_gettime(_UNSLEEPING)
 
     def now(self) -> float:
         """Seconds since the epoch by the system's clock."""

@@ -5,6 +5,8 @@ Owns the choice, and how names are looked up.
 
 import asyncio
 import contextlib
+import errno
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -25,6 +27,8 @@ class EventLoop(uvloop.Loop):
 
     async def getaddrinfo(self, host: Any, port: Any, **words: int) -> list[Any]:
         """As the base class."""
+        if _is_address(host):
+            return socket.getaddrinfo(host, port, **words)  # asks nobody
         future: asyncio.Future[list[Any]] = self.create_future()
 
         def tell(end: Callable[[Any], None], outcome: Any) -> None:
@@ -40,8 +44,19 @@ class EventLoop(uvloop.Loop):
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.call_soon_threadsafe(tell, end, outcome)
 
-        threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+        try:
+            threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()
+        except RuntimeError as error:
+            # This user or container may have no more: a lookup that fails like any other.
+            raise OSError(errno.EAGAIN, str(error)) from error
         return await future
+
+
+def _is_address(host: Any) -> bool:
+    try:
+        return isinstance(host, str) and bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

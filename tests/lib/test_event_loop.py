@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -46,3 +47,26 @@ def test_a_name_leads_to_its_addresses() -> None:
 def test_a_name_that_is_none_fails_as_it_does_without_a_loop() -> None:
     with pytest.raises(UnicodeError):
         event_loop.run(_addresses("a" * 64 + ".example.com"))
+
+
+@pytest.fixture
+def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("no_more_threads")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_an_address_needs_no_lookup(address: str) -> None:
+    """Every connection to one began with a thread of its own."""
+    want = socket.getaddrinfo(address, 443, type=socket.SOCK_STREAM)
+    assert event_loop.run(_addresses(address)) == want
+
+
+@pytest.mark.usefixtures("no_more_threads")
+def test_a_lookup_without_a_thread_fails_like_any_other() -> None:
+    """Where a container may have no more threads, connections were tried again without a pause."""
+    with pytest.raises(OSError, match="can't start new thread"):
+        event_loop.run(_addresses("localhost"))
