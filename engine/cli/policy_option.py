@@ -12,8 +12,7 @@ from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, load_problems, read
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
-from engine.policy.check import STARLARK_SUFFIX
-from engine.policy.source import SUFFIXES
+from engine.policy.file_names import STARLARK_SUFFIX, SUFFIXES
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

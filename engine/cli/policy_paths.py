@@ -11,10 +11,10 @@ from engine.cli.input_error import InputError
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_policy_files
 from engine.offline.text_places import TextError, read_text
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.check import STARLARK_SUFFIX
-from engine.policy.config import decode_configuration
+from engine.policy.config import decode_configuration, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.file_names import DOCUMENT_SUFFIXES, STARLARK_SUFFIX, TEST_DATA_SUFFIXES
 from engine.policy.sandbox.process import SandboxEvaluator
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -63,8 +63,13 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
 
 def is_among(config: Path, files: PolicyFiles) -> bool:
     """True if the file of `--config` is one of *files*: then it is the one that counts anyway."""
-    beside = files.directory / config.name
-    return config.name in files.texts and beside.resolve() == config.resolve()
+    name, beside = config.name, files.directory / config.name
+    if name not in files.texts or beside.resolve() != config.resolve():
+        return False
+    if not name.endswith(DOCUMENT_SUFFIXES) or name.endswith(TEST_DATA_SUFFIXES):
+        return False  # no profile is looked for in it
+    found = decode_documents({name: files.texts[name]})
+    return found.configuration is not None or bool(found.problems)
 
 
 def read_config(config: Path) -> str:

@@ -1,15 +1,15 @@
 """Other policies than those at hand, as an argument names them: also as a revision of git."""
 
+import os
 import subprocess
 from pathlib import Path
 
 from engine.cli.input_error import InputError
 from engine.cli.policy_option import BUILTIN, decidable, read_bundle
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.text_places import not_utf8
-from engine.policy.builtin import TEST_SUFFIX
+from engine.offline.text_places import TextError, decoded
 from engine.policy.bundle import Bundle
-from engine.policy.source import SUFFIXES
+from engine.policy.file_names import SUFFIXES, TEST_SUFFIX
 
 _GIT_SECONDS = 30.0
 
@@ -31,39 +31,70 @@ def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, Pol
 
 def _files_at(directory: Path, revision: str) -> PolicyFiles:
     """The files of *directory* as they were at *revision*."""
-    commit = _git(
-        directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
-    )
-    if commit is None:
+    try:
+        named = ("--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+        at = _git(directory, "rev-parse", *named).decode().strip()
+    except _GitError as error:
+        why = f": {error}" if str(error) else ""
         raise InputError(
-            f"`{revision}`: no such file or directory, and no git revision of `{directory}`"
-        )
-    at = commit.decode().strip()
-    listed = _git(directory, "ls-tree", "-z", at, "./") or b""
+            f"`{revision}`: no such file or directory, and no git revision of `{directory}`{why}"
+        ) from error
     texts = {}
-    for entry in listed.split(b"\0"):
-        facts, _, name = entry.decode(errors="surrogateescape").partition("\t")
-        if " blob " not in facts or not name.endswith(SUFFIXES) or name.startswith("."):
-            continue
-        raw = _git(directory, "cat-file", "blob", facts.split()[2])
-        try:
-            texts[name] = (raw or b"").decode()
-        except UnicodeDecodeError as error:
-            raise InputError(not_utf8(f"{revision}:{directory / name}", error)) from error
+    try:
+        for name in _git(directory, "ls-tree", "-z", "--name-only", at, "./").split(b"\0"):
+            file = os.fsdecode(name)
+            if not file.endswith(SUFFIXES) or file.startswith("."):
+                continue
+            place = f"{revision}:{directory / file}"
+            raw = _blob(directory, name, at, place)
+            if raw is not None:
+                texts[file] = decoded(place, raw)
+    except (_GitError, TextError) as error:
+        raise InputError(str(error)) from error
     if not any(n.endswith(".star") and not n.endswith(TEST_SUFFIX) for n in texts):
         raise InputError(f"`{directory}` had no `*.star` files at `{revision}`")
     return PolicyFiles(Path(f"{revision}:{directory}"), texts, frozenset(texts))
 
 
-def _git(directory: Path, *arguments: str) -> bytes | None:
-    """What git prints, or None if it fails."""
+def _blob(directory: Path, name: bytes, at: str, place: str) -> bytes | None:
+    """What the file *name* held in the commit *at*, links followed; None if it is no file.
+
+    Raises `_GitError` that begins with *place*.
+    """
+    try:
+        asked = at.encode() + b":./" + name + b"\n"
+        said = _git(directory, "cat-file", "--batch", "--follow-symlinks", given=asked)
+    except _GitError as error:
+        raise _GitError(f"{place}: {error}") from error
+    head, _, content = said.partition(b"\n")
+    match head.split():
+        case [_, b"blob", size]:
+            return content[: int(size)]
+        case [_, b"tree", _]:
+            return None
+    raise _GitError(f"{place}: want a file, got a link to none in the repository")
+
+
+class _GitError(Exception):
+    """What git says as it fails."""
+
+
+def _git(directory: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """What git prints. Raises `_GitError`."""
     try:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments],
+            input=given,
             capture_output=True,
             check=False,
             timeout=_GIT_SECONDS,
         )
     except FileNotFoundError as error:
         raise InputError("there is no `git` to ask for revisions") from error
-    return done.stdout if done.returncode == 0 else None
+    except subprocess.TimeoutExpired as error:
+        raise _GitError(f"git did not answer within {_GIT_SECONDS:g} s") from error
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        fatal = next((line for line in said if line.startswith("fatal: ")), "".join(said[-1:]))
+        raise _GitError(fatal.removeprefix("fatal: "))
+    return done.stdout

@@ -20,7 +20,7 @@ import msgspec
 from engine.cli import guard
 from engine.cli.policy_paths import build, read_paths
 from engine.offline.coverage import Coverage, FileCoverage, merged, with_libraries
-from engine.offline.policy_files import TEST_SUFFIX, PolicyFiles
+from engine.offline.policy_files import PolicyFiles
 from engine.offline.policy_tests import (
     TEST_SECONDS,
     TestCase,
@@ -30,8 +30,9 @@ from engine.offline.policy_tests import (
 )
 from engine.offline.test_fixtures import DirectoryFiles
 from engine.policy import whereabouts
-from engine.policy.bundle import TEST_DATA_SUFFIXES, Bundle
+from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
+from engine.policy.file_names import TEST_DATA_SUFFIXES, TEST_SUFFIX
 
 _WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.policy.bundle import DOCUMENT_SUFFIXES, Bundle, build_bundle
+from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import (
     API_VERSION,
     DEFAULT_SCHEDULER_NAME,
@@ -17,6 +17,7 @@ from engine.policy.config import (
     decode_configuration,
     decode_documents,
 )
+from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.rollout.assembly import make_examiner
 from engine.rollout.trial import Examiner
 

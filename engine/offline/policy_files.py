@@ -13,13 +13,10 @@ from typing import Final
 import engine
 from engine.lib.directories import files_in, walk
 from engine.offline.text_places import not_utf8
-from engine.policy.bundle import TEST_DATA_SUFFIXES
 from engine.policy.config import KIND, RUNTIME_KIND
+from engine.policy.file_names import STARLARK_SUFFIX, SUFFIXES, TEST_DATA_SUFFIXES
 
-_STARLARK: Final = ".star"
-_DOCUMENTS: Final = (".yaml", ".yml", ".json")
 _OUR_KINDS: Final = (KIND, RUNTIME_KIND)
-TEST_SUFFIX: Final = "_test.star"
 _STD: Final = Path(engine.__file__).parents[1] / "policies" / "std"
 
 
@@ -63,7 +60,7 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
                 wanted.setdefault(directory, set()).update(_names(directory))
         elif not path.exists():
             raise PolicyFilesError(f"{path}: no such file or directory")
-        elif path.suffix != _STARLARK and path.suffix not in _DOCUMENTS:
+        elif path.suffix not in SUFFIXES:
             raise PolicyFilesError(f"{path}: want a `.star`, `.yaml`, `.yml` or `.json` file")
         else:
             wanted.setdefault(path.parent, set()).add(path.name)
@@ -80,7 +77,7 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
 def _in_set(directory: Path, selected: set[str]) -> list[str]:
     """The files of *directory* that make one set with those *selected*."""
     names = _names(directory)
-    always = (_STARLARK, *TEST_DATA_SUFFIXES)
+    always = (STARLARK_SUFFIX, *TEST_DATA_SUFFIXES)
     if all(name.endswith(always) for name in selected):
         return names
     return [name for name in names if name in selected or name.endswith(always)]
@@ -96,7 +93,7 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
         raise PolicyFilesError(f"{directory}: {wrong}")
     texts = {name: _read(directory / name) for name in _names(directory)}
     if not any(
-        name.endswith(_STARLARK) or any(f"kind: {kind}" in text for kind in _OUR_KINDS)
+        name.endswith(STARLARK_SUFFIX) or any(f"kind: {kind}" in text for kind in _OUR_KINDS)
         for name, text in texts.items()
     ):
         raise PolicyFilesError(
@@ -109,12 +106,12 @@ def _directories(root: Path) -> Iterator[Path]:
     """Those with policies. The shared functions that ship are checked with those that load them."""
     for directory in walk(root):
         is_asked = directory is root or directory.resolve() != _STD
-        if is_asked and any(name.endswith(_STARLARK) for name in _names(directory)):
+        if is_asked and any(name.endswith(STARLARK_SUFFIX) for name in _names(directory)):
             yield directory
 
 
 def _names(directory: Path) -> list[str]:
-    return [path.name for path in files_in(directory, (_STARLARK, *_DOCUMENTS))]
+    return [path.name for path in files_in(directory, SUFFIXES)]
 
 
 def _read(path: Path) -> str:

@@ -18,7 +18,6 @@ from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.offline.judge import Judgement, judge
-from engine.offline.policy_files import TEST_SUFFIX
 from engine.offline.test_properties import (
     order_matters,
     unknown_labels_matter,
@@ -30,6 +29,7 @@ from engine.policy.bundle import Bundle, Policy
 from engine.policy.documents import read_documents
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
+from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.modules import Natives
 from engine.scheduling.pod_groups import POD_GROUPS, PodGroups
 from engine.scheduling.pod_hooks import GroupSource

@@ -7,21 +7,13 @@ values through statements and calls is `dataflow`.
 
 import ast
 import re
-from collections.abc import Container, Iterable
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import (
-    Load,
-    has_star,
-    is_load,
-    loads_of,
-    parse,
-    stored_names,
-    walk,
-    with_loaded,
-)
+from engine.policy.syntax import Load, has_star, is_load, loads_of, parse, stored_names, walk
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
@@ -112,6 +104,13 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
+class Made:
+    """What a file's top level made with these functions: who gets it may call them, or theirs."""
+
+    functions: frozenset[Function]
+
+
+@dataclass(frozen=True, slots=True)
 class Builtin:
     """A name that the file does not define: Starlark's own, or the runtime's."""
 
@@ -119,16 +118,24 @@ class Builtin:
 
 
 Atom: TypeAlias = (
-    Other | View | Lazy | Loose | Figures | Typed | Text | Items | Tuple | Map | Function | Builtin
+    Other
+    | View
+    | Lazy
+    | Loose
+    | Figures
+    | Typed
+    | Text
+    | Items
+    | Tuple
+    | Map
+    | Function
+    | Made
+    | Builtin
 )
 Value: TypeAlias = frozenset[Atom]
 
 NOTHING: Final[Value] = frozenset()
 OTHER: Final[Value] = frozenset({Other()})
-
-
-class TooMuchError(Exception):
-    """The walk is beyond its bounds."""
 
 
 @dataclass(eq=False)
@@ -140,6 +147,8 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     inner: dict[ast.AST, "Scope"] = field(default_factory=dict)
     functions: dict[ast.AST, Function] = field(default_factory=dict)
+    # By variable: in how many passes it got more to hold, and the last of them.
+    grown: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -166,6 +175,8 @@ class Module:
         self.function_atoms: dict[ast.AST, Function] = {}
         self._values: dict[str, Value] = {}
         self._evaluating: set[str] = set()
+        self._top = list(_top_level(tree))
+        self._held: frozenset[Function] | None = None
         for statement in tree.body:
             self._collect(statement)
 
@@ -192,10 +203,10 @@ class Module:
             return OTHER
         found: set[Atom] = set()
         is_known = name in self.unknown
-        if is_known:
-            found |= OTHER
         self._evaluating.add(name)
         try:
+            if is_known:
+                found |= self._made()
             for node in self.functions.get(name, ()):
                 is_known = True
                 found.add(self.function(node))
@@ -213,9 +224,11 @@ class Module:
         if not is_known:
             return None
         # Constants made of constants: what each nests is small, what they nest together is not.
-        is_too_much = len(found) > _MAX_SUMS or any(nesting(a) > MAX_NESTING for a in found)
-        self._values[name] = OTHER if is_too_much else frozenset(found)
-        return self._values[name]
+        value = frozenset(found)
+        if len(found) > _MAX_SUMS or any(nesting(a) > MAX_NESTING for a in found):
+            value = OTHER | {Made(functions_in(value))}
+        self._values[name] = value
+        return value
 
     def function(self, node: ast.FunctionDef | ast.Lambda) -> Function:
         """The value of a function of the top level."""
@@ -224,10 +237,32 @@ class Module:
             atom = self.function_atoms[node] = Function(self, node, None)
         return atom
 
+    def _made(self, *expressions: ast.expr) -> Value:
+        """What is made of *expressions* of the top level, in a way that is not followed."""
+        held = functions_in(union(self._named(node) for e in expressions for node in walk(e)))
+        if not self.is_quiet:
+            held |= self._held_anywhere()
+        return OTHER | {Made(held)} if held else OTHER
+
+    def _named(self, node: ast.AST) -> Value:
+        if isinstance(node, ast.Lambda):
+            return frozenset({self.function(node)})
+        return (self.value(node.id) if isinstance(node, ast.Name) else None) or NOTHING
+
+    def _held_anywhere(self) -> frozenset[Function]:
+        """Where anything can be put anywhere, all that is named may be in all that is made."""
+        if self._held is None:
+            self._held = frozenset()  # for files that load each other
+            # Of its own names the functions: what the others are made of is at the top level, too.
+            plain = self.functions.keys() | self.loads.keys()
+            named = (n for n in self._top if not isinstance(n, ast.Name) or n.id in plain)
+            self._held = functions_in(union(map(self._named, named)))
+        return self._held
+
     def constant(self, node: ast.expr, depth: int = 0) -> Value:
         """The value of a top-level expression, as far as it is a constant."""
         if depth > MAX_NESTING:
-            return OTHER
+            return self._made(node)
         if isinstance(node, ast.Constant):
             return frozenset({Text(node.value)}) if isinstance(node.value, str) else OTHER
         if isinstance(node, ast.Name):
@@ -240,18 +275,46 @@ class Module:
         if isinstance(node, ast.Lambda):
             return frozenset({self.function(node)})
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            return added(self.constant(node.left, depth), self.constant(node.right, depth))
+            summed = added(self.constant(node.left, depth), self.constant(node.right, depth))
+            return summed | self._made(node) if Other() in summed else summed
         if isinstance(node, ast.IfExp):
             return self.constant(node.body, depth) | self.constant(node.orelse, depth)
         if not self.is_quiet:
-            return OTHER  # a list could have been changed before it was frozen
+            return self._made(node)  # a list could have been changed before it was frozen
         if isinstance(node, ast.List):
             items = [self.constant(e, depth + 1) for e in node.elts]
             return frozenset({Items(union(items))})
         if isinstance(node, ast.Dict) and all(key is not None for key in node.keys):
             keys = union(self.constant(k, depth + 1) for k in node.keys if k is not None)
             return frozenset({Map(keys, union(self.constant(v, depth + 1) for v in node.values))})
-        return OTHER
+        return self._made(node)
+
+
+def _top_level(tree: ast.Module) -> Iterator[ast.AST]:
+    """All that runs while a file is loaded."""
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            for default in statement.args.defaults:
+                yield from walk(default)
+        else:
+            yield from walk(statement)
+
+
+def functions_in(value: Value) -> frozenset[Function]:
+    """The functions that *value* is, or holds."""
+    found: set[Function] = set()
+    for atom in value:
+        if isinstance(atom, Function):
+            found.add(atom)
+        elif isinstance(atom, Made):
+            found |= atom.functions
+        elif isinstance(atom, Items):
+            found |= functions_in(atom.items)
+        elif isinstance(atom, Tuple):
+            found |= functions_in(union(atom.items))
+        elif isinstance(atom, Map):
+            found |= functions_in(atom.values)
+    return frozenset(found)
 
 
 def _is_quiet(tree: ast.Module) -> bool:
@@ -313,16 +376,17 @@ def hands_on(tree: ast.AST, names: Container[str]) -> bool:
 
 
 class World:
-    """The modules of a bundle, parsed on demand."""
+    """The modules of a bundle, parsed on demand, each once for all that is asked about them."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self.files: Final = files
         self._modules: dict[str, Module | None] = {}
+        self._hands_reflection_on: dict[str, bool] = {}
 
     def module(self, path: str) -> Module | None:
         """The module at *path*; None if it is missing or Python cannot parse it."""
         if path not in self._modules:
-            tree = parse(self._files[path]) if path in self._files else None
+            tree = parse(self.files[path]) if path in self.files else None
             self._modules[path] = None if tree is None else Module(self, path, tree)
         return self._modules[path]
 
@@ -331,8 +395,30 @@ class World:
 
         That is where it, or a file that it loads, gives it another name or passes it on.
         """
-        modules = [self.module(file) for file in with_loaded(self._files, [path])]
-        return any(module is None or module.hands_reflection_on for module in modules)
+        known = self._hands_reflection_on
+        if path in known:
+            return known[path]
+        # Each file that is come upon, with the one that loads it.
+        loaded_by: dict[str, str | None] = {path: None}
+        waiting = deque([path])
+        while waiting:
+            file = waiting.popleft()
+            if known.get(file) is False:
+                continue
+            module = self.module(file)
+            # One that does, or that Python cannot parse: then so do those on the way to it.
+            if file in known or module is None or module.hands_reflection_on:
+                on_the_way: str | None = file
+                while on_the_way is not None:
+                    known[on_the_way] = True
+                    on_the_way = loaded_by[on_the_way]
+                return True
+            for load in module.loads.values():
+                if load.module in self.files and load.module not in loaded_by:
+                    loaded_by[load.module] = file
+                    waiting.append(load.module)
+        known.update(dict.fromkeys(loaded_by, False))
+        return False
 
 
 def union(values: Iterable[Value]) -> Value:

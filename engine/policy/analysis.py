@@ -10,13 +10,13 @@ Owns no judgement: what is wrong with a policy is the business of `check`, which
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from engine.policy.abstract import TooMuchError, World
+from engine.policy.abstract import World
 from engine.policy.dataflow import ALL, Note, Walk
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import hook_signatures
+from engine.policy.syntax import hook_signatures, may_return_none
 from engine.policy.views import AGES, VIEWS
 
 
@@ -26,7 +26,7 @@ class Reads:
 
     A path is a field (`taints`), one key of a dict field (`labels[disk]`), `*`: every field
     but `manifest`, or `views.AGES`: facts are read with their age. `counts` and `over` are names of
-    fields, or `*` for all.
+    fields, or `*` for all. `keeps_pods`: this is a `victim_key` that may say None.
     """
 
     pod: frozenset[str] = frozenset()
@@ -36,6 +36,7 @@ class Reads:
     params: tuple[str, ...] = ()
     counts: frozenset[str] = frozenset()
     over: frozenset[str] = frozenset()
+    keeps_pods: bool = False
 
     def of(self, view: str) -> frozenset[str]:
         """The paths read of *view* (pod, node, cluster or group)."""
@@ -68,30 +69,31 @@ class Analysis:
 
 def analyse(files: Files, module: str) -> dict[str, Reads]:
     """What each hook of *module* reads, helpers and loads included. Never raises."""
-    return dict(examine(files, module).reads)
+    return dict(examine(World(files), module).reads)
 
 
-def examine(files: Files, module: str) -> Analysis:
-    """The reads and the notes of *module*'s hooks. Never raises."""
-    signatures = hook_signatures(files.get(module, ""))
-    reads: dict[str, Reads] = {}
-    notes: set[Note] = set()
-    world = World(files)
-    for hook, signature in signatures.items():
-        walk = Walk(world)
-        try:
-            found = walk.hook(module, hook, signature.params)
-        except (RecursionError, TooMuchError):
-            found = None
-        figures: Mapping[str, set[str]] = walk.figures
-        if found is None:
-            found = {view: {ALL, AGES} for view in VIEWS}
-            figures = {parameter: {ALL} for parameter in figures}
-        else:
-            notes |= walk.notes
-        reads[hook] = _as_reads(found, figures, signature.params)
+def examine(world: World, module: str) -> Analysis:
+    """The reads and the notes of the hooks of *module* of *world*. Never raises."""
+    signatures = hook_signatures(world.files.get(module, ""))
+    walks = {hook: Walk(world) for hook in signatures}
+    for hook, walk in walks.items():
+        walk.hook(module, hook, signatures[hook].params)
+    for hook in _MAKE_STATE & walks.keys():
+        # What is in a state is looked at by those who are given it.
+        walks[hook].pass_on([w for h, w in walks.items() if "state" in signatures[h].params])
+    reads = {
+        hook: _as_reads(walk.found(), walk.figures, signatures[hook].params)
+        for hook, walk in walks.items()
+    }
+    if _KEEPS in reads and may_return_none(world.files[module], _KEEPS):
+        reads[_KEEPS] = replace(reads[_KEEPS], keeps_pods=True)
+    notes = {note for walk in walks.values() for note in walk.notes}
     return Analysis(reads, tuple(sorted(notes)))
 
+
+_MAKE_STATE: Final = {"pre_filter", "pre_score"}
+# Its None is an answer that has to be known before anything is tried.
+_KEEPS: Final = "victim_key"
 
 _GIVES: Final = {
     "pod": "pod",

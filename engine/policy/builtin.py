@@ -14,7 +14,6 @@ from typing import Final
 import engine
 
 KUBERNETES: Final = "@kubernetes/"
-TEST_SUFFIX: Final = "_test.star"
 
 #: Policies that ship beside kube-scheduler's plugins and run only where a profile names them, by
 #: the folder that they are in.

@@ -7,35 +7,40 @@ found here, all at once. A bundle says nothing about the policies being good; te
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
-from engine.policy.analysis import Reads, analyse
+from engine.policy.abstract import World
+from engine.policy.analysis import Reads, examine
 from engine.policy.arguments import declaration
 from engine.policy.builtin import (
     KUBERNETES,
-    TEST_SUFFIX,
     builtin_files,
     file_stem,
     pack_modules,
     plugin_name,
 )
-from engine.policy.check import STARLARK_SUFFIX, check_files, check_sizes
+from engine.policy.check import check_files, check_sizes
 from engine.policy.config import KubeSchedulerConfiguration, PolicyRuntime, decode_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Files, Program
 from engine.policy.extenders import ignored_resources, in_order
+from engine.policy.fact_config import FactsConfig
+from engine.policy.file_names import (
+    DOCUMENT_SUFFIXES,
+    STARLARK_SUFFIX,
+    TEST_DATA_SUFFIXES,
+    TEST_SUFFIX,
+)
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
 from engine.policy.syntax import docstring, loads_of, parse
+from engine.policy.views import VIEWS
 
-DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
-#: What tests read, beside them; no configuration.
-TEST_DATA_SUFFIXES: Final = ("_test.yaml", "_test.yml", "_test.json")
-
+_FACT_FIELDS: Final = frozenset({"facts", "pod_facts"})
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
 _IGNORED: Final = "ignored_resources"
 
@@ -97,7 +102,7 @@ def build_bundle(
     *config* is a configuration from elsewhere (the command line), used if the files hold none.
     Raises `PolicyErrors` with everything that is wrong.
     """
-    problems = check_sizes(user_files)
+    problems = check_sizes(user_files) or _unreadable_names(user_files)
     if problems:
         raise PolicyErrors(problems)
     # Some editors begin a text with a byte order mark, which nobody sees.
@@ -127,6 +132,14 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
         message = "a configuration is given on the command line too: want one of them"
         problems.append(Problem(configuration.file, 1, 1, message))
     configuration = configuration or config
+    runtime = documents.runtime
+    if config is not None:
+        # The file of the command line may hold this document, too.
+        given = decode_documents({config.file: config.text}).runtime
+        if PolicyRuntime() not in (runtime, given):
+            message = "a `PolicyRuntime` is among the policies too: want one of them"
+            problems.append(Problem(config.file, 1, 1, message))
+        runtime = given if runtime == PolicyRuntime() else runtime
     # 2. What they say together: policies by name, and the profiles that enable them.
     files = _files(user_files)
     policies = _policies(files, user_files)
@@ -135,10 +148,12 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     _ignore_resources(resolved, ignored_resources(extenders), policies)
     problems += resolved.problems
     problems += [_unloaded(policy) for policy in _idle(files, policies)]
+    if configuration is not None or runtime.facts.sources:
+        file = "" if configuration is None else configuration.file
+        problems += _facts_of_no_source(resolved, policies, runtime.facts, file)
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         raise PolicyErrors(errors)
-    runtime = documents.runtime
     return Bundle(
         revision=_revision(files, user_files, config),
         files=MappingProxyType(files),
@@ -156,6 +171,13 @@ def _files(user_files: Mapping[str, str]) -> dict[str, str]:
     files = {f: t for f, t in builtin_files().items() if not f.endswith(TEST_SUFFIX)}
     files |= {f: t for f, t in sorted(user_files.items()) if f.endswith(STARLARK_SUFFIX)}
     return files
+
+
+def _unreadable_names(files: Iterable[str]) -> list[Problem]:
+    """The names of files that are no text, and so cannot even be told of as they are."""
+    shown = [(file, file.encode(errors="replace").decode()) for file in files]
+    message = "want a name that is UTF-8 text, got other bytes"
+    return [Problem(told, 0, 0, message) for file, told in sorted(shown) if told != file]
 
 
 def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
@@ -190,11 +212,12 @@ def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
+    world = World(files)
     for module in sorted(user_files):
         if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
             continue
         name = _policy_name(module)
-        found[name] = _policy(name, module, files, is_builtin=False)
+        found[name] = _policy(name, module, world, is_builtin=False)
     order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
     ordered = sorted(found, key=lambda name: (order.get(name, len(order)), name))
     return {name: found[name] for name in ordered}
@@ -212,15 +235,15 @@ def _policy_name(file: str) -> str:
 @functools.cache
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
-    return _policy(name, module, builtin_files(), is_builtin=True)
+    return _policy(name, module, World(builtin_files()), is_builtin=True)
 
 
-def _policy(name: str, module: str, files: Files, *, is_builtin: bool) -> Policy:
-    text = files[module]
+def _policy(name: str, module: str, world: World, *, is_builtin: bool) -> Policy:
+    text = world.files[module]
     return Policy(
         name=name,
         module=module,
-        hooks=MappingProxyType(analyse(files, module)),
+        hooks=MappingProxyType(dict(examine(world, module).reads)),
         defaults=MappingProxyType(dict(declaration(text).defaults)),
         doc=docstring(text),
         is_builtin=is_builtin,
@@ -251,6 +274,27 @@ def _unloaded(policy: Policy) -> Problem:
         "hooks are top-level functions such as `def filter(pod, node)`",
         severity="warning",
     )
+
+
+def _facts_of_no_source(
+    resolved: Profiles, policies: Mapping[str, Policy], facts: FactsConfig, configured_in: str
+) -> Iterator[Problem]:
+    """Policies in use that read facts of which no source can give any.
+
+    Nothing is said where one is given: the others may be of more use than they are needed.
+    """
+    used = {e.policy for p in resolved.profiles for point in p.points.values() for e in point}
+    for policy in (policies[name] for name in sorted(used)):
+        paths = {p for reads in policy.hooks.values() for view in VIEWS for p in reads.of(view)}
+        parts = [path.removesuffix("]").partition("[") for path in paths]
+        names = sorted({fact for field, _, fact in parts if field in _FACT_FIELDS and fact})
+        if not names or any(map(facts.may_give, names)):
+            continue
+        file = configured_in if policy.is_builtin else policy.module
+        listed = ", ".join(f"`{name}`" for name in names)
+        message = f"`{policy.name}` reads facts that no source gives: {listed}"
+        hint = "`facts.sources` of a `PolicyRuntime` says where they come from"
+        yield Problem(file, 0, 0, message, hint, severity="warning")
 
 
 # --- extenders -------------------------------------------------------------------------------

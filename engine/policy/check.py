@@ -17,17 +17,19 @@ import starlark
 from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
+from engine.policy.abstract import World
 from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
-from engine.policy.builtin import TEST_SUFFIX, builtin_files
+from engine.policy.builtin import builtin_files
+from engine.policy.counter_fields import COUNT_FIELDS, misread_counters
 from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
-from engine.policy.counter_fields import misread_counters
 from engine.policy.dataflow import Note
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
+from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
 from engine.policy.sandbox import builtins, messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
-from engine.policy.sandbox.protocol import MIB, Files
+from engine.policy.sandbox.protocol import MIB
 from engine.policy.syntax import (
     AMONG_PREFIX,
     children,
@@ -45,7 +47,6 @@ from engine.policy.views import VIEWS
 MAX_BYTES: Final = MIB
 MAX_FILES: Final = 500
 
-STARLARK_SUFFIX: Final = ".star"
 _STD: Final = "@std/"
 _TESTING: Final = "@std/testing.star"
 _FOR_TESTS: Final = frozenset({_TESTING, "@std/generators.star"})
@@ -70,6 +71,19 @@ KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) |
 # Those of whose fields a list is kept.
 _LIBRARIES: Final = frozenset({"json", "math"})
 
+# What is looked for in a view under a name that it has not, and where that is.
+_MANIFEST: Final = "what decisions go by is a field of its own; `manifest` is the whole object"
+_CLOCK: Final = "there is no clock: `created_at` can be compared, and a fact can say the time"
+_AMOUNT: Final = 'amounts are in dicts: `requests.get("cpu", 0)`, `allocatable.get("cpu", 0)`'
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("metadata", "spec", "status"), _MANIFEST),
+    **dict.fromkeys(("age", "now", "time"), _CLOCK),
+    **dict.fromkeys(("cpu", "memory"), _AMOUNT),
+    "pods": "`counters` says what is counted among placed pods, for a node or for all",
+    "nodes": "`score_all` is given all nodes that fit; `counters` count pods over all nodes",
+    "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
+}
+
 # To look for a near name takes as long as there are names, and nobody reads thousands of hints.
 _MOST_HINTS: Final = 100
 
@@ -84,8 +98,9 @@ def check_files(files: Mapping[str, str]) -> list[Problem]:
         return problems
     starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
     everything = {**builtin_files(), **starlark_files}
+    world = World(everything)
     for file in sorted(starlark_files):
-        problems += _check_file(everything, file)
+        problems += _check_file(world, file)
     problems += _load_circles(starlark_files)
     return sorted(set(problems))
 
@@ -103,15 +118,15 @@ def check_sizes(files: Mapping[str, str]) -> list[Problem]:
     return []
 
 
-def _check_file(files: Files, file: str) -> list[Problem]:
-    text = files[file]
+def _check_file(world: World, file: str) -> list[Problem]:
+    text = world.files[file]
     found = _syntax(file, text)
     if found:
         return found
     tree = parse(text)
     if tree is None:
         return []  # Starlark that Python does not know; the sandbox has the last word
-    checker = _Checker(files, file, tree)
+    checker = _Checker(world, file, tree)
     return checker.run()
 
 
@@ -140,8 +155,9 @@ def _syntax(file: str, text: str) -> list[Problem]:
 class _Checker:
     """The checks of one file that parses."""
 
-    def __init__(self, files: Files, file: str, tree: ast.Module) -> None:
-        self._files = files
+    def __init__(self, world: World, file: str, tree: ast.Module) -> None:
+        self._world = world
+        self._files = files = world.files
         self._file = file
         self._tree = tree
         self._is_test = file.endswith(TEST_SUFFIX)
@@ -315,6 +331,8 @@ class _Checker:
             column = self._column(line, (read.end_col_offset or 0) - len(name))
             message = f"`counts` of {hook.name}() have no field `{name}`"
             hint = self._near(name, fields) or f"want {_listed(fields)}"
+            if name in COUNT_FIELDS and len(fields) > 1:
+                hint = "only `score` is given it: when all filters were asked"
             if len(fields) == 1:
                 message += f", want {_listed(fields)}"
                 hint = f"the numbers are given to `{hook.name.removeprefix('pre_')}`"
@@ -364,7 +382,11 @@ class _Checker:
             elif index:
                 self._add(call, "plugin_args() may be called once: it declares all arguments")
             if call.args or any(keyword.arg is None for keyword in call.keywords):
-                self._add(call, "plugin_args() takes `name = default` pairs only")
+                bare = [one.id for one in call.args if isinstance(one, ast.Name)]
+                hint = (
+                    f"a default holds where nothing is configured: `{bare[0]} = 0`" if bare else ""
+                )
+                self._add(call, "plugin_args() takes `name = default` pairs only", hint)
             for keyword in call.keywords:
                 if keyword.arg and keyword.arg != keyword.arg.lower():
                     hint = "a configuration may still write it in camelCase"
@@ -378,26 +400,56 @@ class _Checker:
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
         used = list(_free_names(self._tree))
-        for name in _LIBRARIES - own:
-            self._fields_of(name, {id(node) for one, node in used if one == name})
-        free = [(name, node) for name, node in used if name not in known]
+        fields = {name: _library_fields(name) for name in _LIBRARIES - own}
+        for name, known_fields in (fields | self._declared_arguments()).items():
+            self._fields_of(name, known_fields, {id(node) for one, node in used if one == name})
+        self._keywords({id(node) for name, node in used if name not in own})
+        bare = {id(one) for call in plugin_args_calls(self._tree) for one in call.args}
+        free = [(name, node) for name, node in used if name not in known and id(node) not in bare]
+        functions = [node for node in walk(self._tree) if isinstance(node, ast.FunctionDef)]
+        annotations = [one for function in functions for one in _annotations(function)]
+        types = {id(part) for one in annotations for part in walk(one)}
         for name, node in sorted(free, key=lambda one: (one[1].lineno, one[1].col_offset)):
             if name == "print":
                 hint = "in a test, a failing assertion shows both sides; or use fail()"
                 self._add(node, "policies cannot print", hint)
+            elif id(node) in types:
+                self._add(node, f"no type `{name}` is defined", "leave the annotation out")
             else:
                 self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
 
-    def _fields_of(self, library: str, uses: set[int]) -> None:
-        """Fields that *library*, the runtime's, has not; *uses* are the ids of its names' nodes."""
+    def _declared_arguments(self) -> dict[str, list[str]]:
+        """The names of the policy's arguments, by what `plugin_args(...)` is assigned to."""
+        calls = {id(call): call for call in plugin_args_calls(self._tree)}
+        return {
+            target.id: [word.arg for word in calls[id(statement.value)].keywords if word.arg]
+            for statement in self._tree.body
+            if isinstance(statement, ast.Assign) and id(statement.value) in calls
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def _fields_of(self, name: str, fields: list[str], uses: set[int]) -> None:
+        """Fields that *name* has not, of these *fields*; *uses* are the ids of its nodes."""
         for node in walk(self._tree) if uses else ():
             if not isinstance(node, ast.Attribute) or id(node.value) not in uses:
                 continue
-            fields = _library_fields(library)
             if node.attr not in fields:
-                there = ", ".join(f"`{field}`" for field in fields)
+                there = ", ".join(f"`{field}`" for field in fields) or "none"
                 hint = self._near(node.attr, fields) or f"there are {there}"
-                self._add(node, f"`{library}` has no field `{node.attr}`", hint)
+                self._add(node, f"`{name}` has no field `{node.attr}`", hint)
+
+    def _keywords(self, uses: set[int]) -> None:
+        """Parameters that built-ins have not; *uses* are the ids of the nodes of their names."""
+        for call in walk(self._tree):
+            if not isinstance(call, ast.Call) or id(call.func) not in uses:
+                continue
+            name = getattr(call.func, "id", "")
+            known = _parameters().get(name)
+            for keyword in call.keywords:
+                if known and keyword.arg and keyword.arg not in known:
+                    hint = self._near(keyword.arg, known) or f"want {_listed(known)}"
+                    self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
 
     def _instead_of(self, name: str, known: Iterable[str]) -> str:
         """The hint for *name*, which is none of those *known*."""
@@ -436,7 +488,7 @@ class _Checker:
     # --- fields and changes ------------------------------------------------------------------
 
     def _notes(self) -> None:
-        for note in examine(self._files, self._file).notes:
+        for note in examine(self._world, self._file).notes:
             # What is wrong in a loaded file of the user is found when that file is checked too,
             # if it has hooks of its own; if it has none, this is where it shows.
             if not note.module.startswith("@"):
@@ -452,12 +504,18 @@ class _Checker:
         if note.kind == "field":
             fields = VIEWS[note.owner] if note.owner in VIEWS else RECORDS[note.owner]
             message = f"`{note.owner}` has no field `{note.name}`"
-            return Problem(
-                note.module, note.line, column, message, did_you_mean(note.name, list(fields))
-            )
+            hint = _ELSEWHERE.get(note.name, "") if note.owner in VIEWS else ""
+            hint = hint or self._near(note.name, list(fields))
+            return Problem(note.module, note.line, column, message, hint)
         if note.kind == "presence":
             message = f"`{note.owner}.{note.name}` has an entry for every name that is written here"
             hint = "a fact that is missing is None: compare it with None"
+            return Problem(note.module, note.line, column, message, hint)
+        if note.kind == "unnamed":
+            message = (
+                f"`{note.owner}.{note.name}` has entries for names that are written here alone"
+            )
+            hint = "ask with a literal or a constant of the file, not with an argument"
             return Problem(note.module, note.line, column, message, hint)
         message = f"{note.owner} is changed: what a hook is given cannot be changed"
         hint = "copy it first: `dict(...)` or `list(...)`"
@@ -487,6 +545,18 @@ def _library_fields(library: str) -> list[str]:
     tree = parse(builtins.TEXT)
     assert tree is not None
     return sorted(struct_fields(tree, library))
+
+
+@functools.cache
+def _parameters() -> Mapping[str, list[str]]:
+    """The parameters of each built-in function that does not take any."""
+    tree = parse(builtins.TEXT)
+    assert tree is not None
+    return {
+        one.name: [parameter.arg for parameter in one.args.args]
+        for one in tree.body
+        if isinstance(one, ast.FunctionDef) and one.name in builtins.NAMES and not one.args.kwarg
+    }
 
 
 @functools.cache

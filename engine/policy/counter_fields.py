@@ -11,6 +11,8 @@ from typing import Final
 
 from engine.policy.syntax import stored_names, walk
 
+# What is known only once all filters were asked.
+_OF_FEASIBLE: Final = ("feasible_domains", "feasible_nodes", "feasible_outside")
 #: What a hook may read of a counter, and which of it is about the node's own domain.
 COUNT_FIELDS: Final = (
     "here",
@@ -19,14 +21,12 @@ COUNT_FIELDS: Final = (
     "total",
     "domains",
     "is_empty",
-    "feasible_domains",
-    "feasible_nodes",
-    "feasible_outside",
+    *_OF_FEASIBLE,
 )
 # Before any node is looked at, nothing is counted yet.
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "pre_filter": ("is_empty",),
-    "filter": COUNT_FIELDS,
+    "filter": tuple(field for field in COUNT_FIELDS if field not in _OF_FEASIBLE),
     "pre_score": ("is_empty",),
     "score": COUNT_FIELDS,
 }

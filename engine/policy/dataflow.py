@@ -23,12 +23,12 @@ from engine.policy.abstract import (
     Items,
     Lazy,
     Loose,
+    Made,
     Map,
     Module,
     Other,
     Scope,
     Text,
-    TooMuchError,
     Tuple,
     Typed,
     Value,
@@ -59,6 +59,9 @@ _NAMED_FIELDS: Final = frozenset(
 _MAX_PASSES: Final = 40
 _MAX_CONTEXTS: Final = 3_000
 _MAX_ATOMS: Final = 64
+# A variable that holds more in pass after pass, such as a text that a loop makes longer, may hold
+# anything.
+_MAX_GROWTH: Final = 12
 _MAX_CALLS: Final = 50
 
 # What a fact is not given with unless it is asked for.
@@ -76,7 +79,7 @@ class Note:
     module: str
     line: int
     column: int
-    kind: str  # "field", "change" or "presence"
+    kind: str  # "field", "change", "presence" or "unnamed"
     owner: str  # a view or record name; for changes what is changed
     name: str
 
@@ -91,6 +94,8 @@ class Walk:
         self.notes: set[Note] = set()
         self._touched: set[tuple[str, str]] = set()
         self._reads_ages = False
+        self._lets_facts_go = False
+        self._is_too_much = False
         # What is named of values that may be views that have escaped: a field, and an entry of it.
         self._named: set[tuple[str, str]] = set()
         self._reads_manifest = False
@@ -100,30 +105,55 @@ class Walk:
         self._calls = 0
         self._escaped: dict[Function, int] = {}
 
-    def hook(self, module: str, name: str, params: tuple[str, ...]) -> dict[str, set[str]] | None:
-        """The reads of a hook; None if they cannot be found."""
+    def hook(self, module: str, name: str, params: tuple[str, ...]) -> None:
+        """Walk a hook. Where that goes too far, it reads everything, and asks for what was seen."""
         home = self._world.module(module)
-        if home is None or name not in home.functions:
-            return None
+        try:
+            if home is None or not self._settles(home, name, params):
+                self._is_too_much = True
+        except RecursionError:
+            self._is_too_much = True
+        # A dict field that is only named (`x = pod.labels`, never looked at) must be there too.
+        for view, field in self._touched:
+            if not any(path.partition("[")[0] in (field, ALL) for path in self.reads[view]):
+                self.reads[view].add(field)
+        if self._is_too_much:
+            for paths in (*self.reads.values(), *self.figures.values()):
+                paths.add(ALL)
+            self._reads_ages = True
+            self.notes.clear()
+
+    def _settles(self, home: Module, name: str, params: tuple[str, ...]) -> bool:
+        """Make passes over the hook until one finds nothing new; False if there are too many."""
         given = {p: parameter_value(p) for p in params}
-        self._reads_ages |= self._world.hands_reflection_on(module)
+        self._reads_ages |= self._world.hands_reflection_on(home.path)
         while self._changed:
             self._changed = False
             self._pass += 1
-            if self._pass > _MAX_PASSES:
-                raise TooMuchError
             self.notes.clear()
-            for node in home.functions[name]:
+            for node in home.functions.get(name, ()):
                 self._escape(self._call_function(home.function(node), [], given, is_open=True))
-        # A dict field that is only named (`x = pod.labels`, never looked at) must be there too.
-        for view, name in self._touched:
-            if not any(path.partition("[")[0] in (name, ALL) for path in self.reads[view]):
-                self.reads[view].add(name)
+            if self._is_too_much or self._pass > _MAX_PASSES:
+                return False
+        return True
+
+    def pass_on(self, others: Iterable["Walk"]) -> None:
+        """What escaped here is given to *others*, which have been walked."""
+        for other in others:
+            self._named |= other._named
+            self._reads_ages |= other._reads_ages and self._lets_facts_go
+            self._reads_manifest |= other._reads_manifest
+
+    def found(self) -> dict[str, set[str]]:
+        """What was read, with what only those are given who ask for it."""
         for view, paths in self.reads.items():
-            if ALL in paths:
-                paths |= {f"{name}[{key}]" for name, key in self._named if name in VIEWS[view]}
-                if self._reads_manifest and "manifest" in VIEWS[view]:
-                    paths.add("manifest")
+            paths |= {
+                f"{name}[{key}]"
+                for name, key in self._named
+                if name in VIEWS[view] and not paths.isdisjoint((ALL, name))
+            }
+            if ALL in paths and self._reads_manifest and "manifest" in VIEWS[view]:
+                paths.add("manifest")
         if self._reads_ages:
             for view, paths in self.reads.items():
                 fields = (VIEWS[view].get(path.partition("[")[0]) for path in paths)
@@ -146,8 +176,12 @@ class Walk:
         for atom in value:
             if isinstance(atom, View):
                 self._read(atom.view, ALL)
+                self._lets_facts_go = True
             elif isinstance(atom, Lazy):
                 self._read(atom.view, atom.field)
+                self._lets_facts_go |= VIEWS[atom.view][atom.field].fills
+            elif isinstance(atom, Typed):
+                self._lets_facts_go |= "Fact" in atom.type
             elif isinstance(atom, Figures):
                 self._read_figure(atom, ALL)
             elif isinstance(atom, Items):
@@ -157,6 +191,8 @@ class Walk:
                     self._escape(item)
             elif isinstance(atom, Map):
                 self._escape(atom.values)
+            elif isinstance(atom, Made):
+                self._escape(atom.functions)
             elif isinstance(atom, Function) and self._escaped.get(atom) != self._pass:
                 # Somebody may call it with anything that has escaped itself.
                 self._escaped[atom] = self._pass
@@ -174,6 +210,16 @@ class Walk:
         for atom in owners:
             if isinstance(atom, Lazy) and VIEWS[atom.view][atom.field].fills:
                 self._note(module, node, "presence", atom.view, atom.field)
+
+    def _note_key(self, module: Module, node: ast.expr, owners: Value, key: Value) -> None:
+        """*node* asks for an entry that is there only where it is named, by another name."""
+        for atom in owners:
+            if (
+                isinstance(atom, Lazy)
+                and VIEWS[atom.view][atom.field].is_asked
+                and not any(isinstance(a, Text) for a in key)
+            ):
+                self._note(module, node, "unnamed", atom.view, atom.field)
 
     # --- calls -----------------------------------------------------------------------------
 
@@ -225,18 +271,20 @@ class Walk:
         context = self._contexts.get(key)
         if context is None:
             if len(self._contexts) >= _MAX_CONTEXTS:
-                raise TooMuchError
+                self._is_too_much = True
+                return OTHER
             scope = Scope(function.scope, frozenset(local_names(function.node)))
             context = self._contexts[key] = Context(scope)
             self._changed = True
         if context.walked_in == self._pass:
             return context.result  # done, or under way: the next pass sees the rest
+        if self._calls >= _MAX_CALLS:
+            self._is_too_much = True
+            return OTHER
         context.walked_in = self._pass
         for name, value in bound.items():
             self._bind(context.scope, name, value)
         self._calls += 1
-        if self._calls > _MAX_CALLS:
-            raise TooMuchError
         if isinstance(function.node, ast.Lambda):
             result = self._eval(function.module, context.scope, function.node.body)
         else:
@@ -251,7 +299,11 @@ class Walk:
         known = scope.values.get(name, NOTHING)
         if value <= known:
             return
-        if len(known | value) > _MAX_ATOMS:
+        times, last = scope.grown.get(name, (0, 0))
+        if last != self._pass:
+            times += 1
+            scope.grown[name] = times, self._pass
+        if len(known | value) > _MAX_ATOMS or times > _MAX_GROWTH:
             self._escape(value)
             value = OTHER
         if not value <= known:
@@ -297,7 +349,7 @@ class Walk:
         elif isinstance(node, ast.FunctionDef):
             self._bind(scope, node.name, self._define(module, scope, node))
         elif not isinstance(node, ast.Pass | ast.Break | ast.Continue):
-            raise TooMuchError  # not Starlark
+            self._is_too_much = True  # not Starlark
         return NOTHING
 
     def _assign_expression(
@@ -327,7 +379,7 @@ class Walk:
             self._escape(owner)
             self._escape(value)
         else:
-            raise TooMuchError
+            self._is_too_much = True  # not Starlark
 
     def _note_change(self, module: Module, node: ast.expr, owner: Value) -> None:
         """Note a change of what the hook was given, if it cannot be anything else."""
@@ -550,6 +602,7 @@ class Walk:
             items = self._elements(owner)
             return self._bounded(Items(items | OTHER)) if owner - OTHER else OTHER
         key = self._eval(module, scope, node.slice)
+        self._note_key(module, node, owner, key)
         return self._entry(owner, key)
 
     def _entry(self, owner: Value, key: Value) -> Value:
@@ -571,12 +624,13 @@ class Walk:
 
     def _read_keys(self, atom: Lazy, key: Value) -> None:
         """Read the entries of a dict field that *key* may name."""
-        if key and all(isinstance(a, Text) for a in key):
+        is_known = bool(key) and all(isinstance(a, Text) for a in key)
+        if not is_known:
+            self._read(atom.view, atom.field)
+        if is_known or atom.field in _NAMED_FIELDS:
             for a in key:
                 if isinstance(a, Text):
                     self._read(atom.view, f"{atom.field}[{a.value}]")
-        else:
-            self._read(atom.view, atom.field)
 
     def _compare(self, module: Module, scope: Scope, node: ast.Compare) -> Value:
         parts = [node.left, *node.comparators]
@@ -590,6 +644,7 @@ class Walk:
                 lazy = frozenset(a for a in right if isinstance(a, Lazy))
                 if lazy:
                     self._note_presence(module, node, lazy)
+                    self._note_key(module, node, lazy, left)
                     self._entry(lazy, left)
                 self._escape(frozenset(a for a in left if not isinstance(a, Text)))
                 self._escape(right - lazy)
@@ -656,6 +711,7 @@ class Walk:
             self._note_change(module, func, owner)
         if func.attr == "get" and is_plain and 1 <= len(node.args) <= 2 and (lazy or maps or loose):
             key = self._eval(module, scope, node.args[0])
+            self._note_key(module, node, lazy, key)
             if len(node.args) == 2:
                 self._note_presence(module, node, lazy)
             fallback = self._eval(module, scope, node.args[1]) if len(node.args) == 2 else OTHER

@@ -12,6 +12,8 @@ from engine.model.node_info import NodeInfo
 from engine.policy.sandbox.builtins import parse_int
 
 WHOLE: Final = 1000
+# A node may say any number of its devices, and each of them is looked at.
+MOST_DEVICES: Final = 1024
 
 
 class DeviceShares(dict[str, list[int]]):
@@ -45,10 +47,12 @@ def shares_left(info: NodeInfo, prefix: str) -> list[int]:
     """Thousandths left of each device of *info* whose names start with *prefix*, by index.
 
     A pod that names no device counts on those with least left that take it, large pods first.
-    Indices that the node does not have, and amounts that are no numbers, take nothing.
+    Indices that the node does not have, and amounts that are no numbers, take nothing. Devices
+    beyond the first `MOST_DEVICES` do not count.
     """
     count, milli, index = f"{prefix}count", f"{prefix}milli", f"{prefix}index"
-    left = [WHOLE] * (0 if info.node is None else max(0, info.node.allocatable.get(count, 0)))
+    offered = 0 if info.node is None else info.node.allocatable.get(count, 0)
+    left = [WHOLE] * max(0, min(offered, MOST_DEVICES))
     unnamed: list[tuple[int, int]] = []
     for pod in info.pods.values():
         given = pod.annotations

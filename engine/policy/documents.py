@@ -4,6 +4,7 @@ Owns the reading of fields by name and type. Which fields there are is `config`'
 nodes rather than on plain data, because only nodes know their lines and their duplicate keys.
 """
 
+import contextlib
 import difflib
 import math
 import re
@@ -19,9 +20,13 @@ from engine.policy.errors import Problem
 _MAX_NODES: Final = 100_000
 _MAX_CHARACTERS: Final = 256 * 1024
 _MAX_DEPTH: Final = 60
+# A number or a name of people is far shorter; YAML's numbers to the base of 60 take their time.
+_MAX_PLAIN: Final = 1_000
+_MOST_SHOWN: Final = 100
 
 _INT64: Final = 1 << 63
 
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _DURATION: Final = re.compile(r"([+-]?)((?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|us|µs|ns|m|s))+")
 _DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
 _UNIT_SECONDS: Final = {
@@ -112,9 +117,10 @@ class Field:
     def shown(self) -> str:
         """The value as a message shows it."""
         if isinstance(self.node, yaml.ScalarNode):
-            if self.node.tag == "tag:yaml.org,2002:str":
-                return f'"{self.node.value}"'
-            return str(self.node.value) or "null"
+            text = str(self.node.value)
+            if len(text) > _MOST_SHOWN:
+                text = f"{text[: _MOST_SHOWN - 3]}..."
+            return f'"{text}"' if self.node.tag == "tag:yaml.org,2002:str" else text or "null"
         return "a list" if isinstance(self.node, yaml.SequenceNode) else "an object"
 
     def text(self) -> str:
@@ -148,14 +154,13 @@ class Field:
     def number(self) -> float | None:
         """A finite number; None after a report if it is not one."""
         value = self._scalar()
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
-            self.wrong(f"want a number, got {self.shown()}")
-            return None
-        return float(value)
+        with contextlib.suppress(OverflowError):  # an int beyond the floats
+            if not isinstance(value, bool) and isinstance(value, int | float):
+                number = float(value)
+                if math.isfinite(number):
+                    return number
+        self.wrong(f"want a number, got {self.shown()}")
+        return None
 
     def duration(self) -> timedelta | None:
         """A duration as Go writes it (`1m30s`); None after a report if it is not one."""
@@ -237,10 +242,15 @@ class Field:
     def _scalar(self) -> Any:
         if not isinstance(self.node, yaml.ScalarNode):
             return self.node
+        if self.node.tag == "tag:yaml.org,2002:str":
+            return str(self.node.value)
+        if len(self.node.value) > _MAX_PLAIN:
+            return self.node
         loader = _Loader("")
         try:
             return loader.construct_object(self.node, deep=True)
-        except (yaml.YAMLError, ValueError):
+        except (yaml.YAMLError, ValueError, LookupError, ArithmeticError, AttributeError):
+            # A tag may be written out (`!!bool x`); its constructor does not expect another text.
             return self.node
         finally:
             loader.dispose()
@@ -371,4 +381,6 @@ def _count(node: yaml.Node) -> int:
             stack.extend((part, depth + 1) for pair in current.value for part in pair)
         elif isinstance(current, yaml.SequenceNode):
             stack.extend((part, depth + 1) for part in current.value)
+        elif _HALF.search(current.value):  # made by an escape
+            raise ValueError("half a character (a lone surrogate)")
     return count

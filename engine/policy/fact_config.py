@@ -140,6 +140,22 @@ class FactsConfig:
     pod_type_labels: tuple[str, ...] = DEFAULT_TYPE_LABELS
     max_age: timedelta | None = None
 
+    def may_give(self, fact: str) -> bool:
+        """False if no source can give *fact*: what is in a document is known only to its writer."""
+        return any(_may_give(source, fact) for source in self.sources)
+
+
+def _may_give(source: FactSource, fact: str) -> bool:
+    if isinstance(source, AnnotationFacts):
+        return bool(source.prefix) or fact in source.keys
+    if isinstance(source, PrometheusFacts):
+        return any(query.fact == fact for query in source.queries)
+    if isinstance(source, PodOutcomes):
+        return fact == source.fact
+    if isinstance(source, PodDemand):
+        return fact.startswith(f"{source.fact}_")
+    return True
+
 
 # --- reading ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ _ALTERNATIVES: Final = re.compile(r", expected one of ((?:\"[^\"]*\"(?:, | or )?
 _FEW: Final = 4
 # Python's words where it knows no better than the interpreter.
 _VAGUE: Final = "invalid syntax"
+_TOP_LEVEL: Final = "cannot be used outside `def`"
 _TWO_TEXTS: Final = "unexpected string literal"
 _LOAD_AS_NAME: Final = re.compile(r"\bload *$")
 
@@ -110,6 +111,8 @@ def told(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
 
 def _hint(before: str, message: str) -> str:
     """A hint for what both write alike and only Python means; *before* is the line up to there."""
+    if _TOP_LEVEL in message:
+        return "choose inside a function, or with `x = a if b else c`"
     if _TWO_TEXTS in message:
         return "texts are joined by `+`"
     if "keyword 'load'" in message or _LOAD_AS_NAME.search(before):

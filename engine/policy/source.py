@@ -16,8 +16,7 @@ from typing import Final, Protocol
 
 from engine.lib.folder_watch import FolderWatch
 from engine.policy.errors import Problem
-
-SUFFIXES: Final = (".star", ".yaml", ".yml", ".json")
+from engine.policy.file_names import SUFFIXES
 
 # A bundle may have 1 MiB; a file beyond it need not be read to its end to say so.
 _MAX_BYTES: Final = 1 << 20

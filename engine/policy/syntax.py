@@ -22,7 +22,9 @@ _MAX_LOGICAL_LINE: Final = 2_000
 _MAX_BRACKETS: Final = 100
 
 
-@lru_cache(maxsize=512)
+# More than a bundle and the shipped files are: what looks at each of them for each of them, in
+# turn, would find none of them in a cache that holds one less.
+@lru_cache(maxsize=1024)
 def parse(text: str) -> ast.Module | None:
     """Python's syntax tree of Starlark *text*; None where the languages differ."""
     try:
@@ -168,7 +170,10 @@ def loads_of(tree: ast.Module) -> Iterator[Load]:
 
 
 def with_loaded(files: Mapping[str, str], first: Iterable[str]) -> list[str]:
-    """*first* and all that they load, directly or not, as far as *files* has it; each once."""
+    """*first* and all that they load, directly or not, as far as *files* has it; each once.
+
+    Starlark that Python does not know may load any file.
+    """
     found: dict[str, None] = {}
     waiting = deque(first)
     while waiting:
@@ -177,8 +182,7 @@ def with_loaded(files: Mapping[str, str], first: Iterable[str]) -> list[str]:
             continue
         found[file] = None
         tree = parse(files[file])
-        if tree is not None:
-            waiting.extend(load.module for load in loads_of(tree))
+        waiting.extend(files if tree is None else (load.module for load in loads_of(tree)))
     return list(found)
 
 
@@ -231,6 +235,62 @@ def _assigned_names(body: Iterable[ast.stmt]) -> Iterator[str]:
             yield from _assigned_names([*statement.body, *statement.orelse])
         elif isinstance(statement, ast.If):
             yield from _assigned_names([*statement.body, *statement.orelse])
+
+
+def own_returns(function: ast.FunctionDef) -> Iterator[ast.Return]:
+    """Its returns, without those of functions inside."""
+    stack: list[ast.stmt] = list(function.body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Return):
+            yield node
+        elif isinstance(node, ast.If | ast.For):
+            stack += [*node.body, *node.orelse]
+
+
+def alternatives(node: ast.expr) -> Iterator[ast.expr]:
+    """What *node* may be: itself, or of `a if b else c` what either may be."""
+    if isinstance(node, ast.IfExp):
+        yield from alternatives(node.body)
+        yield from alternatives(node.orelse)
+    else:
+        yield node
+
+
+def may_fall_through(body: list[ast.stmt]) -> bool:
+    """True unless every way through *body* plainly ends in a `return` or `fail(...)`."""
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return not last.orelse or may_fall_through(last.body) or may_fall_through(last.orelse)
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        called = last.value.func
+        return not (isinstance(called, ast.Name) and called.id == "fail")
+    return not isinstance(last, ast.Return)
+
+
+def may_return_none(text: str, name: str) -> bool:
+    """False if the top-level function *name* of *text* plainly never returns None."""
+    tree = parse(text)
+    found = [
+        statement
+        for statement in (tree.body if tree is not None else ())
+        if isinstance(statement, ast.FunctionDef) and statement.name == name
+    ]
+    if len(found) != 1 or may_fall_through(found[0].body):
+        return True
+    return not all(_is_something(one.value) for one in own_returns(found[0]))
+
+
+# Expressions that are never None, whatever their parts are.
+_VALUES: Final = (ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.Compare)
+
+
+def _is_something(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.IfExp):
+        return _is_something(node.body) and _is_something(node.orelse)
+    if isinstance(node, ast.Constant):
+        return node.value is not None
+    return isinstance(node, _VALUES)
 
 
 def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:

@@ -15,7 +15,8 @@ from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.model.objects import ConfigMap, decode
 from engine.policy.errors import Problem
-from engine.policy.source import SUFFIXES, DirectorySource, Reading
+from engine.policy.file_names import SUFFIXES
+from engine.policy.source import DirectorySource, Reading
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 

@@ -70,7 +70,7 @@ HOOK_TEXTS = {
     ),
     "victim_key": (
         "per pod that could be evicted for a more urgent one",
-        "int, string or tuple of those: the smallest is spared first",
+        "`None`: is never evicted; int, string or tuple of those: the smallest is spared first",
     ),
     "candidate_key": (
         "per node where evicting pods makes room, if there are several",

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.policy.abstract import Module, World
 from engine.policy.analysis import analyse, examine
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from engine.policy.node_views import NODE_FIELDS
@@ -64,6 +65,11 @@ def _node_reads(body: str, before: str = "") -> set[str]:
             "return {'n': node}, node.pod_annotations['a'], node.device_shares.get('b')",
             {"*", "pod_annotations[a]", "device_shares[b]"},
             id="what must be named beside the whole",
+        ),
+        pytest.param(
+            "keys = ['a', 'b']\nreturn [node.pod_annotations[k] for k in keys]",
+            {"pod_annotations", "pod_annotations[a]", "pod_annotations[b]"},
+            id="what must be named, by a list that might grow",
         ),
         pytest.param(
             "return {'n': node}['n'].pod_annotations['a']",
@@ -245,6 +251,37 @@ def _look(n): return n.taints
     assert _reads(text)[1] == {"taints"}
 
 
+@pytest.mark.parametrize(
+    ("made", "used"),
+    [
+        pytest.param("T = struct(look = _look)", "T.look(node)", id="in a struct"),
+        pytest.param("T = {k: _look for k in ['a']}", "T['a'](node)", id="in a comprehension"),
+        pytest.param("T = [_look][0]", "T(node)", id="out of a list"),
+        pytest.param("T = None or _look", "T(node)", id="through an or"),
+        pytest.param("T = _wrapped()", "T(node)", id="in a closure"),
+        pytest.param("T = struct(look = lambda n: _look(n))", "T.look(node)", id="in a lambda"),
+        pytest.param("T = {}\nT['a'] = _look", "T['a'](node)", id="put into a dict"),
+        pytest.param("T = []\n_put(1)", "T[0](node)", id="put there by a function"),
+        pytest.param("T, _ = _look, 1", "T(node)", id="unpacked"),
+        pytest.param("_S = struct(look = _look)\nT = [_S]", "T[0].look(node)", id="held twice"),
+        pytest.param("load('lib.star', 'T')", "T.look(node)", id="in a struct that is loaded"),
+    ],
+)
+def test_functions_that_a_file_keeps_are_followed(made: str, used: str) -> None:
+    """A library's `struct(look = _look)` was not: a fact that `_look` names was not there at all.
+
+    Where it asked for the annotations of the node's pods, there were none; and no fact had an age.
+    """
+    functions = (
+        "def _look(n):\n    return n.facts['a'], n.pod_annotations.get('b', [])\n"
+        "def _wrapped():\n    return lambda n: _look(n)\n"
+        "def _put(x):\n    T.append(_look)\n"
+    )
+    text = f"{functions}{made}\ndef filter(pod, node): return {used}\n"
+    lib = f"{functions}T = struct(look = _look)\n"
+    assert _reads(text, lib=lib)[1] == {"*", "facts[a]", "pod_annotations[b]"}
+
+
 def test_default_arguments_are_values_too() -> None:
     text = """
 def filter(pod, node):
@@ -282,6 +319,35 @@ def test_how_many_victims_there_are_says_nothing_of_their_fields() -> None:
     assert _reads(text, "candidate_key") == ({"priority"}, set())
 
 
+@pytest.mark.parametrize(
+    ("kept", "asked", "want"),
+    [
+        ('cluster.facts["a"]', "state.x.value", {"facts[a]"}),
+        ('cluster.facts["a"]', "state.x.age_seconds", {"facts[a]", AGES}),
+        ('cluster.facts["a"].value', "state.x or node.age_seconds", {"facts[a]"}),
+        ("cluster.facts", 'struct(facts = state.x).facts["b"]', {"facts", "facts[b]"}),
+        ("cluster", 'state.x.facts["b"].age_seconds', {"*", "facts[b]", AGES}),
+    ],
+)
+def test_what_is_in_a_state_is_read_by_those_who_get_it(
+    kept: str, asked: str, want: set[str]
+) -> None:
+    """A fact in a state had no age: the filter failed, or took it for one that nobody dated."""
+    text = (
+        f"def pre_filter(pod, cluster): return state(x = {kept})\n"
+        f"def filter(pod, node, state): return {asked}\n"
+    )
+    assert analyse({"x.star": text}, "x.star")["pre_filter"].cluster == want
+
+
+def test_a_pod_in_a_state_has_its_manifest_for_those_who_ask() -> None:
+    text = (
+        "def pre_score(pod): return state(p = pod)\n"
+        "def score(pod, node, state): return state.p.manifest\n"
+    )
+    assert analyse({"x.star": text}, "x.star")["pre_score"].pod == {"*", "manifest"}
+
+
 def test_state_and_arguments_are_no_views() -> None:
     text = """
 args = plugin_args(x = 1)
@@ -304,6 +370,30 @@ def filter(pod, node, state): return state.labels[args.x]
 )
 def test_what_is_not_understood_reads_everything(text: str) -> None:
     assert _reads(text) == ({"*"}, {"*"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'k = ""\nfor t in node.taints:\n    if k:\n        k = k + ","\n    k = k + t.key',
+        'k = ""\nfor i in range(3):\n    k = _padded(k)',
+        'k, j = "a", "b"\nfor i in range(3):\n    k, j = j + k, k + "c"',
+    ],
+)
+def test_a_text_that_a_loop_makes_longer_is_any_text(body: str) -> None:
+    """Each pass found a longer one, so the walk had no end and the hook read everything."""
+    before = 'def _padded(k):\n    return k + " "\n'
+    want = {"labels", "pod_count"} | ({"taints"} if "taints" in body else set())
+    assert _node_reads(f"{body}\nreturn node.labels.get(k), node.pod_count", before) == want
+
+
+def test_a_hook_that_is_too_much_still_asks_for_what_it_names() -> None:
+    """What only those are given who name it was not there for them."""
+    deep = (
+        "".join(f"def f{i}(x): return f{i + 1}(x)\n" for i in range(60)) + "def f60(x): return x\n"
+    )
+    body = "f0(1)\nreturn node.facts['a'], node.pod_annotations['b'], [node][0].manifest"
+    assert _node_reads(body, deep) == {"*", "facts[a]", "pod_annotations[b]", "manifest"}
 
 
 def test_text_that_is_no_program_has_no_hooks() -> None:
@@ -334,7 +424,7 @@ def test_only_text_that_cannot_exhaust_the_parser_is_parsed_here(text: str, want
 
 def _notes(body: str) -> list[tuple[int, int, str, str, str]]:
     lines = "".join(f"    {line}\n" for line in body.split("\n"))
-    found = examine({"x.star": f"def filter(pod, node):\n{lines}"}, "x.star").notes
+    found = examine(World({"x.star": f"def filter(pod, node):\n{lines}"}), "x.star").notes
     return [(n.line, n.column, n.kind, n.owner, n.name) for n in found]
 
 
@@ -356,6 +446,24 @@ def _notes(body: str) -> list[tuple[int, int, str, str, str]]:
 )
 def test_mistakes_are_noted_where_they_are(body: str, want: list[object]) -> None:
     assert _notes(body) == want
+
+
+@pytest.mark.parametrize(
+    ("body", "want"),
+    [
+        ("return node.pod_annotations[pod.name]", "pod_annotations"),
+        ("return node.pod_annotations.get(ARGS.x, [])", "pod_annotations"),
+        ("return pod.name in node.device_shares", "device_shares"),
+        ("names = ['a']\nreturn [node.pod_annotations[n] for n in names]", None),
+        ("return node.device_shares.get('a' if pod.priority else 'b')", None),
+        ("return node.labels[pod.name], node.facts.get(ARGS.x)", None),
+    ],
+)
+def test_what_is_never_there_under_a_name_that_is_not_written_is_noted(
+    body: str, want: str | None
+) -> None:
+    notes = {(kind, name) for _, _, kind, _, name in _notes(body)}
+    assert notes == ({("unnamed", want)} if want else set())
 
 
 def test_signatures_say_where_the_hook_is() -> None:
@@ -516,3 +624,54 @@ def test_a_hook_answers_the_same_when_it_is_given_only_what_it_reads(seed: int) 
 def test_the_fields_of_the_property_exist() -> None:
     assert set(NODE) <= set(NODE_FIELDS)
     assert "tolerations" in POD_FIELDS
+
+
+class _Counting(World):
+    """Counts the modules that are looked at."""
+
+    asked = 0
+
+    def module(self, path: str) -> Module | None:
+        self.asked += 1
+        return super().module(path)
+
+
+def test_what_a_file_loads_is_looked_up_once_for_all_its_hooks() -> None:
+    """The time that an edit took grew with the square of its hooks."""
+    hooks = [f"def among_{i}(pod, node): return node.name == pod.name\n" for i in range(20)]
+    world = _Counting({"x.star": "".join(hooks)})
+    assert len(examine(world, "x.star").reads) == 20
+    assert world.asked == 20 + 1  # where each hook is, and what the file loads
+
+
+def _chain(length: int, last: str = "") -> dict[str, str]:
+    """Files that load each other, each the next one; *last* is in the last of them."""
+    texts = {
+        f"f{i:03}.star": f'load("f{i + 1:03}.star", "g{i + 1}")\n\ndef g{i}(x):\n    return x\n'
+        for i in range(length)
+    }
+    return {**texts, f"f{length:03}.star": f"def g{length}(x):\n    return x\n{last}"}
+
+
+@pytest.mark.parametrize(
+    ("last", "want"),
+    [
+        pytest.param("", False, id="nobody"),
+        pytest.param("\nlook = [getattr]\n", True, id="the last one"),
+    ],
+)
+def test_a_chain_of_files_is_followed_once(last: str, want: bool) -> None:
+    """Each of 500 files was followed to the end of its chain, which took half a minute."""
+    files = _chain(100, last)
+    world = _Counting(files)
+    assert [world.hands_reflection_on(file) for file in files] == [want] * 101
+    assert world.asked < 5 * len(files)
+
+
+def test_a_file_that_is_not_loaded_by_who_gets_hold_of_fields_does_not() -> None:
+    files = {**_chain(3, "\nlook = [getattr]\n"), "aside.star": 'load("f004.star", "x")\n'}
+    files["first.star"] = 'load("aside.star", "x")\nload("f002.star", "g2")\n'
+    world = World(files)
+    assert [world.hands_reflection_on(f) for f in ("aside.star", "first.star")] == [False, True]
+    circle = World({"a.star": 'load("b.star", "x")\n', "b.star": 'load("a.star", "x")\n'})
+    assert not circle.hands_reflection_on("a.star")

@@ -45,6 +45,8 @@ def test_files_that_are_nothing_are_warned_of() -> None:
     [
         ({"@std/taints.star": ""}, "@std/taints.star: want a plain file name"),
         ({"a/b.star": ""}, "a/b.star: want a plain file name"),
+        ({"b\udcfe.star": ""}, "b?.star: want a name that is UTF-8 text, got other bytes"),
+        ({"b\udcfe.yaml": ""}, "b?.yaml: want a name that is UTF-8 text, got other bytes"),
         (
             {"NodeName.star": FILTER, "node_name.star": FILTER},
             "node_name.star: a second file for the policy `NodeName`; the first is `NodeName.star`",

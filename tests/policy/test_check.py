@@ -282,6 +282,33 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             id="arguments that are not declared",
         ),
         pytest.param(
+            "args = plugin_args(limit = 1, zone = '')\ndef score(pod, node): return args.limt",
+            "x.star:2:30: `args` has no field `limt`\nhint: did you mean `limit`?",
+            id="an argument that is not declared",
+        ),
+        pytest.param(
+            "def filter(pod, node): return [p.name for p in node.pods]",
+            "x.star:1:53: `node` has no field `pods`\n"
+            "hint: `counters` says what is counted among placed pods, for a node or for all",
+            id="the pods of a node; `pod_facts` was proposed",
+        ),
+        pytest.param(
+            "def score(pod, node): return node.age",
+            "x.star:1:35: `node` has no field `age`\n"
+            "hint: there is no clock: `created_at` can be compared, and a fact can say the time",
+            id="an age; `images` was proposed",
+        ),
+        pytest.param(
+            'def counters(pod): return [count_pods(None, [], amoung = "among_x")]',
+            "x.star:1:49: count_pods() has no parameter `amoung`\nhint: did you mean `among`?",
+            id="a misspelt parameter of a built-in",
+        ),
+        pytest.param(
+            "def permit(pod, group): return wait(timeout = 60)",
+            "x.star:1:37: wait() has no parameter `timeout`\nhint: want `seconds` or `reason`",
+            id="a parameter that a built-in has not",
+        ),
+        pytest.param(
             'def score(pod, node): print("x")',
             "x.star:1:23: policies cannot print\n"
             "hint: in a test, a failing assertion shows both sides; or use fail()",
@@ -317,6 +344,23 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             "a = plugin_args(1)",
             "x.star:1:5: plugin_args() takes `name = default` pairs only",
             id="arguments without a name",
+        ),
+        pytest.param(
+            "a = plugin_args(limit)",
+            "x.star:1:5: plugin_args() takes `name = default` pairs only\n"
+            "hint: a default holds where nothing is configured: `limit = 0`",
+            id="an argument without a default",
+        ),
+        pytest.param(
+            "def score(pod: Pod, node): return 1",
+            "x.star:1:16: no type `Pod` is defined\nhint: leave the annotation out",
+            id="a view as a type",
+        ),
+        pytest.param(
+            "if 1:\n    def score(pod, node):\n        return 1",
+            "x.star:1:1: `if` cannot be used outside `def` in this dialect\n"
+            "hint: choose inside a function, or with `x = a if b else c`",
+            id="a hook in a condition",
         ),
     ],
 )
@@ -462,3 +506,11 @@ def test_a_bundle_that_is_too_large_says_how_large() -> None:
 def test_a_bundle_of_too_many_files_says_how_many() -> None:
     (problem,) = check_files({f"x{n}.star": "" for n in range(MAX_FILES + 1)})
     assert "want at most 500 files, got 501" in str(problem)
+
+
+def test_only_so_many_misspelt_fields_have_a_hint() -> None:
+    """To look for each took most of the time that a large edit with mistakes cost everybody."""
+    lines = [f"    x = pod.nam{number}\n" for number in range(150)]
+    problems = check_files({"x.star": "def filter(pod, node):\n" + "".join(lines)})
+    assert len(problems) == 150
+    assert sum(bool(problem.hint) for problem in problems) == 100

@@ -131,6 +131,7 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
         ("leaderElection: 3", "3:17: leaderElection: want an object, got 3"),
         ("profiles: {}", "3:11: profiles: want a list, got an object"),
         ("paralelism: 3", "3:13: paralelism: unknown field\nhint: did you mean `parallelism`?"),
+        (r'"a\e[31m": 3', r"3:12: a\x1b[31m: unknown field"),
         ("Parallelism: 3", "3:14: Parallelism: unknown field\nhint: did you mean `parallelism`?"),
         ("parallelism: 3\nparallelism: 4", "4:1: parallelism: duplicate field"),
         (
@@ -165,6 +166,24 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
         (
             "profiles: [{pluginConfig: [{name: a}, {name: a, args: {}}, {name: a, args: {}}]}]",
             "3:67: profiles[0].pluginConfig[2].name: repeated config for plugin a",
+        ),
+        # A tag that the text gives itself says what its constructor would take for granted.
+        ('parallelism: !!int ""', "3:14: parallelism: want an int, got null"),
+        (
+            "enableProfiling: !!bool no!",
+            "3:18: enableProfiling: want true or false, got no!",
+        ),
+        (
+            "clientConnection: {qps: !!timestamp now}",
+            "3:25: clientConnection.qps: want a number, got now",
+        ),
+        (
+            f"clientConnection: {{qps: 0x{'f' * 300}}}",
+            f"3:25: clientConnection.qps: want a number, got 0x{'f' * 95}...",
+        ),
+        (
+            f"clientConnection: {{qps: 1{':59' * 20_000}.5}}",
+            f"3:25: clientConnection.qps: want a number, got 1{':59' * 32}...",
         ),
         (
             "extenders: [{filterVerb: f}]",
@@ -219,6 +238,11 @@ def test_all_problems_come_at_once() -> None:
             id="a manifest beside the policies",
         ),
         pytest.param("? [1]\n: 2", "want a name, got a list or an object", id="a list as key"),
+        pytest.param(
+            'parallelism: "\\ud800"',
+            "not YAML: half a character (a lone surrogate)",
+            id="half a character",
+        ),
         pytest.param("x" * 300_000, "want at most 262,144 characters", id="too long"),
         pytest.param(
             "\n".join(

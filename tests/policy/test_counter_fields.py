@@ -10,10 +10,7 @@ def counters(pod):
     return [count_pods(None, labels = {"a": "b"}, namespaces = ["x"])]
 
 '''
-NUMBERS = (
-    "`here`, `min`, `max`, `total`, `domains`, `is_empty`, `feasible_domains`, `feasible_nodes` "
-    "or `feasible_outside`"
-)
+NUMBERS = "`here`, `min`, `max`, `total`, `domains` or `is_empty`"
 
 
 def _found(hook: str, body: str) -> list[str]:
@@ -46,6 +43,15 @@ def test_a_misspelt_field_of_a_counter_is_found(body: str, column: int) -> None:
     assert _found("filter", body) == [
         f"x.star:7:{column}: `counts` of filter() have no field `heer`\nhint: did you mean `here`?"
     ]
+
+
+def test_what_is_known_of_feasible_nodes_is_for_scores() -> None:
+    """It was let through, and failed on every node."""
+    assert _found("filter", "x = counts[0].feasible_nodes") == [
+        "x.star:7:19: `counts` of filter() have no field `feasible_nodes`\n"
+        "hint: only `score` is given it: when all filters were asked"
+    ]
+    assert _found("score", "x = counts[0].feasible_nodes") == []
 
 
 def test_a_field_that_is_like_none_is_told_those_that_there_are() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from engine.caching.cache import Cache
 from engine.model.node_info import NodeInfo
-from engine.policy.device_views import WHOLE, shares_left
+from engine.policy.device_views import MOST_DEVICES, WHOLE, shares_left
 from engine.policy.projections import Projector
 from tests.builders import make_node, make_pod
 
@@ -49,6 +49,11 @@ def test_the_order_in_which_pods_came_is_not_seen(devices: int, pods: list[dict[
     assert len(left) == devices
     assert all(0 <= milli <= WHOLE for milli in left)
     assert shares_left(node_info(devices, *reversed(pods)), GPU) == left
+
+
+def test_a_node_may_say_that_it_has_devices_without_number() -> None:
+    """A list as long as that, made for each decision, took all memory there was."""
+    assert len(shares_left(node_info(10**12), GPU)) == MOST_DEVICES
 
 
 def test_a_hook_is_given_the_prefix_that_it_asks_for() -> None:

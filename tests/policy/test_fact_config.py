@@ -4,7 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from engine.policy.config import decode_documents
+from engine.policy.bundle import build_bundle
+from engine.policy.config import decode_configuration, decode_documents
+from engine.policy.errors import PolicyErrors
 from engine.policy.fact_config import (
     AnnotationFacts,
     ConfigMapFacts,
@@ -180,3 +182,71 @@ def test_a_load_of_which_nobody_said_when_it_was_measured():
 '''
     bundle = build_bundle({"load.star": policy, "load_test.star": test})
     assert [describe(r) for r in run_tests(bundle, discover(bundle)) if not r.passed] == []
+
+
+PROFILE = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+  - schedulerName: default-scheduler
+    plugins:
+      multiPoint: {enabled: [{name: heat}]}
+"""
+READER = "def score(pod, node):\n    return 1 if node.facts['heat'] or node.facts['load'] else 0\n"
+
+
+@pytest.mark.parametrize(
+    ("sources", "is_given"),
+    [
+        pytest.param("[]", False, id="none"),
+        pytest.param("[{annotations: {keys: {cold: c}}}]", False, id="other annotations"),
+        pytest.param("[{annotations: {keys: {heat: h}}}]", True, id="an annotation"),
+        pytest.param("[{annotations: {prefix: x/}}]", True, id="annotations of any name"),
+        pytest.param("[{configMap: {namespace: a, name: b}}]", True, id="a document"),
+        pytest.param("[{file: {path: /x.json}}]", True, id="a file"),
+        pytest.param("[{podOutcomes: {}}]", False, id="what is learned, of another name"),
+        pytest.param("[{podOutcomes: {fact: heat}}]", True, id="what is learned"),
+        pytest.param("[{podDemand: {fact: heat}}]", False, id="the mean of something"),
+        pytest.param(
+            "[{prometheus: {url: 'http://p', queries: [{fact: load, query: q}]}}]",
+            True,
+            id="one of two",
+        ),
+    ],
+)
+def test_facts_that_no_source_gives_are_told(sources: str, is_given: bool) -> None:
+    """The policy decided as if nothing were known, and neither `check` nor `explain` said why."""
+    runtime = HEAD.replace("facts:\n", f"facts: {{sources: {sources}}}\n")
+    files = {"heat.star": READER, "profile.yaml": f"{PROFILE}---\n{runtime}"}
+    assert [str(warning) for warning in build_bundle(files).warnings] == (
+        []
+        if is_given
+        else [
+            "heat.star: `heat` reads facts that no source gives: `heat`, `load`\n"
+            "hint: `facts.sources` of a `PolicyRuntime` says where they come from"
+        ]
+    )
+
+
+def test_a_shipped_policy_without_its_facts_is_told_where_it_is_enabled() -> None:
+    files = {"profile.yaml": PROFILE.replace("heat", "Congestion")}
+    (warning,) = build_bundle(files).warnings
+    assert str(warning).startswith("profile.yaml: `Congestion` reads facts that no source")
+
+
+def test_a_runtime_beside_the_configuration_of_the_command_line_counts() -> None:
+    """It was read, and forgotten: the facts that it names were None for ever."""
+    runtime = HEAD.replace("facts:\n", "facts: {sources: [{annotations: {prefix: x/}}]}\n")
+    given = decode_configuration(f"{PROFILE}---\n{runtime}", "given.yaml")
+    bundle = build_bundle({"heat.star": READER}, given)
+    assert bundle.runtime.facts.sources == (AnnotationFacts(prefix="x/"),)
+    assert bundle.warnings == ()
+    with pytest.raises(PolicyErrors) as caught:
+        build_bundle({"heat.star": READER, "runtime.yaml": runtime}, given)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "given.yaml:1:1: a `PolicyRuntime` is among the policies too: want one of them"
+    ]
+
+
+def test_policies_without_a_configuration_may_get_their_facts_elsewhere() -> None:
+    assert build_bundle({"heat.star": READER}).warnings == ()

@@ -162,6 +162,16 @@ def test_check_finds_a_fact_that_is_asked_to_be_there(body: str) -> None:
     assert problem.message == "`node.facts` has an entry for every name that is written here"
 
 
+def test_check_finds_what_is_asked_for_under_a_name_that_is_not_written() -> None:
+    body = 'return "x" if node.pod_annotations.get(ARGS.start, []) else None'
+    text = f'"""X."""\n\nARGS = plugin_args(start = "a")\n\ndef filter(pod, node):\n    {body}\n'
+    (problem,) = check_files({"x.star": text})
+    assert problem.line == 6
+    assert problem.message == (
+        "`node.pod_annotations` has entries for names that are written here alone"
+    )
+
+
 def test_it_is_known_whether_anybody_reads_ages() -> None:
     young = '"""X."""\n\ndef score(pod, node):\n    return node.facts["x"].age_seconds\n'
     plain = '"""X."""\n\ndef score(pod, node):\n    return node.facts["x"].value\n'

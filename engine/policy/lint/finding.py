@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from engine.policy.builtin import TEST_SUFFIX
 from engine.policy.errors import Problem
+from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.protocol import Files
 from engine.policy.syntax import is_hook, loads_of, parse
 
@@ -20,7 +20,7 @@ LINTS: Final[dict[str, str]] = {
     "unused-function": "a function that nothing calls and that is no hook",
     "unused-variable": "a constant or a local variable that is set and never read",
     "unused-argument": "an argument of `plugin_args` that is never read",
-    "unused-parameter": "an optional parameter of a hook that it does not use: it costs reuse",
+    "unused-parameter": "an optional parameter that a hook does not use, or is never given",
     "unused-hook": "a hook that is never asked: `normalize` without `score`",
     "unreachable": "a statement after a `return`, `continue`, `break` or `fail()`",
     "shadowed-name": "a name that hides a built-in, or a hook of the same file",
@@ -32,6 +32,10 @@ LINTS: Final[dict[str, str]] = {
     "enum-text": "a text that the field never has (`NoScheduel`)",
     "wrong-type": "a field used as what it is not (`pod.requests > 3`)",
     "wrong-return": "an answer that the hook never takes: `return True` in a filter",
+    "missing-return": "a hook that can end without the answer that it owes",
+    "no-effect": "a value that is made and not taken: `return` is missing before it",
+    "never-given": "a counter or a field of `state` that a hook asks for and nobody gives",
+    "zero-division": "a division by what may well be 0",
     "kept-value": "a value of the top level that a function changes, to keep it between calls",
     "unknown-lint": "a `# lint: ignore=` that names no lint, or silences nothing",
 }

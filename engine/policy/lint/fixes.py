@@ -63,12 +63,14 @@ def _column(raw: bytes, starts: list[int], line: int, offset: int) -> int:
 def _cuts_of(
     raw: bytes, load: tuple[int, int], names: list[tuple[int, bool]], module_end: int
 ) -> list[tuple[int, int]]:
-    """What to cut out of one load; nothing where a comment would be lost."""
+    """What to cut out of one load; nothing where a comment or a statement beside it would go."""
     start, end = load
     if all(is_unused for _, is_unused in names):
         line_end = raw.find(b"\n", end)
         line_end = len(raw) if line_end < 0 else line_end + 1
-        return [] if b"#" in raw[start:line_end] else [(start, line_end)]
+        around = raw[raw.rfind(b"\n", 0, start) + 1 : start] + raw[end:line_end]
+        is_alone = not around.strip()
+        return [(start, line_end)] if is_alone and b"#" not in raw[start:end] else []
     cuts = []
     before = module_end
     for last, is_unused in names:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import walk
+from engine.policy.syntax import stored_names, walk
 
 _CHANGES: Final = frozenset(
     {"append", "extend", "insert", "remove", "clear", "pop", "popitem", "setdefault", "update"}
@@ -35,6 +35,15 @@ def lint_kept(source: PolicySource) -> Iterator[Finding]:
             if name is not None and name in collections - own:
                 text = f"`{name}` is changed: what the top level holds cannot be"
                 yield source.finding("kept-value", node, text, _HINT, is_error=True)
+        defaults = _collections_given(function)
+        for node in walk(function):
+            name = _changed(node)
+            if name in defaults and name not in stored_names(function):
+                text = (
+                    f"`{name}` is changed: where it is not given, its default is, which cannot be"
+                )
+                hint = f"make it None, and a new one here: `{name} = {name} or []`"
+                yield source.finding("kept-value", node, text, hint)
         for count in counting:
             name = ast.unparse(count.target)
             if name in top_level and name not in own:
@@ -50,6 +59,13 @@ def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
         for target in statement.targets
         if isinstance(target, ast.Name)
     }
+
+
+def _collections_given(function: ast.FunctionDef) -> set[str]:
+    """The parameters whose defaults are lists or dicts."""
+    names = [argument.arg for argument in function.args.args]
+    defaults = zip(reversed(names), reversed(function.args.defaults), strict=False)
+    return {name for name, value in defaults if _is_collection(value)}
 
 
 def _is_collection(node: ast.expr) -> bool:

@@ -17,6 +17,7 @@ from engine.policy.errors import Problem
 from engine.policy.lint.cost import lint_cost
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
+from engine.policy.lint.given import lint_given
 from engine.policy.lint.kept import lint_kept
 from engine.policy.lint.names import lint_names
 from engine.policy.lint.returns import lint_hooks, lint_returns
@@ -67,7 +68,8 @@ def _all(source: PolicySource) -> Iterator[Finding]:
     yield from lint_flow(source, types)
     yield from lint_values(source, types)
     yield from lint_scores(source, types)
-    yield from lint_returns(source)
+    yield from lint_returns(source, types)
+    yield from lint_given(source)
     yield from lint_hooks(source)
     yield from lint_kept(source)
     yield from lint_cost(source)

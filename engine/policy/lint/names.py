@@ -128,6 +128,14 @@ def _unused_parameters(source: PolicySource) -> Iterator[Finding]:
                     f"{name}() does not use `{parameter.arg}`",
                     "leave it out: answers are reused less when what is given differs",
                 )
+            elif parameter.arg == "counts" and not _may_be_given_counts(source, name):
+                text = f"{name}() is given nothing in `counts`: there is no `counters`"
+                hint = "`def counters(pod)` says what is counted"
+                yield source.finding("unused-parameter", parameter, text, hint)
+
+
+def _may_be_given_counts(source: PolicySource, hook: str) -> bool:
+    return "counters" in source.hooks or hook in source.loaded_by_others
 
 
 def _shadowed(source: PolicySource) -> Iterator[Finding]:

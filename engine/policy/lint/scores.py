@@ -10,14 +10,18 @@ from math import inf
 
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import walk
+from engine.policy.syntax import alternatives, walk
 
 # None: not known.
 _Interval = tuple[float, float] | None
 
 _LOWEST, _HIGHEST = 0, 100
 _MAX_DEPTH = 12
-# Whole numbers of the views that are never negative; `priority` can be.
+# Dicts of amounts, and whole numbers of the views, that are never negative; `priority` can be.
+_AMOUNTS = frozenset(
+    {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
+    | {"requested", "nonzero_requested"}
+)
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
@@ -30,7 +34,7 @@ def lint_scores(source: PolicySource, types: Types) -> Iterator[Finding]:
     for node in walk(function):
         if not isinstance(node, ast.Return) or node.value is None:
             continue
-        for value in _alternatives(node.value):
+        for value in alternatives(node.value):
             found = reader.interval(value)
             if found is None or _LOWEST <= found[0] <= found[1] <= _HIGHEST:
                 continue
@@ -38,14 +42,6 @@ def lint_scores(source: PolicySource, types: Types) -> Iterator[Finding]:
             hint = "clamp it, `math.clamp(x, 0, 100)`, or add `normalize(score, over)`"
             text = f"the score can be {_shown(found)}, want 0..100"
             yield source.finding("score-range", value, text, hint, is_error=is_outside)
-
-
-def _alternatives(node: ast.expr) -> Iterator[ast.expr]:
-    if isinstance(node, ast.IfExp):
-        yield from _alternatives(node.body)
-        yield from _alternatives(node.orelse)
-    else:
-        yield node
 
 
 def _shown(found: tuple[float, float]) -> str:
@@ -132,6 +128,10 @@ class _Reader:
             if bounds[0] is None or bounds[1] is None:
                 return None
             return (bounds[0][0], bounds[1][1])
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            is_amount = ast.unparse(node.func.value).rpartition(".")[2] in _AMOUNTS
+            is_int = self._types.of(node, self._scope) == "int"
+            return (0, inf) if is_amount and is_int else None
         if name not in ("min", "max") or len(node.args) < 2:
             return None
         found = [self.interval(argument, depth) for argument in node.args]

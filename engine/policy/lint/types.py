@@ -114,8 +114,9 @@ class Types:
             return joined(self.of(node.body, scope), self.of(node.orelse, scope))
         if isinstance(node, ast.BinOp):
             left, right = self.of(node.left, scope), self.of(node.right, scope)
-            if left == right == "int":
-                return "float" if isinstance(node.op, ast.Div) else "int"
+            if left in _NUMBERS and right in _NUMBERS:
+                is_whole = left == right == "int" and not isinstance(node.op, ast.Div)
+                return "int" if is_whole else "float"
             return left if left == right == "str" else UNKNOWN
         if isinstance(node, ast.JoinedStr):
             return "str"
@@ -251,4 +252,5 @@ _CONSTANTS: Final[dict[type, str]] = {
     bool: "bool",
     type(None): NONE,
 }
+_NUMBERS: Final = ("int", "float")
 _RESULTS: Final = {"len": "int", "str": "str", "repr": "str", "int": "int", "bool": "bool"}

@@ -2,10 +2,11 @@
 
 import ast
 import difflib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from engine.policy.abstract import element_type
+from engine.policy.lint.counts import counts_that_may_be_none
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
 from engine.policy.syntax import text_of, walk
@@ -32,12 +33,16 @@ ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_DIVIDES: Final = (ast.Div, ast.FloorDiv, ast.Mod)
+_PARSERS: Final = ("parse_int", "parse_float")
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# Fields of a fact that may be None though there is a fact, and when.
+# Fields of a fact that may be None though there is a fact, and that of a counter; and when.
 _NUMBERS_OF_FACTS: Final = {
     "value": "what came is no finite number",
     "age_seconds": "nobody said when it was measured",
 }
+_NONE_WHERE: Final = {**_NUMBERS_OF_FACTS, "here": "a node lacks the label"}
+_AMOUNT: Final = "amounts are ints: millicores, bytes; parse_int(...) makes an int of a text"
 _PLACES: Final = (ast.Name, ast.Attribute, ast.Subscript)
 _DICT_METHODS: Final = frozenset(
     {"get", "items", "keys", "values", "pop", "popitem", "setdefault", "update", "clear"}
@@ -60,12 +65,19 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
                 yield from _arithmetic(source, types, scope, node)
             elif isinstance(node, ast.Attribute):
                 yield from _attribute(source, types, scope, node)
+            elif isinstance(node, ast.Subscript):
+                yield from _subscript(source, types, scope, node)
+            elif isinstance(node, ast.Call):
+                yield from _default(source, types, scope, node)
             elif isinstance(node, ast.For | ast.comprehension):
                 kind = _kind(types.of(node.iter, scope))
                 if kind in ("number", "bool", "text", "struct"):
                     text = f"`{_text(node.iter)}` is {_a(kind)}: there is nothing to loop over"
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
         yield from _nothing_known(source, types, scope, function)
+        yield from _absent(source, types, scope, function)
+        yield from _unasked(source, types, scope, function)
+        yield from _zero(source, types, scope, function)
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -103,12 +115,13 @@ def _compare(
             if a == "dict" and b == "number":
                 hint = f'a key of it is meant: `{_text(left)}.get("cpu", 0)`'
             else:
-                hint = ""
+                hint = _AMOUNT if {a, b} == {"number", "text"} else ""
             yield source.finding("wrong-type", node, text, hint, is_error=True)
         elif isinstance(operator, ast.Eq | ast.NotEq):
             if differs:
                 text = f"`{_text(left)}` is {_a(a)}, `{_text(right)}` is {_a(b)}: never equal"
-                yield source.finding("wrong-type", node, text)
+                hint = _AMOUNT if {a, b} == {"number", "text"} else ""
+                yield source.finding("wrong-type", node, text, hint)
             yield from _enum(source, types, scope, left, [right])
             yield from _enum(source, types, scope, right, [left])
         elif isinstance(operator, ast.In | ast.NotIn):
@@ -160,12 +173,200 @@ def _attribute(
     yield source.finding("wrong-type", node, text, hint, is_error=True)
 
 
+def _subscript(
+    source: PolicySource, types: Types, scope: Scope, node: ast.Subscript
+) -> Iterator[Finding]:
+    """A list is asked for a key."""
+    if isinstance(node.slice, ast.Slice) or _kind(types.of(node.value, scope)) != "list":
+        return
+    if _kind(types.of(node.slice, scope)) == "text":
+        owner = _text(node.value)
+        text = f"`{owner}` is a list, `{_text(node.slice)}` is a text: want a place, an int"
+        element = element_type((types.of(node.value, scope) or "").rstrip("?")) or ""
+        has_key = "key" in RECORDS.get(element, {})
+        hint = f"go through it: `[x for x in {owner} if x.key == {_text(node.slice)}]`"
+        yield source.finding("wrong-type", node, text, hint if has_key else "", is_error=True)
+
+
+def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> Iterator[Finding]:
+    """`labels.get("x", 0)`: a text where there is the key, and else a number."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "get" or len(node.args) < 2:
+        return
+    owner = (types.of(node.func.value, scope) or "").rstrip("?")
+    value = element_type(owner) if owner.startswith("dict[") else None
+    a, b = _kind(value), _kind(types.of(node.args[1], scope))
+    if {a, b} != {"text", "number"}:
+        return
+    text = f"`{_text(node)}` is {_a(a)} where there is the key, and else {_a(b)}"
+    key = f"{_text(node.func.value)}.get({_text(node.args[0])})"
+    hint = f"make a number of it: `parse_int({key}, {_text(node.args[1])})`" if a == "text" else ""
+    yield source.finding("wrong-type", node, text, hint)
+
+
+def _absent(
+    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """What may be None as no default is given, and is only ever reckoned with."""
+    for found, owner in _only_reckoned(function, lambda node: _without_default(types, scope, node)):
+        if owner is not None and _is_asked_in(function, owner):
+            continue
+        text = _text(found)
+        what = "there is no such key" if owner is not None else "it is no number"
+        hint = f"give it a default: `{text[:-1]}, 0)`"
+        yield source.finding("wrong-type", found, f"`{text}` is None where {what}", hint)
+
+
+def _unasked(
+    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """Fields of what may be None, such as `pod.owner.kind`, in a function that never asks.
+
+    Says nothing of what a function is given, which may have been asked for before.
+    """
+    given = {argument.arg for argument in function.args.args}
+    if function.name in source.hooks:
+        given.discard("group")
+    uses: dict[str, list[ast.expr]] = {}
+    owners: set[int] = set()
+    for node in walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, _PLACES):
+            owners.add(id(node.value))
+        is_given = isinstance(node, ast.Name) and node.id in given
+        if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Load) and not is_given:
+            known = types.of(node, scope) or ""
+            if known.endswith("?") and (known[:-1] in RECORDS or known == "@group?"):
+                uses.setdefault(ast.dump(node), []).append(node)
+    for found in uses.values():
+        if all(id(node) in owners for node in found):
+            first = min(found, key=lambda one: (one.lineno, one.col_offset))
+            text = f"`{_text(first)}` is None for some, which has no fields"
+            hint = f"ask for that before: `{_text(first)} == None`"
+            yield source.finding("wrong-type", first, text, hint)
+
+
+def _without_default(types: Types, scope: Scope, node: ast.Call) -> tuple[bool, ast.expr | None]:
+    """Whether *node* gives a number or None, and the dict that it is taken from."""
+    if len(node.args) != 1 or node.keywords:
+        return False, None
+    if isinstance(node.func, ast.Name):
+        return node.func.id in _PARSERS and node.func.id not in scope, None
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        return types.of(node, scope) in ("int?", "float?"), node.func.value
+    return False, None
+
+
+def _only_reckoned(
+    function: ast.FunctionDef, matches: Callable[[ast.Call], tuple[bool, ast.expr | None]]
+) -> Iterator[tuple[ast.Call, ast.expr | None]]:
+    """The calls that match and are nowhere in *function* but in a sum or beside `<`."""
+    reckoned = _reckoned(function)
+    uses: dict[str, list[tuple[ast.Call, ast.expr | None]]] = {}
+    for node in walk(function):
+        if isinstance(node, ast.Call):
+            is_such, owner = matches(node)
+            if is_such:
+                uses.setdefault(ast.dump(node), []).append((node, owner))
+    for found in uses.values():
+        if all(id(node) in reckoned for node, _ in found):
+            yield min(found, key=lambda one: (one[0].lineno, one[0].col_offset))
+
+
+def _reckoned(function: ast.FunctionDef) -> set[int]:
+    """The operands of sums and of comparisons by order."""
+    found: set[int] = set()
+    for node in walk(function):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERED):
+            found |= {id(node.left), id(node.comparators[0])}
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+            found |= {id(node.left), id(node.right)}
+    return found
+
+
+def _is_asked_in(function: ast.FunctionDef, owner: ast.expr) -> bool:
+    """Whether *function* asks if a key is in *owner*, or loops over it."""
+    shown = ast.dump(owner)
+    return any(
+        ast.dump(part) == shown
+        for node in walk(function)
+        for part in (
+            node.comparators
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+            else [node.iter]
+            if isinstance(node, ast.For | ast.comprehension)
+            else []
+        )
+    )
+
+
+def _zero(
+    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """Divisions by what is 0 for some nodes or pods, where the function never asks for that."""
+    asked = {
+        ast.dump(part)
+        for node in walk(function)
+        for test in _tests(node)
+        for part in walk(test)
+        if isinstance(part, ast.expr)
+    }
+    values = {
+        node.targets[0].id: node.value
+        for node in walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in walk(function):
+        if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, _DIVIDES):
+            continue
+        if isinstance(node, ast.BinOp) and _kind(types.of(node.left, scope)) == "text":
+            continue  # `"%s" % x`
+        divisor = node.right if isinstance(node, ast.BinOp) else node.value
+        given = values.get(divisor.id) if isinstance(divisor, ast.Name) else None
+        when = _zero_when(types, scope, given or divisor)
+        parts = [one for one in (divisor, given) if one is not None]
+        inner = {ast.dump(part) for one in parts for part in walk(one) if _is_place(part)}
+        if not when or inner & asked:
+            continue
+        text = f"`{_text(divisor)}` is 0 where {when}, and nothing divides by that"
+        hint = f"ask before, or divide by `max(1, {_text(divisor)})`"
+        yield source.finding("zero-division", divisor, text, hint)
+
+
+def _is_place(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.Attribute | ast.Call)
+
+
+def _tests(node: ast.AST) -> list[ast.expr]:
+    """The conditions that *node* holds."""
+    if isinstance(node, ast.If | ast.IfExp):
+        return [node.test]
+    if isinstance(node, ast.comprehension):
+        return node.ifs
+    return node.values if isinstance(node, ast.BoolOp) else []
+
+
+def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
+    """When *node* is 0, if it plainly can be."""
+    if isinstance(node, ast.Constant):
+        return "it always is" if node.value == 0 and type(node.value) in (int, float) else ""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        default = node.args[1] if node.func.attr == "get" and len(node.args) > 1 else None
+        is_zero = isinstance(default, ast.Constant) and default.value == 0
+        is_number = types.of(node, scope) in ("int", "float")
+        return "there is no such key" if is_zero and is_number else ""
+    shown = ast.unparse(node)
+    if shown == "over.max":
+        return "all scores are 0"
+    if shown == "over.max - over.min":
+        return "all scores are equal"
+    return "no pod is there" if shown == "node.pod_count" else ""
+
+
 def _nothing_known(
     source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
 ) -> Iterator[Finding]:
-    """Numbers of facts that may be None and are only ever reckoned with.
+    """Numbers of facts and counters that may be None and are only ever reckoned with.
 
-    Says nothing of a fact that another function gets to see, which may be there to ask.
+    Says nothing of one that another function gets to see, which may be there to ask.
     """
     uses: dict[str, list[ast.Attribute]] = {}
     for node in walk(function):
@@ -173,23 +374,21 @@ def _nothing_known(
             continue
         if (types.of(node.value, scope) or "").rstrip("?") == "Fact":
             uses.setdefault(ast.dump(node), []).append(node)
+    for node in counts_that_may_be_none(source, types, function):
+        uses.setdefault(ast.dump(node), []).append(node)
     if not uses:
         return
-    reckoned: set[int] = set()
+    reckoned = _reckoned(function)
     handed_on: set[str] = set()
     for node in walk(function):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERED):
-            reckoned |= {id(node.left), id(node.comparators[0])}
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
-            reckoned |= {id(node.left), id(node.right)}
-        elif isinstance(node, ast.Call):
+        if isinstance(node, ast.Call):
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             handed_on |= {ast.dump(one) for one in given if isinstance(one, _PLACES)}
     for found in uses.values():
         if ast.dump(found[0].value) in handed_on or not all(id(one) in reckoned for one in found):
             continue
         first = min(found, key=lambda one: (one.lineno, one.col_offset))
-        text = f"`{_text(first)}` is None where {_NUMBERS_OF_FACTS[first.attr]}"
+        text = f"`{_text(first)}` is None where {_NONE_WHERE[first.attr]}"
         hint = f"ask for that before: `{_text(first)} == None`"
         yield source.finding("wrong-type", first, text, hint)
 

@@ -66,6 +66,11 @@ def in_score(expression: str) -> str:
             ["1: unused-parameter"],
             id="counts that nobody looks at",
         ),
+        pytest.param(
+            "def filter(pod, node, counts):\n    return 'no' if counts[0].total > 3 else None\n",
+            ["1: unused-parameter"],
+            id="counts where nothing is counted",
+        ),
         pytest.param("def filter(pod, node):\n    return None\n", [], id="required parameters"),
         pytest.param(in_filter("return None", "return 'x'"), ["3: unreachable"], id="after return"),
         pytest.param(
@@ -90,7 +95,8 @@ def in_score(expression: str) -> str:
         pytest.param(
             "new_state = state\n"
             "def score(pod, node, state):\n    return state.x\n"
-            "def pre_score(pod, state):\n    return new_state(x = state.x + pod.priority)\n",
+            "def pre_score(pod, state):\n    return new_state(x = state.x + pod.priority)\n"
+            "def pre_filter(pod):\n    return new_state(x = 1)\n",
             [],
             id="a built-in of another name",
         ),
@@ -275,6 +281,45 @@ def test_a_number_of_a_fact_that_is_never_asked_for_is_told(
     assert found(text) == [f"{line}: wrong-type" for line in want]
 
 
+@pytest.mark.parametrize(
+    ("counted", "line", "want"),
+    [
+        pytest.param("[count_pods(_Z, x)]", "counts[0].here > 3", ["6"], id="by a label"),
+        pytest.param("[count_pods('z', x)]", "counts[0].here + 1 > 3", ["6"], id="reckoned with"),
+        pytest.param("{'filter': [count_pods(_Z, x)]}", "counts[0].here > 3", ["6"], id="by hook"),
+        pytest.param("[count_pods(None, x)]", "counts[0].here > 3", [], id="by node"),
+        pytest.param("[count_pods(_Z, x), y]", "counts[1].here > 3", [], id="not known"),
+        pytest.param("[count_pods(_Z, x)]", "(counts[0].here or 0) > 3", [], id="with a default"),
+        pytest.param("[count_pods(_Z, x)]", "counts[0].total > 3", [], id="over all domains"),
+        pytest.param(
+            "[count_pods(_Z, x)]",
+            "counts[0].here != None and counts[0].here > 3",
+            [],
+            id="asked before",
+        ),
+        pytest.param(
+            "[count_pods(_Z, x)]",
+            "node.labels.get(_Z) and counts[0].here > 3",
+            [],
+            id="the label asked for",
+        ),
+    ],
+)
+def test_a_count_that_no_node_without_the_label_has_is_told(
+    counted: str, line: str, want: list[str]
+) -> None:
+    """It failed on the first node without the label, and no pod was placed any more."""
+    text = (
+        "_Z = 'zone'\n"
+        "def counters(pod):\n    x, y = [pods_in([], {}, {})], None\n"
+        f"    return {counted}\n"
+        f"def filter(pod, node, counts):\n    return 'no' if {line} else None\n"
+    )
+    assert [one for one in found(text) if "wrong-type" in one] == [
+        f"{at}: wrong-type" for at in want
+    ]
+
+
 def test_types_are_followed_into_helpers_and_through_variables() -> None:
     text = in_filter(
         "wanted = pod.requests", "return _over(wanted, node.taints) if wanted else None"
@@ -350,6 +395,16 @@ def test_a_silencer_that_silences_nothing_is_told() -> None:
             'load("@std/numbers.star", "go_div")  # why\n',
             id="a comment is kept, and so its load",
         ),
+        pytest.param(
+            'load("@std/numbers.star", "go_div"); A = 1\n',
+            'load("@std/numbers.star", "go_div"); A = 1\n',
+            id="a statement after it is kept",
+        ),
+        pytest.param(
+            'A = 1; load("@std/numbers.star", "go_div")\nB = 2\n',
+            'A = 1; load("@std/numbers.star", "go_div")\nB = 2\n',
+            id="a statement before it is kept, and its line",
+        ),
     ],
 )
 def test_unused_loads_are_taken_out(load: str, want: str) -> None:
@@ -393,9 +448,33 @@ def test_unused_loads_are_taken_out(load: str, want: str) -> None:
         ),
         pytest.param("queue_key(pod)", "(-pod.priority, pod.name)", None),
         pytest.param(
-            "victim_key(pod)", "None", "returns None here, want an int, a string or a tuple"
+            "candidate_key(node, victims)", "None", "returns None here, want an int, a string or"
+        ),
+        pytest.param("victim_key(pod)", "None if pod.labels else (1, 2)", None),
+        pytest.param(
+            "victim_key(pod)", "(pod.priority, None)", "returns None here, want None, an int, a"
         ),
         pytest.param("among_x(pod, node)", "node.name == 'a'", None),
+        pytest.param("filter(pod, node)", "_f()", "returns True or False here", id="by a helper"),
+        pytest.param("filter(pod, node)", "node", "returns a struct here, want None, a reason"),
+        pytest.param("filter(pod, node)", "skip()", "returns skip(...) here, want None, a reason"),
+        pytest.param("filter(pod, node)", "wait(3)", "returns wait(...) here, want None"),
+        pytest.param("filter(pod, node)", "node.labels.get('why')", None),
+        pytest.param("filter(pod, node)", "''", "returns an empty text here, want None"),
+        pytest.param("filter(pod, node)", "pod.labels == {} and 'no'", "returns True or False"),
+        pytest.param("filter(pod, node)", "node.labels.get('why') or None", None),
+        pytest.param("pre_filter(pod)", "'no'", "returns a text here, want None, reject(...)"),
+        pytest.param("pre_filter(pod)", "only_nodes(['a'])", None),
+        pytest.param("pre_score(pod)", "reject('no')", "returns reject(...) here, want None"),
+        pytest.param("group_of(pod)", "pod.labels.get('job', '')", "returns a text here, want"),
+        pytest.param("annotate(pod, node)", "node.name", "returns a text here, want None or a"),
+        pytest.param("annotate(pod, node)", "node.labels", None),
+        pytest.param("score_all(pod, nodes)", "len(nodes)", "returns an int here, want a list"),
+        pytest.param("score(pod, node)", "3 / 4 * 100", "returns a fraction here, want an int"),
+        pytest.param("score(pod, node)", "pod.labels.get('a')", None, id="what may be None"),
+        pytest.param(
+            "counters(pod)", "{'filters': []}", "counters() returns counters for `filters`, want"
+        ),
     ],
 )
 def test_an_answer_that_the_hook_never_takes_is_an_error(
@@ -437,10 +516,237 @@ def test_a_function_inside_a_hook_returns_what_it_likes() -> None:
             ["1: unused-hook"],
             id="a choice of nodes that no counter names",
         ),
+        pytest.param(
+            "def group_of(pod):\n    return gang('a')\ndef queue_key(pod):\n    return 1\n",
+            ["1: unused-hook"],
+            id="a group that nobody is given",
+        ),
+        pytest.param(
+            "def group_of(pod):\n    return gang('a')\n"
+            "def pre_enqueue(pod, group):\n    return 'no' if group else None\n",
+            [],
+            id="a group",
+        ),
     ],
 )
 def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
     assert found(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(
+            "def queue_key(pod):\n    pod.priority\n", ["1: missing-return", "2: no-effect"]
+        ),
+        pytest.param(
+            "def queue_key(pod):\n    if pod.priority:\n        return 1\n", ["1: missing-return"]
+        ),
+        pytest.param(
+            "def victim_key(pod):\n    if pod.priority:\n        return 1\n", ["1: missing-return"]
+        ),
+        pytest.param("def victim_key(pod):\n    return None\n", []),
+        pytest.param(
+            in_filter("if node.unschedulable:", "    return 'no'"), [], id="a filter fits"
+        ),
+        pytest.param(
+            in_filter("if node.unschedulable:", "    unresolvable('no')", "return None"),
+            ["3: no-effect"],
+            id="a verdict that nobody takes",
+        ),
+        pytest.param(in_filter("'Says what it does.'", "return None"), [], id="a docstring"),
+        pytest.param(
+            in_filter("if node.unschedulable:", "    'no'", "return None"),
+            ["3: no-effect"],
+            id="a reason that nobody takes",
+        ),
+        pytest.param(
+            "def normalize(score, over):\n    if over.max:\n        return 1\n    fail('odd')\n"
+            "def score(pod, node):\n    return 1\n",
+            [],
+            id="a way that fails",
+        ),
+    ],
+)
+def test_an_answer_that_is_not_given_is_told(text: str, want: list[str]) -> None:
+    """It passed, and hooks failed for every pod or had nothing to say."""
+    assert found(text) == want
+
+
+_COUNTER = "count_pods(None, labels = {'a': 'b'}, namespaces = ['x'])"
+_TAKES = "def {0}(pod, node, counts):\n    return None if counts[{1}].here else None\n"
+
+
+@pytest.mark.parametrize(
+    ("counters", "taken", "want"),
+    [
+        pytest.param("return [C]", {"filter": 0, "score": 0}, [], id="for both"),
+        pytest.param("return [C]", {"score": 1}, ["4: never-given"], id="one too many"),
+        pytest.param("return [C] if pod.labels else []", {"score": 0}, [], id="or none"),
+        pytest.param("return {'filter': [C]}", {"filter": 0}, [], id="for one"),
+        pytest.param(
+            "return {'filter': [C]}", {"filter": 0, "score": 0}, ["6: never-given"], id="not both"
+        ),
+        pytest.param(
+            "return {'score': [C]}",
+            {"filter": 0, "score": 0},
+            ["4: never-given"],
+            id="the other way round",
+        ),
+        pytest.param(
+            "return {'filter': [C], 'score': [C]}",
+            {"score": 0},
+            ["1: never-given"],
+            id="for one that does not take them",
+        ),
+        pytest.param("return made(pod)", {"score": 7}, [], id="who knows"),
+        pytest.param(
+            "found = {}; found['scores'] = [C]; return found",
+            {"score": 0},
+            ["2: wrong-return"],
+            id="a key that is set",
+        ),
+    ],
+)
+def test_counters_that_a_hook_is_not_given_are_told(
+    counters: str, taken: dict[str, int], want: list[str]
+) -> None:
+    """They passed, and failed where they were asked for: `Index 0 is out of bound`."""
+    text = f"def counters(pod):\n    {counters.replace('C', _COUNTER)}\n"
+    text += "".join(_TAKES.format(hook, index) for hook, index in taken.items())
+    library = f"def made(pod):\n    return [{_COUNTER}] * 9\n"
+    if "made" in text:
+        text += 'load("made.star", "made")\n'
+    assert found(text, made=library) == want
+
+
+@pytest.mark.parametrize(
+    ("before", "use", "is_told"),
+    [
+        pytest.param("", "state.a", True, id="nobody keeps any"),
+        pytest.param("return state(b = 1)", "state.a", True, id="another field"),
+        pytest.param("return state(a = 1)", "state.a", False, id="the field"),
+        pytest.param("return None", "state.a", True, id="a pre-filter that keeps none"),
+        pytest.param("return None", "state and state.a", False, id="asked before"),
+        pytest.param("return made()", "state.a", False, id="by another file"),
+        pytest.param("return _own()", "state.a", False, id="by a helper"),
+        pytest.param("return state(**dict(a = 1))", "state.a", False, id="of any names"),
+        pytest.param("return only_nodes(['n'], state = state(a = 1))", "state.a", False, id="more"),
+    ],
+)
+def test_a_field_of_the_state_that_nobody_keeps_is_told(
+    before: str, use: str, is_told: bool
+) -> None:
+    """It passed, and failed on every node."""
+    text = f'load("made.star", "made")\ndef filter(pod, node, state):\n    return str({use})\n'
+    text += "def _own():\n    made()\n    return state(a = 1)\n" if "_own" in before else ""
+    text += f"def pre_filter(pod):\n    {before}\n" if before else ""
+    findings = lint_files({"x.star": text, "made.star": "def made():\n    return state(a = 1)\n"})
+    told = [f.problem for f in findings if f.lint == "never-given"]
+    assert [(p.line, p.severity) for p in told] == [(3, "error")] * is_told
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        pytest.param("n = node.taints['a']", "wrong-type", id="a list by a key"),
+        pytest.param("n = node.taints[0]", None, id="a list by a place"),
+        pytest.param("n = node.labels.get('a', 0)", "wrong-type", id="a default of another type"),
+        pytest.param("n = node.labels.get('a', '')", None, id="a default of the type"),
+        pytest.param("n = node.allocatable.get('a') + 1", "wrong-type", id="None plus 1"),
+        pytest.param("n = parse_int('3') > 1", "wrong-type", id="a number that is none"),
+        pytest.param("n = parse_int('3', 0) > 1", None, id="a number, or else"),
+        pytest.param(
+            "n = node.allocatable.get('a') + 1 if 'a' in node.allocatable else 0",
+            None,
+            id="asked before",
+        ),
+        pytest.param("n = 3 // node.allocatable.get('a', 0)", "zero-division", id="by a default"),
+        pytest.param("m = node.allocatable.get('a', 0); n = 3 // m", "zero-division", id="later"),
+        pytest.param(
+            "m = node.allocatable.get('a', 0); n = 3 // m if m else 0", None, id="asked for 0"
+        ),
+        pytest.param("n = 3 // max(1, node.allocatable.get('a', 0))", None, id="at least 1"),
+        pytest.param("n = 3 % node.pod_count", "zero-division", id="an empty node"),
+        pytest.param("n = '%d' % node.pod_count", None, id="formatting"),
+    ],
+)
+def test_numbers_that_are_not_there_are_told(line: str, want: str | None) -> None:
+    """They passed, and failed on the first node that lacks them."""
+    got = found(in_filter(line, "return str(n)"))
+    assert got == ([] if want is None else [f"2: {want}"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        pytest.param(["return pod.owner.kind"], ["2"], id="a field of None"),
+        pytest.param(["x = pod.owner", "return x.kind + x.name"], ["3"], id="by a variable"),
+        pytest.param(["if pod.owner:", "    return pod.owner.kind"], [], id="asked before"),
+        pytest.param(["x = pod.owner", "return x.kind if x != None else None"], [], id="compared"),
+        pytest.param(["return str(len(pod.node_affinity.required or []))"], ["2"], id="affinity"),
+        pytest.param(["return node.facts['a'].text"], ["2"], id="a fact"),
+        pytest.param(["return _kind(pod.owner)"], [], id="handed on"),
+    ],
+)
+def test_a_field_of_what_may_be_none_is_told(lines: list[str], want: list[str]) -> None:
+    """It passed, and failed on the first pod without an owner."""
+    helper = "def _kind(owner):\n    return owner.kind\n"
+    text = in_filter(*lines) + (helper if "_kind" in lines[0] else "")
+    assert found(text) == [f"{line}: wrong-type" for line in want]
+
+
+def test_the_group_of_a_pod_may_be_none() -> None:
+    text = "def pre_enqueue(pod, group):\n    return 'no' if {}group.pod_count < 3 else None\n"
+    assert found(text.format("")) == ["2: wrong-type"]
+    assert found(text.format("group != None and ")) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_told"),
+    [
+        pytest.param(["return ['no' for t in node.taints]"], True, id="made at once"),
+        pytest.param(["x = []", "x.append('no')", "return x"], True, id="filled"),
+        pytest.param(["x = []", "x.append('no')", "return x or None"], False, id="or None"),
+        pytest.param(["x = []", "if x:", "    return x"], False, id="asked before"),
+        pytest.param(["return []"], True, id="empty"),
+        pytest.param(["return ['no']"], False, id="one"),
+    ],
+)
+def test_an_empty_list_of_reasons_is_told(lines: list[str], is_told: bool) -> None:
+    """It passed, and each pod lost its attempt on the first node where it fits."""
+    assert [one.split(": ")[1] for one in found(in_filter(*lines))] == ["wrong-return"] * is_told
+
+
+def test_counters_and_counts_are_lists() -> None:
+    text = f"def counters(pod):\n    return {_COUNTER}\n"
+    text += "def score(pod, node, counts):\n    return min(100, counts.total)\n"
+    assert found(text) == ["2: wrong-return", "4: wrong-type"]
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        pytest.param("return 100 * score // over.max", True, id="where all scores are 0"),
+        pytest.param("return score // (over.max - over.min)", True, id="where all are equal"),
+        pytest.param("return 0 if over.max == 0 else 100 * score // over.max", False, id="asked"),
+        pytest.param(
+            "if over.max == over.min: return 1\n    return score // (over.max - over.min)",
+            False,
+            id="asked if all are equal",
+        ),
+        pytest.param("return score // over.count", False, id="there is one"),
+    ],
+)
+def test_scores_that_are_all_alike_are_thought_of(line: str, is_told: bool) -> None:
+    text = f"def score(pod, node):\n    return 1\ndef normalize(score, over):\n    {line}\n"
+    assert [one.split(": ")[1] for one in found(text)] == ["zero-division"] * is_told
+
+
+def test_a_default_that_is_changed_is_told() -> None:
+    helper = "def _f(x = []):\n    x.append(1)\n    return str(x)\n"
+    assert found(in_filter("return _f()") + helper) == ["4: kept-value"]
+    assert found(in_filter("return _f()") + helper.replace("x.append", "x = []; x.append")) == []
 
 
 @pytest.mark.parametrize(

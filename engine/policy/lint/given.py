@@ -1,0 +1,214 @@
+"""Lints about what hooks are given by others of their file: counters, and the state that they keep.
+
+Such a mistake runs until the value is asked for, and then fails for every pod. Owns what is plain
+to see: lists and dicts that `counters` spells out, and the names in `state(...)`.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from engine.policy.documents import did_you_mean
+from engine.policy.lint.counts import index_in_counts
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.syntax import (
+    alternatives,
+    loads_of,
+    may_fall_through,
+    own_returns,
+    text_of,
+    walk,
+)
+
+# Whose counters a hook is given, and whose state.
+_COUNTS_OF: Final[Mapping[str, str]] = {
+    "pre_filter": "filter",
+    "filter": "filter",
+    "pre_score": "score",
+    "score": "score",
+}
+_STATE_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "filter": ("pre_filter",),
+    "pre_score": ("pre_filter",),
+    "score": ("pre_filter", "pre_score"),
+    "score_all": ("pre_filter", "pre_score"),
+}
+_KEYS: Final = ("filter", "score")
+
+
+def lint_given(source: PolicySource) -> Iterator[Finding]:
+    """Counters that a hook asks for and does not get, or the other way round; and state."""
+    counters = source.hooks.get("counters")
+    if counters is not None:
+        yield from _keys(source, counters)
+        yield from _counts(source, counters)
+    yield from _states(source)
+
+
+# --- counters ------------------------------------------------------------------------------------
+
+
+def _keys(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding]:
+    """Keys of the answer other than those of the two hooks."""
+    returned = [one.value for one in own_returns(counters)]
+    names = {value.id for value in returned if isinstance(value, ast.Name)}
+    keys: list[ast.expr | None] = []
+    for value in returned:
+        keys += value.keys if isinstance(value, ast.Dict) else []
+    for node in walk(counters):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in names and isinstance(node, ast.Assign):
+            keys += node.value.keys if isinstance(node.value, ast.Dict) else []
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            keys += [target.slice] if target.value.id in names else []
+    for key in keys:
+        text = text_of(key) if key is not None else None
+        if key is not None and text is not None and text not in _KEYS:
+            message = (
+                f'counters() returns counters for `{text}`, want the keys "filter" and "score"'
+            )
+            hint = did_you_mean(text, _KEYS)
+            yield source.finding("wrong-return", key, message, hint, is_error=True)
+
+
+def _counts(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding]:
+    """`counts[1]` where there is one counter, and counters for a hook that does not take them."""
+    numbers = {key: _number_of_counters(counters, key) for key in _KEYS}
+    takers: dict[str, bool] = dict.fromkeys(_KEYS, False)
+    for hook, key in _COUNTS_OF.items():
+        function = source.hooks.get(hook)
+        if function is None or "counts" not in {a.arg for a in function.args.args}:
+            continue
+        takers[key] = True
+        for node in walk(function):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "counts":
+                text = f"`counts` is a list and has no `{node.attr}`"
+                hint = f"an element of it is read with `counts[0].{node.attr}`"
+                yield source.finding("wrong-type", node, text, hint, is_error=True)
+        number = numbers[key]
+        if number is None or hook in source.loaded_by_others:
+            continue
+        for node in walk(function):
+            index = index_in_counts(node)
+            if index is not None and index >= number:
+                text = (
+                    f"{hook}() has no `{ast.unparse(node)}`: counters() gives it {number or 'none'}"
+                )
+                hint = "" if number else f'`counters` returns a list for both, or one for "{key}"'
+                yield source.finding("never-given", node, text, hint, is_error=True)
+    for key, is_taken in takers.items():
+        number = numbers[key]
+        if number and not is_taken and any(takers.values()) and _is_by_hook(counters):
+            text = f"counters() returns counters for `{key}`, and {key}() does not take `counts`"
+            yield source.finding("never-given", counters, text)
+
+
+def _number_of_counters(counters: ast.FunctionDef, key: str) -> int | None:
+    """How many counters there are at most for the hook *key*; None if that is not plain to see."""
+    if not any(True for _ in own_returns(counters)):
+        return None  # which is told by itself
+    numbers = [0] if may_fall_through(counters.body) else []
+    for one in own_returns(counters):
+        if one.value is None:
+            return None
+        for value in alternatives(one.value):
+            of_hook = value
+            if isinstance(value, ast.Dict):
+                keys = [text_of(key) if key is not None else None for key in value.keys]
+                if None in keys:
+                    return None
+                of_hook = value.values[keys.index(key)] if key in keys else ast.List([])
+            if not isinstance(of_hook, ast.List):
+                return None
+            if any(isinstance(element, ast.Starred) for element in of_hook.elts):
+                return None
+            numbers.append(len(of_hook.elts))
+    return max(numbers, default=None)
+
+
+def _is_by_hook(counters: ast.FunctionDef) -> bool:
+    return any(isinstance(one.value, ast.Dict) for one in own_returns(counters))
+
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def _states(source: PolicySource) -> Iterator[Finding]:
+    """Fields of `state` that nobody keeps."""
+    for hook, keepers in _STATE_OF.items():
+        function = source.hooks.get(hook)
+        if function is None or "state" not in {a.arg for a in function.args.args}:
+            continue
+        if hook in source.loaded_by_others or _is_asked_for(function):
+            continue
+        fields = _kept(source, keepers)
+        if fields is None:
+            continue
+        for node in walk(function):
+            if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
+                continue
+            if node.value.id != "state" or node.attr in fields:
+                continue
+            if fields:
+                text = f"`state` of {hook}() has no field `{node.attr}`"
+                hint = did_you_mean(node.attr, fields)
+            else:
+                text = f"`state` of {hook}() is None: {' or '.join(keepers)} keeps none"
+                hint = f"`{keepers[0]}` returns it: `state({node.attr} = ...)`"
+            yield source.finding("never-given", node, text, hint, is_error=True)
+
+
+def _is_asked_for(function: ast.FunctionDef) -> bool:
+    """Whether *function* looks if there is a state, or hands it on, or has another one."""
+    owners = {id(n.value) for n in walk(function) if isinstance(n, ast.Attribute)}
+    return any(
+        isinstance(node, ast.Name) and node.id == "state" and id(node) not in owners
+        for node in walk(function)
+    )
+
+
+def _kept(source: PolicySource, keepers: tuple[str, ...]) -> list[str] | None:
+    """The fields that one of *keepers* may keep; None if that is not plain to see."""
+    if not any(keeper in source.hooks for keeper in keepers):
+        return []
+    called_names = {id(node.func) for node in walk(source.tree) if isinstance(node, ast.Call)}
+    for statement in source.tree.body:
+        # `state` by another name?
+        if isinstance(statement, ast.Assign) and any(
+            isinstance(node, ast.Name) and node.id == "state" and id(node) not in called_names
+            for node in walk(statement)
+        ):
+            return None
+    own = set(source.functions)
+    loaded = {load.local for load in loads_of(source.tree)}
+    fields: dict[str, None] = {}
+    for name in own - set(source.hooks) | set(keepers):
+        function = source.functions.get(name)
+        for node in walk(function) if function is not None else ():
+            called = node.func if isinstance(node, ast.Call) else None
+            if not isinstance(node, ast.Call) or not isinstance(called, ast.Name):
+                continue
+            if called.id == "state":
+                if any(keyword.arg is None for keyword in node.keywords):
+                    return None
+                fields |= {word.arg: None for word in node.keywords if word.arg is not None}
+            elif called.id in loaded and _is_returned(function, node):
+                return None
+    return list(fields)
+
+
+def _is_returned(function: ast.FunctionDef | None, call: ast.Call) -> bool:
+    """Whether what *call* gives may be what *function* returns."""
+    if function is None:
+        return False
+    returned = [one.value for one in own_returns(function) if one.value is not None]
+    names = {node.id for value in returned for node in walk(value) if isinstance(node, ast.Name)}
+    assigned = {
+        id(node.value)
+        for node in walk(function)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id in names
+    }
+    inside = {id(node) for value in returned for node in alternatives(value)}
+    return id(call) in assigned | inside
