@@ -16,14 +16,15 @@ same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod
 | score_all | list of ints, one per node |
 | group_of | None or `[name, min_count or None]` |
 | permit | None, `["wait", seconds, reason]` or `["reject", reasons]` |
-| queue_key, tie_key, victim_key, candidate_key | list of ints and strings |
+| queue_key, tie_key, candidate_key | list of ints and strings |
+| victim_key | the same, or None |
 | annotate | None or list of `[key, text]` |
 | counters | list of plain data |
 
 A `PolicyFailure` stands in place of a verdict that there is not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -57,6 +58,7 @@ __all__ = [
     "Program",
     "Take",
     "Verdict",
+    "first_told",
     "program_image",
 ]
 
@@ -90,6 +92,14 @@ class Program:
 
 #: Takes the answers to calls that were guessed, or None if they are lost; it must not ask.
 Take: TypeAlias = Callable[[Sequence[Sequence[Verdict | PolicyFailure]] | None], None]
+
+
+def first_told(failures: Iterable[PolicyFailure]) -> PolicyFailure:
+    """The one of several failures that is told: the same, in whatever order they came.
+
+    What has to do with limits comes last: it need not happen again.
+    """
+    return min(failures, key=lambda failure: (failure.is_transient, str(failure)))
 
 
 class Evaluator(Protocol):

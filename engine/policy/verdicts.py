@@ -36,20 +36,28 @@ SCORE_NONE: Final = NO_SCORE
 _INHERITED_PART: Final = 4
 
 
-Question = TypeVar("Question")
+# Bytes of the questions whose answers are kept, of those about a pod alone.
+_MOST_SINGLE_BYTES: Final = 32 << 20
+
+Question = TypeVar("Question", bound=tuple[object, ...])
 
 
 class Reasons:
-    """Rejections interned as small positive integers: (policy, code, reasons) to int and back."""
+    """Rejections interned as small positive integers: (policy, code, reasons) to int and back.
+
+    `characters`: how long all reasons are together.
+    """
 
     def __init__(self) -> None:
         self._ids: dict[Status, int] = {}
         self._statuses: list[Status] = [Status(Code.SUCCESS)]
+        self.characters = 0
 
     def copy(self) -> "Reasons":
         """Codes of its own that go on from these."""
         made = Reasons()
         made._ids, made._statuses = self._ids.copy(), self._statuses.copy()
+        made.characters = self.characters
         return made
 
     def intern(self, status: Status) -> int:
@@ -58,6 +66,7 @@ class Reasons:
         if known is None:
             known = self._ids[status] = len(self._statuses)
             self._statuses.append(status)
+            self.characters += sum(map(len, status.reasons))
         return known
 
     def status(self, code: int) -> Status:
@@ -145,6 +154,8 @@ class VerdictMemo:
         self._bytes = 0
         self._singles: OrderedDict[tuple[int, str, bytes, bytes], Any] = OrderedDict()
         self._node_singles: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
+        #: Of the questions of both.
+        self.single_bytes = 0
         self._codes: dict[tuple[str, ...], int] = {}
         self.asked = 0  # entries evaluated
         self.round_trips = 0
@@ -169,9 +180,11 @@ class VerdictMemo:
         for question, verdict in carried(other._singles, instances):
             if not isinstance(verdict, PolicyFailure):
                 self._singles[question] = verdict
-        for question, verdict in carried(other._node_singles, instances):
+                self.single_bytes += _size_of(question)
+        for asked, verdict in carried(other._node_singles, instances):
             if not isinstance(verdict, PolicyFailure):
-                self._node_singles[question] = verdict
+                self._node_singles[asked] = verdict
+                self.single_bytes += _size_of(asked)
         # The tables that were used last, up to a part of what there may be.
         kept: list[tuple[tuple[int, str, bytes, bytes, int], Table]] = []
         for (instance, hook, pod, extra, place), table in reversed(other._tables.items()):
@@ -179,7 +192,7 @@ class VerdictMemo:
             if instance not in instances or column is None:
                 continue
             copy = table.copy(instances[instance], column.epoch)
-            self._bytes += copy.codes.nbytes
+            self._bytes += copy.codes.nbytes + len(pod) + len(extra)
             kept.append(((copy.instance, hook, pod, extra, id(column)), copy))
             if self._bytes > self._capacity_bytes // _INHERITED_PART:
                 break
@@ -227,6 +240,7 @@ class VerdictMemo:
                 verdict = fresh[question] = answer[0]
                 if not (isinstance(verdict, PolicyFailure) and verdict.is_transient):
                     known[question] = verdict
+                    self.single_bytes += _size_of(question)
         result = []
         for question in questions:
             if question in fresh:
@@ -234,8 +248,10 @@ class VerdictMemo:
             else:
                 known.move_to_end(question)
                 result.append(known[question])
-        while len(known) > self._single_capacity:
-            known.popitem(last=False)
+        while len(known) > self._single_capacity or (
+            self.single_bytes > _MOST_SINGLE_BYTES and len(known) > 1
+        ):
+            self.single_bytes -= _size_of(known.popitem(last=False)[0])
         self.answered += len(questions)
         return result
 
@@ -250,7 +266,7 @@ class VerdictMemo:
         if table is None:
             table = self._tables[key] = Table(instance, hook, pod, extra)
             table.epoch = column.epoch
-            self._bytes += table.codes.nbytes
+            self._bytes += table.codes.nbytes + len(pod) + len(extra)
             self._evict()
         else:
             self._tables.move_to_end(key)
@@ -370,7 +386,7 @@ class VerdictMemo:
     def _evict(self) -> None:
         while self._bytes > self._capacity_bytes and len(self._tables) > 1:
             _, table = self._tables.popitem(last=False)
-            self._bytes -= table.codes.nbytes
+            self._bytes -= table.codes.nbytes + len(table.pod) + len(table.extra)
 
     @property
     def table_count(self) -> int:
@@ -379,5 +395,9 @@ class VerdictMemo:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of all tables together."""
+        """Bytes of all tables together, with what they answer."""
         return self._bytes
+
+
+def _size_of(question: tuple[object, ...]) -> int:
+    return sum(len(part) for part in question if type(part) is bytes)

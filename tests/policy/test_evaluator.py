@@ -63,8 +63,9 @@ def _failure(text: str, call: Any, **options: Any) -> PolicyFailure:
         pytest.param('reject("no")', ["r", ["no"]], id="reject, spelt out"),
     ],
 )
-def test_filter_verdicts(body: str, want: Any) -> None:
-    assert _one(f"def filter(pod, node): return {body}", per_node("filter", {})) == want
+def test_filter_verdicts(make: Make, body: str, want: Any) -> None:
+    evaluator = make(program_of(f"def filter(pod, node): return {body}"))
+    assert evaluator.evaluate([per_node("filter", {})]) == [[want]]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,12 @@ def test_filter_verdicts(body: str, want: Any) -> None:
     [
         pytest.param("queue_key", "-3", [-3], id="a key of one int"),
         pytest.param("queue_key", '(1, "a")', [1, "a"], id="a key of several"),
+        pytest.param("victim_key", '(2, "a")', [2, "a"], id="one that may be evicted"),
+        pytest.param("victim_key", "None", None, id="never evicted"),
         pytest.param("pre_enqueue", "None", None, id="not gated"),
         pytest.param("pre_enqueue", '"wait"', "wait", id="gated"),
+        pytest.param("permit", "None", None, id="let in"),
+        pytest.param("group_of", "None", None, id="of no group"),
         pytest.param("pre_filter", "None", None, id="nothing to say"),
         pytest.param("pre_filter", 'reject("no")', ["reject", "r", ["no"]], id="reject"),
         pytest.param("pre_filter", 'unresolvable("no")', ["reject", "u", ["no"]], id="for good"),
@@ -92,8 +97,11 @@ def test_filter_verdicts(body: str, want: Any) -> None:
         pytest.param("pre_score", "state(a = None)", ["state", {"a": None}], id="state for score"),
     ],
 )
-def test_verdicts_of_hooks_that_are_asked_once_per_pod(hook: str, body: str, want: Any) -> None:
-    assert _one(f"def {hook}(pod): return {body}", per_pod(hook)) == want
+def test_verdicts_of_hooks_that_are_asked_once_per_pod(
+    make: Make, hook: str, body: str, want: Any
+) -> None:
+    evaluator = make(program_of(f"def {hook}(pod): return {body}"))
+    assert evaluator.evaluate([per_pod(hook)]) == [[want]]
 
 
 def test_scores_are_ints_or_none() -> None:
@@ -255,7 +263,7 @@ def test_a_file_may_define_a_name_that_is_built_in() -> None:
         pytest.param(
             "filter", '["a", 1]', 'filter() returned ["a", 1]', id="a reason that is none"
         ),
-        pytest.param("filter", "skip()", "filter() returned struct(", id="skip per node"),
+        pytest.param("filter", "skip()", "filter() returned skip(), want", id="skip per node"),
         pytest.param("score", "1.5", "score() returned 1.5, want an int or None", id="float"),
         pytest.param(
             "score", "True", "score() returned True, want an int or None", id="true is no int"
@@ -377,6 +385,16 @@ def test_too_many_different_reasons_are_not_constants() -> None:
     assert "more than 64 different reasons" in failures[0].message
 
 
+def test_a_pod_that_names_much_may_lack_all_of_it(make: Make) -> None:
+    """The filter failed for a pod that 65 resources were missing for, and that counted on it."""
+    text = 'def filter(pod, node): return ["Insufficient " + name for name in pod.requests] or None'
+    requests = {f"a.b/{number}": 1 for number in range(500)}
+    nodes = [{"pod_count": n} for n in range(200)]
+    evaluator = make(program_of(text))
+    (verdicts,) = evaluator.evaluate([per_node("filter", *nodes, pod={"requests": requests})])
+    assert verdicts == [["r", sorted(f"Insufficient {name}" for name in requests)]] * 200
+
+
 # --- policies that go wrong ------------------------------------------------------------------
 
 
@@ -434,6 +452,14 @@ def test_an_error_in_a_built_in_names_the_line_that_called_it() -> None:
 def test_fail_speaks_for_itself() -> None:
     failure = _failure('def queue_key(pod): fail("bad table", 3)', per_pod("queue_key"))
     assert failure.message == "queue_key() failed: bad table 3"
+
+
+def test_a_failure_shows_controls_and_does_not_use_them(make: Make) -> None:
+    """`starsched test` printed what a policy's text said, colours and the title bar included."""
+    evaluator = make(program_of('def queue_key(pod): fail("a\\x1b[2Jb\\u202e\\x07é")'))
+    ((failure,),) = evaluator.evaluate([per_pod("queue_key")])
+    assert isinstance(failure, PolicyFailure)
+    assert failure.message == r"queue_key() failed: a\x1b[2Jb\u202e\x07é"
 
 
 def test_a_misspelt_field_is_named_with_a_guess() -> None:
@@ -533,6 +559,20 @@ def test_what_a_hook_is_given_cannot_be_changed(body: str) -> None:
         assert "changed `pod`, want it left as it was given" in verdict.message
 
 
+def test_the_cluster_that_a_hook_is_given_cannot_be_changed_either() -> None:
+    """Facts that a filter put there for one node were there for those that came after it."""
+    text = (
+        "def filter(pod, node, cluster):\n"
+        '    facts = {"of": cluster}["of"].facts\n'
+        '    return "seen" if facts.setdefault("seen", node.pod_count) > 0 else None\n'
+    )
+    call = per_node("filter", {"pod_count": 1}, {"pod_count": 0}, cluster={"facts": {}})
+    (verdicts,) = InProcessEvaluator(program_of(text)).evaluate([call])
+    for verdict in verdicts:
+        assert isinstance(verdict, PolicyFailure)
+        assert "changed `cluster`, want it left as it was given" in verdict.message
+
+
 def test_the_interpreters_own_panic_is_a_failure() -> None:
     failure = _failure('def queue_key(pod): return json.decode("1e400")', per_pod("queue_key"))
     assert failure.kind == "error"
@@ -586,6 +626,15 @@ def test_all_files_that_do_not_load_are_named_at_once(make: Make) -> None:
     with pytest.raises(PolicyErrors) as caught:
         make(Program(files, instances))
     assert [problem.file for problem in caught.value.problems] == ["a.star", "b.star"]
+
+
+@pytest.mark.parametrize("word", ["r'a\\'b'", 'r"a\\"b"', "r'''a\\'b'''"])
+def test_a_raw_string_with_a_quote_is_the_same_however_it_is_run(word: str) -> None:
+    """Where a hook ran as Python it kept the backslash, which the interpreter drops."""
+    program = program_of(f"def filter(pod, node):\n    return {word}\n")
+    call = per_node("filter", {})
+    want = InProcessEvaluator(program, translates=False).evaluate([call])
+    assert InProcessEvaluator(program).evaluate([call]) == want
 
 
 def test_a_hook_that_does_not_exist_is_the_callers_mistake() -> None:

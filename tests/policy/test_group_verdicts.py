@@ -22,6 +22,7 @@ def _one(text: str, call: Any) -> Any:
         pytest.param("None", None, id="leave"),
         pytest.param("wait(30)", ["wait", 30.0, "waiting for the rest of its group"], id="wait"),
         pytest.param('wait(0.5, "not yet")', ["wait", 0.5, "not yet"], id="wait with a reason"),
+        pytest.param('wait(1000, "not yet")', ["wait", 900.0, "not yet"], id="too long a wait"),
         pytest.param('"no"', ["reject", ["no"]], id="a reason"),
         pytest.param('["no", "never"]', ["reject", ["no", "never"]], id="reasons"),
         pytest.param('reject("no")', ["reject", ["no"]], id="reject, spelt out"),

@@ -90,8 +90,16 @@ def test_the_childs_limits_are_hard() -> None:
         assert hard(resource.RLIMIT_FSIZE) == 0
         status = (_state(evaluator) / "status").read_text()
         assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
         threads = status.split("Threads:\t")[1].split("\n")[0]
         assert threads == "1"
+
+
+@pytest.mark.skipif(not LINUX, reason="looks into /proc")
+def test_the_child_is_ended_first_where_memory_runs_out() -> None:
+    """A policy that filled the container's memory had the scheduler ended, which was larger."""
+    with SandboxEvaluator(program_of("def queue_key(pod): return 1\n")) as evaluator:
+        assert (_state(evaluator) / "oom_score_adj").read_text() == "1000\n"
 
 
 def test_the_child_ends_with_the_evaluator() -> None:

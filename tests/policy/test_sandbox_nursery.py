@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 
@@ -52,6 +54,30 @@ def test_another_one_is_made_ready_after_it_was_taken(nursery: Nursery) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert nursery.pid != ready
+
+
+def test_one_that_cannot_be_made_ready_costs_nobody_anything(
+    nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no more processes or threads may be started, an evaluation failed for a reserve."""
+    with SandboxEvaluator(program_of(ANSWERS), nursery) as evaluator:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", _refuse_thread)
+            patch.setattr(subprocess, "Popen", _refuse_process)
+            nursery.restock()
+            assert nursery.pid is None
+            evaluator.wait_until_ready()
+            assert evaluator.evaluate([per_node("score", {"pod_count": 7})]) == [[7]]
+        evaluator.wait_until_ready()
+        assert len(evaluator.pids) == 2, "the one in reserve is there later"
+
+
+def _refuse_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def _refuse_process(*_: object, **__: object) -> None:
+    raise BlockingIOError("no more processes")
 
 
 def test_one_that_was_killed_while_it_waited_is_not_used(nursery: Nursery) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.policy.sandbox import operations
 from engine.policy.sandbox.lane_runs import Places, Way
 from engine.policy.sandbox.operations import Refused, Verdict
-from engine.policy.sandbox.protocol import MAX_REASONS, NO_SCORE, Packed, RawAnswer
+from engine.policy.sandbox.protocol import NO_SCORE, Packed, RawAnswer
 from engine.policy.sandbox.protocol import Verdict as Said
 
 _SCORE_BOUND: Final = 1 << 62
@@ -110,9 +110,10 @@ class Scores(Answers):
 
 
 class Rejections(Answers):
-    """What `filter` said: None, or reasons. *node_of* gives the node of an entry."""
+    """What `filter` said: None, or up to *most* reasons. *node_of* gives the node of an entry."""
 
-    def __init__(self, count: int, node_of: Callable[[Any], Any]) -> None:
+    def __init__(self, count: int, most: int, node_of: Callable[[Any], Any]) -> None:
+        self._most = most
         self._places: NDArray[np.int64] = np.zeros(count, np.int64)
         self._kinds: list[Any] = [None]
         self._known: dict[tuple[str, ...], int] = {}
@@ -186,32 +187,34 @@ class Rejections(Answers):
         if len(self._kinds) == 1:
             return []
         reasons = list(dict.fromkeys(r for kind in self._kinds[1:] for r in kind[1]))
-        if len(reasons) > MAX_REASONS:
+        if len(reasons) > self._most:
             raise Refused
         return reasons
 
 
 def answers_of(
     hook: str, *, bounded: bool, node_of: Callable[[Any], Any]
-) -> Callable[[int], Answers]:
+) -> Callable[[int, int], Answers]:
     """What makes the place where the verdicts of a call of *hook* go, for so many entries.
+
+    It is given `most_reasons` of the call, too.
 
     *bounded*: scores are 0..100.
     """
     if hook == "filter":
-        return lambda count: Rejections(count, node_of)
+        return lambda count, most: Rejections(count, most, node_of)
     if hook == "score":
         low, high = (0, 100) if bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-        return lambda count: Scores(count, low, high, may_be_none=True)
+        return lambda count, most: Scores(count, low, high, may_be_none=True)
     if hook == "normalize":
-        return lambda count: Scores(count, 0, 100, may_be_none=False)
-    keys = dict.fromkeys(("tie_key", "queue_key", "victim_key"), key_of)
+        return lambda count, most: Scores(count, 0, 100, may_be_none=False)
+    keys = {"tie_key": key_of, "queue_key": key_of, "victim_key": victim_key_of}
     check = {**keys, "annotate": annotations}.get(hook, _among)
-    return lambda count: Answers(count, check)
+    return lambda count, most: Answers(count, check)
 
 
 def key_of(answer: Any) -> list[Any]:
-    """What `tie_key`, `queue_key` or `victim_key` returned, as a list."""
+    """What `tie_key` or `queue_key` returned, as a list."""
     parts = list(answer) if type(answer) in (tuple, list) else [answer]
     if not parts:
         raise Refused
@@ -219,6 +222,11 @@ def key_of(answer: Any) -> list[Any]:
         if type(part) is not str and not (type(part) is int and -_INT64 <= part < _INT64):
             raise Refused
     return parts
+
+
+def victim_key_of(answer: Any) -> list[Any] | None:
+    """What `victim_key` returned."""
+    return None if answer is None else key_of(answer)
 
 
 def annotations(answer: Any) -> list[list[str]] | None:

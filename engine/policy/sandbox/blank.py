@@ -4,15 +4,16 @@ Owns starting the process and its descriptors. An interpreter takes a third of a
 and import what policies are run with; none of that depends on the policies.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import IO, Final
 
+from engine.lib.memory_file import memory_file
 from engine.policy.sandbox.protocol import Progress
 
 # One thread: numpy would start others for algebra that nobody does here.
@@ -29,9 +30,12 @@ class Blank:
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
-        with theirs, _shared_memory() as memory:
+        with contextlib.ExitStack() as undo, theirs, _shared_memory() as memory:
+            undo.callback(self.socket.close)
             self.progress = Progress(memory.fileno())
+            undo.callback(self.progress.close)
             self.process = _start(theirs, memory)
+            undo.pop_all()
 
     @property
     def is_alive(self) -> bool:
@@ -72,7 +76,8 @@ class Nursery:
             if not self._is_closed:
                 self._timer = threading.Timer(_RESTOCK_SECONDS, self.restock)
                 self._timer.daemon = True
-                self._timer.start()
+                with contextlib.suppress(RuntimeError):  # no thread: then none is kept ready
+                    self._timer.start()
         if blank is not None and blank.is_alive:
             return blank
         if blank is not None:
@@ -80,8 +85,8 @@ class Nursery:
         return Blank()
 
     def restock(self) -> None:
-        """Have one ready, now."""
-        with self._lock:
+        """Have one ready, now, if the machine lets one start; whoever needs one is told."""
+        with self._lock, contextlib.suppress(OSError):
             if self._blank is None and not self._is_closed:
                 self._blank = Blank()
 
@@ -98,10 +103,7 @@ class Nursery:
 
 def _shared_memory() -> IO[bytes]:
     """A file that is only memory, of the size of `Progress`."""
-    if hasattr(os, "memfd_create"):
-        memory: IO[bytes] = os.fdopen(os.memfd_create("progress"), "w+b")
-    else:
-        memory = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
+    memory = memory_file("progress")
     memory.truncate(Progress.SIZE)
     return memory
 

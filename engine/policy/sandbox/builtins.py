@@ -177,12 +177,15 @@ def only_nodes(names, state = None):
         state = None if state == None else state.state,
     )
 
+# No pod waits longer for leave, so a longer wait means this.
+_MOST_SECONDS = 900
+
 def wait(seconds, reason = "waiting for the rest of its group"):
     if type(seconds) not in ("int", "float") or not 0 < seconds:
         fail("wait() wants a number of seconds above 0, got " + repr(seconds))
     return struct(
         verdict = "wait",
-        seconds = float(min(seconds, 1e9)),
+        seconds = float(min(seconds, _MOST_SECONDS)),
         reasons = _reasons(reason, "wait"),
     )
 

@@ -2,8 +2,8 @@
 
 Owns the walls that a process can put around itself, put up before any policy text is read: no
 descriptor but the socket (and none can be opened any more), bounded address space, no children, no
-new privileges, no core. It knows the program and nothing else; whatever it dies of, the parent
-starts another one with the same program.
+new privileges, no core, no way to other processes. It knows the program and nothing else; whatever
+it dies of, the parent starts another one with the same program.
 
 Started as `python -I -S -c "...; main()"` with a path and a socket as arguments; see `process`.
 """
@@ -21,7 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.lib.address_space import be_ended_first, limit_address_space
 from engine.lib.parent_death import die_with
+from engine.lib.system_calls import leave_others_alone
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox.projected import Inbox, Request
 from engine.policy.sandbox.protocol import (
@@ -52,6 +54,7 @@ def main() -> None:
     """
     descriptor, parent = int(sys.argv[1]), int(sys.argv[3])
     progress = Progress(int(sys.argv[2]))
+    be_ended_first()
     _drop_descriptors(descriptor)
     _restrict_process(parent)
     channel = Channel(socket.socket(fileno=descriptor))
@@ -82,9 +85,13 @@ def _restrict_process(parent: int) -> None:
 
 
 def _restrict_resources(address_space: int) -> None:
-    """The last wall, before any policy text is read: no memory beyond this, nothing to open."""
-    resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+    """The last walls, before any policy text is read.
+
+    No memory beyond this, nothing to open, and nothing to do with other processes.
+    """
+    limit_address_space(address_space)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
+    leave_others_alone()
 
 
 def _serve(channel: Channel, progress: Progress) -> None:

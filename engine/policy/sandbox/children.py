@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from engine.lib.address_space import allowed_address_space
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.blank import Blank, Nursery
@@ -32,6 +33,8 @@ from engine.policy.sandbox.protocol import (
 # For the interpreter to start and import; a busy machine takes long.
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 1.0
+# Decoded, what a frame says takes many times its size, here where memory is everybody's.
+_MOST_ANSWER_BYTES: Final = 64 * MIB
 # What a child keeps of nodes, as a part of what it may have altogether.
 _OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
@@ -104,7 +107,7 @@ class Child:
         blank = Blank() if nursery is None else nursery.take()
         self._progress = blank.progress
         self._process = blank.process
-        self._channel = Channel(blank.socket)
+        self._channel = Channel(blank.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
         self._stands_back = False
@@ -135,6 +138,11 @@ class Child:
         return self._image.limits.deadline
 
     @property
+    def image(self) -> ProgramImage:
+        """What it was given to run."""
+        return self._image
+
+    @property
     def channel(self) -> Channel:
         """What it is talked to over, to wait for several."""
         return self._channel
@@ -162,15 +170,20 @@ class Child:
         return bool(poll.poll(patience * 1000))
 
     def receive(self) -> list[RawAnswer]:
-        """The next answers. Raises `ChannelClosedError` or `TimeoutError`."""
+        """The next answers, at least one.
+
+        Raises `ChannelClosedError`, `TimeoutError`, or `msgspec.DecodeError` for what is none.
+        """
         answers: list[RawAnswer] = self._receive()
+        if not answers:
+            raise msgspec.DecodeError("a frame without answers")
         return answers
 
-    def bury(self, kind: str) -> DiedError:
-        """Kill what is left of the process. What it died of: *kind*, or as its remains say."""
+    def bury(self, error: Exception) -> DiedError:
+        """Kill what is left of the process. What it died of: *error*, or as its remains say."""
         self._position = self._progress.position
-        stderr = self._kill() if kind else self._wait()
-        cause = _cause(kind, self._process.returncode, stderr, self._image)
+        stderr = self._wait() if isinstance(error, ChannelClosedError) else self._kill()
+        cause = _cause(error, self._process.returncode, stderr, self._image)
         return DiedError(*cause, self._position)
 
     def discard(self) -> None:
@@ -204,6 +217,7 @@ class Child:
         self._channel.wait_at_most(_START_SECONDS)
         receive = self._channel.receiver(Greeting)
         loading: InstanceImage | None = None
+        waiting = iter(enumerate(self._image.instances))
         is_sent = False
         while True:
             try:
@@ -211,16 +225,19 @@ class Child:
                     self._channel.send(self._image)
                     is_sent = True
                 greeting: Greeting = receive()
+                if greeting.problems:
+                    raise PolicyErrors(msgspec.convert(greeting.problems, list[Problem]))
+                if not greeting.ready:
+                    index, loading = next(waiting, (-1, loading))
+                    if greeting.loading != index:
+                        raise msgspec.DecodeError("instances in another order")
             except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-                death = self.bury("deadline" if isinstance(error, TimeoutError) else "")
+                death = self.bury(error)
                 file = "" if loading is None else loading.module
                 raise PolicyErrors([Problem(file, 0, 0, f"loading {death.how}")]) from error
             if greeting.ready:
                 self._channel.wait_at_most(self._image.limits.deadline)
                 return
-            if greeting.problems:
-                raise PolicyErrors(Problem(**problem) for problem in greeting.problems)
-            loading = self._image.instances[greeting.loading]
             self._channel.wait_at_most(max(self._image.limits.deadline, 1.0))
 
     def _wait(self) -> bytes:
@@ -243,13 +260,18 @@ class Child:
             return pipe.read(_STDERR_BYTES) or b""
 
 
-def _cause(kind: str, code: int | None, stderr: bytes, image: ProgramImage) -> tuple[str, str]:
+def _cause(
+    error: Exception, code: int | None, stderr: bytes, image: ProgramImage
+) -> tuple[str, str]:
     """The kind of a death, and its sentence."""
     limits = image.limits
-    if kind == "deadline":
-        return kind, f"did not answer within {limits.deadline:g} s"
+    if isinstance(error, TimeoutError):
+        return "deadline", f"did not answer within {limits.deadline:g} s"
+    if not isinstance(error, ChannelClosedError):
+        return "killed", "was going on when the sandbox sent what is no answer, and was ended"
     if b"memory allocation of" in stderr or b"MemoryError" in stderr:
-        return "memory", f"took more than {limits.address_space // MIB} MiB of memory"
+        most = allowed_address_space(limits.address_space)
+        return "memory", f"took more than {most // MIB} MiB of memory"
     if code is not None and code < 0:
         with contextlib.suppress(ValueError):
             name = signal.Signals(-code).name

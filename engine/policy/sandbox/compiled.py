@@ -29,8 +29,8 @@ from engine.policy.sandbox.kinds import (
 )
 from engine.policy.sandbox.lane_functions import LANE_NAMESPACE, for_lanes
 from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns, Places
-from engine.policy.sandbox.operations import Refused
-from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict
+from engine.policy.sandbox.operations import Refused, TooMuchError
+from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict, most_reasons
 from engine.policy.sandbox.texts import Function, Texts
 from engine.policy.sandbox.translate import define, translate_function
 from engine.policy.sandbox.translation import NAMESPACE, UNKNOWN, Code, Translation, load
@@ -39,12 +39,15 @@ NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
 
 _MAX_PASSES: Final = 12
+# Pods whose hooks are kept, and bytes of them: decoded they take fifteen times as much.
 _MAX_PODS: Final = 2048
+_MAX_POD_BYTES: Final = 1 << 20
 # A hook that is left to the interpreter this often, and more often than not, stays there.
 _MAX_REFUSALS: Final = 64
-# Of the steps that an entry may take; beyond it the interpreter has to count.
+# Of the steps that an entry may take; beyond it the interpreter has to count. It takes a seventh of
+# a step at most to make a byte of JSON into a view.
 _STEPS_PER_NODE: Final = 8
-_STEPS_PER_BYTE: Final = 10
+_STEPS_PER_BYTE: Final = 1
 
 Form = TypeVar("Form")
 
@@ -66,16 +69,18 @@ _COUNTS: Final[Type] = frozenset({List(frozenset({_COUNT}) | NONE)}) | NONE
 _OVER: Final[Type] = frozenset({Struct("over", (("min", INT), ("max", INT), ("count", INT)))})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Makers:
     """What makes the hook for a pod: with what the pod decides worked out beforehand, or plainly.
 
-    `made` are the hooks of the pods seen lately, each with the steps that are left to it.
+    `made` are the hooks of the pods seen lately, each with the steps that are left to it; `bytes`
+    are those of the pods.
     """
 
     make: Callable[..., Any]
     make_plainly: Callable[..., Any]
     made: dict[tuple[bytes, bytes], tuple[Callable[..., Any], int]] = field(default_factory=dict)
+    bytes: int = 0
 
 
 def can_compile(hook: str) -> bool:
@@ -189,6 +194,8 @@ class CompiledHook:
             return None
         try:
             answer = form(self._found(call))
+        except TooMuchError:
+            return None
         except Exception:  # whatever it is, the interpreter finds words for it
             self._refused += 1
             return None
@@ -202,7 +209,7 @@ class CompiledHook:
             if call.nodes:
                 raise Refused
             budget[0] = left
-            found = self._answers(1)
+            found = self._answers(1, 0)
             found.put_each((0,), [hook()], [], [])
             return found
         if call.nodes is None:
@@ -210,7 +217,7 @@ class CompiledHook:
         places = self._entries.places(call.nodes)
         entries = self._entries.objects
         count = len(places)
-        found = self._answers(count)
+        found = self._answers(count, most_reasons(call))
         rest: Sequence[int] = range(count)
         if count >= LEAST and self._lanes.is_worth_it and self._entry:
             rest = self._over_lanes(call, places, found)
@@ -250,7 +257,7 @@ class CompiledHook:
         found = makers.made.get(key)
         if found is None:
             if (len(pod) + len(extra)) * _STEPS_PER_BYTE > self._steps // 8:
-                raise Refused
+                raise TooMuchError
             values: dict[str, Any] = {}
             if self._decode_extra is not None:
                 others = self._decode_extra(extra)
@@ -266,9 +273,11 @@ class CompiledHook:
                 hook = makers.make_plainly(*given)
                 budget[0] = self._steps // 4
             found = hook, budget[0]
-            if len(makers.made) >= _MAX_PODS:
+            if len(makers.made) >= _MAX_PODS or makers.bytes > _MAX_POD_BYTES:
                 makers.made.clear()
+                makers.bytes = 0
             makers.made[key] = found
+            makers.bytes += len(pod) + len(extra)
         return found
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from engine.policy.sandbox.protocol import MAX_REASONS, HookSignature, Schema
+from engine.policy.sandbox.protocol import MAX_REASONS, POD_OF_REASON, HookSignature, Schema
 
 VIEWS_MODULE: Final = "@starsched/views.star"
 VERDICTS_MODULE: Final = "@starsched/verdicts.star"
@@ -115,7 +115,19 @@ VERDICTS_TEXT: Final = f"""
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _BOUND = {SCORE_BOUND}
 
+_VERDICTS = {{
+    "r": "reject(...)",
+    "u": "unresolvable(...)",
+    "skip": "skip()",
+    "only": "only_nodes(...)",
+    "state": "state(...)",
+    "wait": "wait(...)",
+    "gang": "gang(...)",
+}}
+
 def _show(v):
+    if type(v) == "struct" and getattr(v, "verdict", None) in _VERDICTS:
+        return _VERDICTS[v.verdict]
     text = repr(v)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -130,7 +142,7 @@ def _is_reasons(v):
             return False
     return True
 
-def check_filter(v, seen):
+def check_filter(v, seen, most):
     kind = type(v)
     if kind == "string":
         code, reasons = "r", [v]
@@ -140,13 +152,15 @@ def check_filter(v, seen):
         code = getattr(v, "verdict", None)
         reasons = v.reasons if code == "r" or code == "u" else None
     if not _is_reasons(reasons):
-        return _wrong("filter", v, "None, a reason, a list of reasons or unresolvable(...)")
+        hint = "None lets the pod pass: `return reasons or None`" if v == [] else ""
+        want = "None, a reason, a list of reasons or unresolvable(...)"
+        return _wrong("filter", v, want, hint = hint)
     for reason in reasons:
         seen[reason] = None
-    if len(seen) > {MAX_REASONS}:
+    if len(seen) > most:
         return {{
             "k": "type",
-            "m": "filter() returned more than {MAX_REASONS} different reasons, the last " +
+            "m": "filter() returned more than %d different reasons, the last " % most +
                  _show(reasons[-1]) + ", want reasons that are constants",
             "h": "reasons are counted over nodes: leave out names, numbers and keys",
         }}
@@ -189,12 +203,17 @@ def check_score_all(v, count, bounded):
     return list(v)
 
 def check_key(v, hook):
+    want = "an int, a string or a tuple of those"
+    if hook == "victim_key":
+        if v == None:
+            return None
+        want = "None, " + want
     parts = v if type(v) == "tuple" or type(v) == "list" else [v]
     if not parts:
-        return _wrong(hook, v, "an int, a string or a tuple of those")
+        return _wrong(hook, v, want)
     for part in parts:
         if type(part) != "string" and type(part) != "int":
-            return _wrong(hook, v, "an int, a string or a tuple of those")
+            return _wrong(hook, v, want)
         if type(part) == "int" and (part < _LOW or part > _HIGH):
             return _wrong(hook, part, "ints that fit in 64 bits", "range")
     return list(parts)
@@ -271,6 +290,9 @@ def check_among(v, hook):
 
 def check_counters(v, functions):
     want = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
+    if _are_counters([v]) and type(v) == "dict":
+        text = "counters() returned a counter, want " + want
+        return {{"k": "type", "m": text, "h": "a list of one will do: `[count_pods(...)]`"}}
     by_hook = v if type(v) == "dict" else {{"filter": v, "score": v}}
     for hook, counters in by_hook.items():
         if hook not in ("filter", "score"):
@@ -414,6 +436,8 @@ def _run_lines(
     made: bool,
 ) -> list[str]:
     lines = [f"def {name}(pod, nodes, extra):"]
+    if hook == "filter":
+        lines.append(f"    most = max({MAX_REASONS}, len(pod) // {POD_OF_REASON})")
     if any(p != "pod" for p in shared):
         lines.append("    extra = json.decode(extra)")
     for param in shared:
@@ -424,7 +448,7 @@ def _run_lines(
         if param == "group":
             view = f"None if {source} == None else {view}"
         lines.append(f"    {param} = {view}")
-    changeable = [p for p in shared if p not in ("cluster", "over")]
+    changeable = [p for p in shared if p != "over"]  # which holds numbers alone
     lines += [f"    before_{param} = json.encode({param})" for param in changeable]
     lines += _loop(hook, params, bounded, made=made)
     for param in changeable:
@@ -472,7 +496,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> lis
             )
             lines += [
                 "        if answer != None:",
-                "            answer = check_filter(answer, seen)",
+                "            answer = check_filter(answer, seen, most)",
                 '            if type(answer) == "dict":',
                 '                flag = "!" if flag == "=" else flag',
                 f"            elif {named} and [r for r in answer[1] if {name} in r]:",

@@ -13,8 +13,14 @@ import msgspec
 
 from engine.policy.evaluator import Call, Take
 from engine.policy.sandbox.children import Child
-from engine.policy.sandbox.parts import can_split
-from engine.policy.sandbox.protocol import ChannelClosedError, RawAnswer, decode_answer
+from engine.policy.sandbox.parts import entry_count
+from engine.policy.sandbox.protocol import (
+    ChannelClosedError,
+    ProgramImage,
+    RawAnswer,
+    check_answer,
+    decode_answer,
+)
 
 # Guesses under way, and bytes of their calls: far less than a socket holds, so that sending never
 # waits for a child that does not read.
@@ -80,12 +86,9 @@ class Guesses:
                 return
             self._heard_at = now
             try:
-                came = child.receive()
-                if not came:
-                    raise ValueError("a frame without answers")
-                self._answers += came
+                self._answers += child.receive()
                 while self._waiting and len(self._answers) >= len(self._waiting[0].calls):
-                    self._take_first()
+                    self._take_first(child.image)
             # Also what comes of verdicts that are none; the child is not to be trusted.
             except (
                 TimeoutError,
@@ -104,17 +107,15 @@ class Guesses:
         for guess in lost:
             guess.take(None)
 
-    def _take_first(self) -> None:
+    def _take_first(self, image: ProgramImage) -> None:
         guess = self._waiting[0]
         count = len(guess.calls)
         answers, rest = self._answers[:count], self._answers[count:]
         if rest and len(self._waiting) == 1:
             raise ValueError("more answers than calls")
+        for call, answer in zip(guess.calls, answers, strict=True):
+            check_answer(answer, call, entry_count(call), image)
         verdicts = [decode_answer(answer) for answer in answers]
-        for call, found in zip(guess.calls, verdicts, strict=True):
-            wanted = len(call.nodes) if call.nodes is not None and can_split(call) else 1
-            if len(found) != wanted:
-                raise ValueError(f"{len(found)} verdicts, want {wanted}")
         self._waiting.popleft()
         self._answers = rest
         self._bytes -= guess.size

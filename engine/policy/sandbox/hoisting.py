@@ -1,8 +1,9 @@
 """What a translated hook works out of its pod alone, moved in front of the loop over nodes.
 
-Owns that transformation. An expression moves if it names nothing but what all entries share and
-its value is not changed afterwards. Nothing has effects, so it may be evaluated early and once; if
-that fails, the caller falls back to the hook as it was.
+Owns that transformation. An expression moves if it names nothing but what all entries share, under
+names that the hook gives to nothing else, and its value is not changed afterwards. Nothing has
+effects, so it may be evaluated early and once; if that fails, the caller falls back to the hook as
+it was.
 """
 
 import ast
@@ -24,7 +25,7 @@ def hoisted(
 
     *shared* are the names of what all entries share.
     """
-    mover = _Mover(shared, translation)
+    mover = _Mover(shared.difference(*map(_bound, body)), translation)
     return mover.before, [mover.statement(statement) for statement in body]
 
 
@@ -70,6 +71,19 @@ class _Mover:
             name = self._names[text] = f"c{len(self._names)}"
             self.before.append(ast.Assign([ast.Name(name, ast.Store())], node))
         return name
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """The names that *node* gives to something, those of comprehensions and lambdas included."""
+    return {
+        part.arg if isinstance(part, ast.arg) else part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.arg) or (isinstance(part, ast.Name) and _is_store(part))
+    }
+
+
+def _is_store(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
 
 
 def _free(node: ast.AST) -> set[str]:

@@ -16,7 +16,7 @@ from engine.policy.sandbox import operations
 from engine.policy.sandbox.lane_functions import result_of
 from engine.policy.sandbox.lane_objects import Columns
 from engine.policy.sandbox.lane_plans import NobodyError, Plan, Result, Run
-from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.operations import TooMuchError
 from engine.policy.sandbox.projected import Projected
 
 #: Fewer nodes than this are asked one by one.
@@ -27,9 +27,10 @@ _LEAST_MORE: Final = 24
 _LEAST_NEW: Final = 48
 # Up to this many numbers plain Python is faster than numpy.
 _FEW: Final = 48
-# Ways that are kept for a pod, and pods.
+# Ways that are kept for a pod, pods, and bytes of them.
 _MAX_PLANS: Final = 16
 _MAX_PODS: Final = 2048
+_MAX_POD_BYTES: Final = 1 << 20
 # Entries of a store, and how long their texts are together, unless one call has more.
 _MAX_ENTRIES: Final = 8192
 _MAX_BYTES: Final = 16 << 20
@@ -65,7 +66,7 @@ class Entries:
         self.columns = Columns(self.objects)
 
     def places(self, raws: Sequence[bytes]) -> Places:
-        """The place of each entry. Raises `Refused` if one is too large to be translated."""
+        """The place of each entry. Raises `TooMuchError` if one is too large to be translated."""
         if type(raws) is not Projected:
             return self._places_of(raws)
         # The numbers of a column are found without a look at the texts.
@@ -111,7 +112,7 @@ class Entries:
                 place = known.get(raw)
                 if place is None:
                     if len(raw) > self._most_bytes:
-                        raise Refused
+                        raise TooMuchError
                     entry = decode(raw)
                     place = known[raw] = len(objects)
                     objects.append(entry)
@@ -138,7 +139,8 @@ class LaneRuns:
         self._entries = entries
         self._fields = fields
         self._columns = entries.columns
-        self._plans: dict[Any, list[Plan]] = {}
+        self._plans: dict[tuple[bytes, ...], list[Plan]] = {}
+        self._pod_bytes = 0
         self._runs = self._answered = self._failures = self._successes = 0
         # Positions that no way was found for.
         self.rest: NDArray[np.intp] = np.empty(0, np.intp)
@@ -151,7 +153,11 @@ class LaneRuns:
         return self._runs < _TRIED or self._answered >= self._runs * _WORTH
 
     def ways(
-        self, pod: Any, hook: Callable[[], Callable[..., Any]], left: int, places: Places
+        self,
+        pod: tuple[bytes, ...],
+        hook: Callable[[], Callable[..., Any]],
+        left: int,
+        places: Places,
     ) -> Iterator[Way]:
         """The ways that the entries at *places* take; `rest` are the positions that are left.
 
@@ -205,12 +211,17 @@ class LaneRuns:
         positions, self.rest = self.rest[alive], self.rest[~alive]
         return Way(positions, None if numbers is None else numbers[alive], result)
 
-    def _plans_of(self, pod: Any) -> list[Plan]:
+    def _plans_of(self, pod: tuple[bytes, ...]) -> list[Plan]:
         """The plans for a pod that hold."""
-        if self._columns is not self._entries.columns or len(self._plans) > _MAX_PODS:
+        is_full = len(self._plans) > _MAX_PODS or self._pod_bytes > _MAX_POD_BYTES
+        if self._columns is not self._entries.columns or is_full:
             self._columns = self._entries.columns
             self._plans.clear()
-        plans = self._plans.setdefault(pod, [])
+            self._pod_bytes = 0
+        plans = self._plans.get(pod)
+        if plans is None:
+            plans = self._plans[pod] = []
+            self._pod_bytes += sum(map(len, pod))
         version = self._columns.version
         if not all(plan.holds(version) for plan in plans):
             plans[:] = [plan for plan in plans if plan.holds(version)]

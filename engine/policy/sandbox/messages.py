@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from engine.policy.errors import printable
+
 # Modules of the runtime itself: an error there is shown at the policy line that led to it.
 PRIVATE: Final = "@starsched/"
 
@@ -91,6 +93,6 @@ def _hint(sentence: str) -> str:
 
 
 def _shorten(sentence: str) -> str:
-    """The sentence on one line and of a length that fits an event."""
-    flat = " ".join(sentence.split())
+    """The sentence on one line, without controls, and of a length that fits an event."""
+    flat = printable(" ".join(sentence.split()))
     return flat if len(flat) <= 500 else flat[:497] + "..."

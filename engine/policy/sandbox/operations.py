@@ -25,6 +25,10 @@ class Refused(Exception):
     """The translated hook leaves the call to the interpreter."""
 
 
+class TooMuchError(Refused):
+    """It does so for this pod or node alone, which may take more steps than there are."""
+
+
 def refuse(*_: object) -> Any:
     """Leave the call to the interpreter."""
     raise Refused
@@ -38,7 +42,7 @@ def spend(items: Any, cost: int) -> Any:
     """*items*, once a loop over them is paid for."""
     budget[0] -= len(items) * cost
     if budget[0] < 0:
-        raise Refused
+        raise TooMuchError
     return items
 
 

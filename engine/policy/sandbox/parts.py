@@ -14,7 +14,6 @@ from zlib import crc32
 import msgspec
 
 from engine.policy.sandbox.protocol import (
-    MAX_REASONS,
     Call,
     PolicyFailure,
     RawAnswer,
@@ -56,16 +55,22 @@ def can_split(call: Call) -> bool:
     return call.nodes is not None and call.hook != "score_all"
 
 
+def entry_count(call: Call) -> int:
+    """How many verdicts the answer to *call* has."""
+    return len(call.nodes) if call.nodes is not None and can_split(call) else 1
+
+
 def join(
     answers: Sequence[RawAnswer],
     counts: Sequence[int],
     failure: Callable[[str, str, str], PolicyFailure],
+    most: int,
 ) -> RawAnswer:
     """The answer to a call from those to its parts, which have *counts* entries.
 
     What holds for a call as a whole is decided here: reasons that are not constants, and entries
     that are not tried because too many before them ran out of steps. *failure* makes one of the
-    call's hook from its kind, message and hint.
+    call's hook from its kind, message and hint; *most* is `most_reasons` of the call.
     """
     answers = [unpacked(answer) for answer in answers]
     inner = [answer.verdicts[1:-1] for answer in answers]
@@ -76,8 +81,8 @@ def join(
         failures += [(start + index, failed) for index, failed in answer.failures]
         start += count
     reasons = list(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
-    if len(reasons) > MAX_REASONS:
-        verdicts, failures = _without_variable_reasons(verdicts, failures, failure)
+    if len(reasons) > most:
+        verdicts, failures = _without_variable_reasons(verdicts, failures, failure, most)
     exhausted = [index for index, failed in failures if failed.kind == "steps"]
     if len(exhausted) >= MAX_EXHAUSTED:
         first = exhausted[MAX_EXHAUSTED - 1] + 1
@@ -86,13 +91,14 @@ def join(
         failures = [(index, failed) for index, failed in failures if index < first]
         skipped = failure("deadline", NOT_TRIED, "")
         failures += [(index, skipped) for index in range(first, start)]
-    return RawAnswer(verdicts, failures, reasons[: MAX_REASONS + 1])
+    return RawAnswer(verdicts, failures, reasons[: most + 1])
 
 
 def _without_variable_reasons(
     verdicts: bytes,
     failures: list[tuple[int, PolicyFailure]],
     failure: Callable[[str, str, str], PolicyFailure],
+    most: int,
 ) -> tuple[bytes, list[tuple[int, PolicyFailure]]]:
     """Once there are too many reasons, every entry with one fails, as within one part."""
     decoded: list[Any] = msgspec.json.decode(verdicts)
@@ -101,18 +107,18 @@ def _without_variable_reasons(
     for index, verdict in enumerate(decoded):
         if verdict is not None:
             seen.update(verdict[1])
-            if len(seen) > MAX_REASONS:
-                failed[index] = failure("type", *variable_reasons(verdict[1][-1]))
+            if len(seen) > most:
+                failed[index] = failure("type", *variable_reasons(verdict[1][-1], most))
                 decoded[index] = None
     return msgspec.json.encode(decoded), sorted(failed.items())
 
 
-def variable_reasons(reason: str) -> tuple[str, str]:
-    """The message and the hint for a filter with too many reasons, *reason* being the last."""
+def variable_reasons(reason: str, most: int) -> tuple[str, str]:
+    """The message and the hint for a filter with more than *most* reasons, *reason* the last."""
     shown = json.dumps(reason, ensure_ascii=False)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return (
-        f"filter() returned more than {MAX_REASONS} different reasons, the last {shown}, "
+        f"filter() returned more than {most} different reasons, the last {shown}, "
         "want reasons that are constants",
         "reasons are counted over nodes: leave out names, numbers and keys",
     )

@@ -20,6 +20,7 @@ import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
@@ -38,11 +39,12 @@ from engine.policy.evaluator import (
 from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.children import Child, ChildBeside, DiedError
 from engine.policy.sandbox.guesses import GuessError, Guesses
-from engine.policy.sandbox.parts import can_split
+from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (
     ChannelClosedError,
     ProgramImage,
     RawAnswer,
+    check_answer,
     decode_answer,
     encode_answer,
 )
@@ -201,8 +203,9 @@ class SandboxEvaluator:
             with contextlib.suppress(Exception):  # it is tried again, and told when needed
                 self._children.append(beside.take())
         if not self._closed:
-            while len(self._children) + len(self._beside) < self._wanted:
-                self._beside.append(ChildBeside(self._image, self._nursery))
+            with contextlib.suppress(RuntimeError):  # no thread: the same
+                while len(self._children) + len(self._beside) < self._wanted:
+                    self._beside.append(ChildBeside(self._image, self._nursery))
 
     def _ready_child(self) -> Child:
         """A child that can be asked. Raises `DiedError` if there is none and none starts."""
@@ -222,7 +225,7 @@ class SandboxEvaluator:
         """Take leave of a child that failed to answer; says what it died of."""
         self._children.remove(child)
         self.restarts += 1
-        death = child.bury("deadline" if isinstance(error, TimeoutError) else "")
+        death = child.bury(error)
         self._replenish()
         return death
 
@@ -278,20 +281,22 @@ class _Session:
 
     def _ask_all(self, indices: Sequence[int]) -> None:
         child = self._child()
+        waiting = deque(indices)
         try:
             child.send([self._calls[index] for index in indices], one_by_one=False)
-            waiting = iter(indices)
-            for _ in indices:
+            while waiting:
                 for answer in child.receive():
-                    self._answers[next(waiting)] = answer
-                if len(self._answers) == len(self._calls):
-                    return
-        except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-            raise self._owner._bury(child, error) from error
+                    call = self._calls[waiting[0]]
+                    check_answer(answer, call, entry_count(call), self._image)
+                    self._answers[waiting.popleft()] = answer
+        except (TimeoutError, ChannelClosedError, msgspec.DecodeError, IndexError) as error:
+            death = self._owner._bury(child, error)
+            if waiting:  # it may have said more than it was asked
+                raise death from error
 
     def _answer_culprit(self, call: Call, death: DiedError) -> RawAnswer:
         """The answer to a call that a child died of, or during which somebody killed it."""
-        count = _entry_count(call)
+        count = entry_count(call)
         if death.kind == "deadline":
             # Entry by entry it would take a deadline each.
             return encode_answer([self._failure(call, death)] * count)
@@ -310,6 +315,7 @@ class _Session:
                     child.send([rest], one_by_one=True)
                     while len(entries) < count:
                         for answer in child.receive():
+                            check_answer(answer, call, 1, self._image)
                             entries += decode_answer(answer)
                 except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
                     raise self._owner._bury(child, error) from error
@@ -320,7 +326,7 @@ class _Session:
             # Alone with it this time, so this entry is to blame.
             entries.append(self._failure(call, death))
             culprits += 1
-        return encode_answer(entries)
+        return encode_answer(entries[:count])
 
     def _child(self) -> Child:
         if self._owner.restarts - self._restarts_before >= _MAX_RESTARTS:
@@ -329,7 +335,3 @@ class _Session:
 
     def _failure(self, call: Call, death: DiedError) -> PolicyFailure:
         return self._image.failure(call, death.kind, f"{call.hook}() {death.how}")
-
-
-def _entry_count(call: Call) -> int:
-    return len(call.nodes) if call.nodes is not None and can_split(call) else 1

@@ -4,20 +4,24 @@ Owns plain data only and imports nothing of the trusted side, so that the child 
 fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
 """
 
+import math
 import mmap
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 MIB: Final = 1 << 20
-# More distinct reasons than this in one call, and they are not constants.
+# More distinct reasons than this in one call, and they are not constants; unless the pod has as
+# much in it that reasons may be made of: one for so many characters of what the hook reads of it.
 MAX_REASONS: Final = 64
+POD_OF_REASON: Final = 8
 
 # A Starlark module path -> its text.
 Files: TypeAlias = Mapping[str, str]
@@ -160,14 +164,17 @@ class ProgramImage:
         return PolicyFailure(instance.policy, call.hook, *place, message, kind, hint)
 
 
+_PACKED_BYTES: Final = 8
 # What stands for the score None among packed verdicts; below every score.
 NO_SCORE: Final = -(1 << 63) + 2
+# Of a score that is normalised.
+_SCORE_BOUND: Final = 1 << 62
 
 
 class RawAnswer(NamedTuple):
     """One call's answer before decoding: a JSON list with null where `failures` has the entry.
 
-    `reasons` are the distinct reasons in it, for filters; one more than `MAX_REASONS` at most.
+    `reasons` are the distinct reasons in it, for filters; one more than `most_reasons` at most.
     With `packed` it is 64-bit ints, one per entry: scores, of which `NO_SCORE` is None, or places
     in `verdicts`, which then has each distinct verdict once. There are no failures among those.
     """
@@ -176,6 +183,11 @@ class RawAnswer(NamedTuple):
     failures: list[tuple[int, PolicyFailure]]
     reasons: Sequence[str] = ()
     packed: bytes = b""
+
+
+def most_reasons(call: Call) -> int:
+    """How many distinct reasons the answer to *call* may have."""
+    return max(MAX_REASONS, len(call.pod.decode()) // POD_OF_REASON)
 
 
 class Packed(Sequence[Any]):
@@ -233,6 +245,113 @@ def decode_answer(answer: RawAnswer) -> Sequence[Verdict | PolicyFailure]:
     return verdicts
 
 
+_KINDS_OF_FAILURE: Final = frozenset(
+    {"error", "type", "range", "steps", "depth", "deadline", "memory", "killed"}
+)
+_Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_KEYS: Final = list[list[str | _Int64] | None]
+_FORMS: Final[dict[str, Any]] = {
+    "filter": list[
+        tuple[Literal["r", "u"], Annotated[list[str], msgspec.Meta(min_length=1)]] | None
+    ],
+    "score": list[_Int64 | None],
+    "normalize": list[_Int64 | None],
+    "score_all": list[list[_Int64] | None],
+    "queue_key": _KEYS,
+    "victim_key": _KEYS,
+    "candidate_key": _KEYS,
+    "tie_key": _KEYS,
+    "pre_enqueue": list[str | None],
+    "group_of": list[tuple[str, int | None] | None],
+    "annotate": list[list[tuple[str, str]] | None],
+    "counters": list[dict[str, list[Any]] | None],
+}
+# Made once: a decoder takes longer to make than most answers to decode.
+_DECODERS: Final = {hook: msgspec.json.Decoder(form).decode for hook, form in _FORMS.items()}
+_decode_bools: Final = msgspec.json.Decoder(list[bool | None]).decode
+_decode_others: Final = msgspec.json.Decoder(list[list[Any] | None]).decode
+# Up to this many numbers plain Python is faster than numpy.
+_FEW: Final = 64
+# Those that may say nothing.
+_MAY_BE_NONE: Final = frozenset(
+    {
+        "filter",
+        "score",
+        "pre_enqueue",
+        "pre_filter",
+        "pre_score",
+        "permit",
+        "group_of",
+        "victim_key",
+        "annotate",
+    }
+)
+
+
+def check_answer(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> None:
+    """Raises `msgspec.DecodeError` unless *answer* has *count* verdicts of *call*'s hook.
+
+    Who sent it ran what others wrote, and is not to be trusted.
+    """
+    hook = call.hook
+    is_among = hook.startswith("among_")
+    decode = _decode_bools if is_among else _DECODERS.get(hook, _decode_others)
+    try:
+        kinds: list[Any] = decode(answer.verdicts)
+    except RecursionError as error:
+        raise msgspec.DecodeError("a verdict that nests too deep") from error
+    found = len(kinds)
+    numbers: NDArray[np.int64] | None = None
+    if answer.packed:
+        found, rest = divmod(len(answer.packed), _PACKED_BYTES)
+        if rest:
+            raise msgspec.DecodeError("a number that is cut off")
+        numbers = np.frombuffer(answer.packed, np.int64)
+        if kinds and not _are_within(numbers, 0, len(kinds) - 1):
+            raise msgspec.DecodeError("a verdict that is not there")
+    if found != count:
+        raise msgspec.DecodeError(f"want {count} verdicts, got {found}")
+    failed = _failed(answer, call, count, image) if answer.failures else ()
+    if hook not in _MAY_BE_NONE and None in kinds:
+        said = (place for place, kind in enumerate(kinds) if kind is None)
+        if any(place not in failed for place in said):
+            raise msgspec.DecodeError("no verdict")
+    if hook in ("score", "normalize"):
+        hooks = image.instances[call.instance].hooks
+        is_bounded = hook == "normalize" or "normalize" not in hooks
+        low, high = (0, 100) if is_bounded else (-_SCORE_BOUND, _SCORE_BOUND)
+        scores: list[int] = []
+        if kinds and numbers is not None:
+            raise msgspec.DecodeError("scores in two forms")
+        if numbers is None:
+            scores = [kind for kind in kinds if kind is not None]
+        elif not _are_within(numbers, low, high):  # as most are, which is seen faster
+            is_none = NO_SCORE if hook == "score" else None
+            scores = [number for number in numbers.tolist() if number != is_none]
+        if scores and not (low <= min(scores) and max(scores) <= high):
+            raise msgspec.DecodeError("a score out of range")
+    elif numbers is not None and not kinds:
+        raise msgspec.DecodeError("numbers where there are none")
+
+
+def _failed(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> set[int]:
+    """The entries that *answer* has failures of, which are checked."""
+    wanted = image.instances[call.instance].policy, call.hook
+    for index, failure in answer.failures:
+        if not 0 <= index < count:
+            raise msgspec.DecodeError("a failure of an entry that is not there")
+        if (failure.policy, failure.hook) != wanted or failure.kind not in _KINDS_OF_FAILURE:
+            raise msgspec.DecodeError("a failure of another policy, hook or kind")
+    return {index for index, _ in answer.failures}
+
+
+def _are_within(numbers: NDArray[np.int64], low: int, high: int) -> bool:
+    if len(numbers) <= _FEW:
+        few = numbers.tolist()
+        return bool(low <= min(few) and max(few) <= high)
+    return bool(low <= numbers.min() and numbers.max() <= high)
+
+
 def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:
     """The answer that `decode_answer` makes *entries* of."""
     failures = [(i, entry) for i, entry in enumerate(entries) if isinstance(entry, PolicyFailure)]
@@ -270,14 +389,17 @@ _TIMEVAL: Final = struct.Struct("ll")
 class Channel:
     """Frames over a stream socket. For one reader and one writer.
 
+    A frame of more than *most* bytes is taken for the end.
+
     Time-outs are the kernel's: with Python's own, each frame would take more system calls. Looking
     for an answer for a while before going to sleep was tried: on busy cores it took from the other
     side what it needed to answer. So was holding both sides to one core: where the other core
     sleeps it saves 0.1 to 0.4 ms a trip, but with busy cores it took 5 % more CPU.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, most: int = _MOST) -> None:
         self._socket = sock
+        self._most = most
         # What came and was not taken: `_buffer[_start:_end]`.
         self._buffer = bytearray(_CHUNK)
         self._view = memoryview(self._buffer)
@@ -297,7 +419,10 @@ class Channel:
         return self._end > self._start
 
     def wait_at_most(self, seconds: float | None) -> None:
-        """From now on, give up when the other side does nothing for *seconds*; None: wait."""
+        """From now on, give up when the other side does nothing for *seconds*; None: wait.
+
+        So does a frame that has begun and is not whole after as long.
+        """
         if seconds != self._timeout:
             self._timeout = seconds
             whole, part = divmod(0 if seconds is None else max(1, int(seconds * _MICROS)), _MICROS)
@@ -347,18 +472,23 @@ class Channel:
             if len(self._buffer) > 4 * _CHUNK:
                 self._resize(_CHUNK)  # a large answer must not keep its room for ever
         needed = _HEADER
+        until = math.inf
         while True:
             have = self._end - self._start
             if have >= _HEADER:
                 head = self._view[self._start : self._start + _HEADER]
                 needed = _HEADER + int.from_bytes(head, "big")
-                if needed > _MOST:
+                if needed > self._most:
                     raise ChannelClosedError(f"the other side announced {needed} bytes")
                 if have >= needed:
                     return self._start + _HEADER, self._start + needed
             if self._start + needed > len(self._buffer) or self._end == len(self._buffer):
                 self._resize(max(needed, _CHUNK))
+            if time.monotonic() > until:
+                raise TimeoutError("the other side sends too slowly")
             self._read()
+            if until == math.inf and self._timeout is not None:
+                until = time.monotonic() + self._timeout
 
     def _read(self) -> None:
         try:

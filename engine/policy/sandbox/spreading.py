@@ -15,13 +15,15 @@ from typing import Final
 import msgspec
 
 from engine.policy.sandbox.children import Child, DiedError
-from engine.policy.sandbox.parts import can_split, join, split
+from engine.policy.sandbox.parts import can_split, entry_count, join, split
 from engine.policy.sandbox.protocol import (
     Call,
     ChannelClosedError,
     PolicyFailure,
     ProgramImage,
     RawAnswer,
+    check_answer,
+    most_reasons,
 )
 
 # A request with fewer entries is done by one child before another would have been woken.
@@ -68,7 +70,8 @@ class Parts:
                 continue
             counts = [len(self.calls[part].nodes or ()) for part in parts]
             fail = functools.partial(_failure, image, call)
-            result.append(join([answers[part] for part in parts], counts, fail))
+            whole = [answers[part] for part in parts]
+            result.append(join(whole, counts, fail, most_reasons(call)))
         return result
 
 
@@ -160,6 +163,8 @@ class Spreading:
         try:
             while True:
                 for answer in child.receive():
+                    call = self._parts.calls[waiting[0]]
+                    check_answer(answer, call, entry_count(call), child.image)
                     self._answers[waiting.popleft()] = answer
                 if not waiting or not child.channel.has_more:
                     break

@@ -18,6 +18,9 @@ from engine.policy.sandbox.protocol import Files
 
 # Escapes beyond these, tabs and returns are not read alike, or we are not sure.
 _ODD: Final = re.compile(r"\\[^nt\"'\\]|[\t\r\f\0]")
+# A quote with a backslash is one character to the interpreter in a raw string, too.
+_RAW: Final = re.compile(r"(?<![\w%])f?rf?[\"']")
+_ESCAPED_QUOTE: Final = re.compile(r"\\[\"']")
 _MAX_TEXT: Final = 200_000
 
 _BUILTINS_PATH: Final = builtins.MODULE
@@ -101,7 +104,8 @@ class Texts:
 
 
 def _read(text: str) -> _File:
-    if len(text) > _MAX_TEXT or _ODD.search(text):
+    is_odd = _ODD.search(text) or (_RAW.search(text) and _ESCAPED_QUOTE.search(text))
+    if len(text) > _MAX_TEXT or is_odd:
         raise Untranslatable("text that Python and Starlark may read differently")
     try:
         tree = syntax_tree(text)

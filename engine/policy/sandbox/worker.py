@@ -29,6 +29,7 @@ from engine.policy.sandbox.protocol import (
     RawAnswer,
     Verdict,
     decode_answer,
+    most_reasons,
 )
 from engine.policy.sandbox.translations import Translations
 
@@ -191,7 +192,8 @@ class PolicyWorker:
                 continue
             answers.append(self._part(hook, call, part))
             exhausted += sum(f.kind == "steps" for _, f in answers[-1].failures)
-        return join(answers, [len(part) for part in parts], hook.failure)
+        counts = [len(part) for part in parts]
+        return join(answers, counts, hook.failure, most_reasons(call))
 
     def _part(self, hook: _Hook, call: Call, entries: Sequence[bytes]) -> RawAnswer:
         """The answer to a part of a call, or to all of a small one."""
@@ -244,7 +246,7 @@ class PolicyWorker:
                 except _Failed as failed:
                     answers.append(RawAnswer(b"[null]", [(0, failed.failure)]))
                     exhausted += failed.failure.kind == "steps"
-        return join(answers, counts, hook.failure)
+        return join(answers, counts, hook.failure, most_reasons(call))
 
     def _run(self, hook: _Hook, call: Call, entries: Sequence[bytes], steps: int) -> RawAnswer:
         """One run of the driver. Raises `_Failed` when the interpreter gave no answer."""

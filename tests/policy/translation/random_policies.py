@@ -259,6 +259,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "{num} % {num}", "({num} - {num})", "max([len(x) for x in {strs}])", "math.abs({num})",
         "len([x for x in {ints} if x {cmp} {int}])", "{list}[{int}]", "{dict}.get({str}, {int})",
         "hash({str})", "len([k for k, v in {table}.items() if v {cmp} {int}])",
+        "max([pod.priority for pod in [pod, struct(priority = {int})]])",
     ),
     "float": (
         "{int} / {int}", "{num} / {num}", "{float} + {num}", "{float} * {float}", "float({int})",
@@ -277,6 +278,8 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "{str}.removesuffix({str})", "{labels}.get({str}, {str})", "pick({bool}, {str})",
         "{struct}.name", "twice({str})", "min({str}, {str})", "max({strs})", "{strs}[{int}]",
         "{str}[-1]", "{any} + {any}", "({any} or {any})", "{labels}[{str}]", "{list}[{int}]",
+        "[pod.namespace for pod in [struct(namespace = {str})]][0]",
+        "sorted([struct(namespace = {str}), pod], key = lambda pod: pod.namespace)[0].namespace",
     ),
     "bool": (
         "{int} == {int}", "{int} {cmp} {int}", "{num} {cmp} {num}", "{float} {cmp} {float}",

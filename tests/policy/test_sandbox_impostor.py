@@ -1,0 +1,138 @@
+"""A sandbox process that says what it should not, as one might that a policy has taken over."""
+
+import time
+
+import pytest
+
+from engine.policy.errors import PolicyErrors
+from engine.policy.evaluator import Limits, PolicyFailure
+from engine.policy.sandbox import blank
+from engine.policy.sandbox.process import SandboxEvaluator
+from tests.policy.programs import per_node, program_of
+
+_POLICY = "def score(pod, node): return 1\n"
+_LIMITS = Limits(deadline=0.5)
+
+# Greets and answers with `frames`, which is written by the test.
+_IMPOSTOR = """
+import socket, sys, time
+import msgspec
+from engine.policy.sandbox.projected import Request
+from engine.policy.sandbox.protocol import Channel, Greeting, PolicyFailure, ProgramImage, RawAnswer
+
+def answer(verdicts = b"[1,2]", failures = (), packed = b""):
+    return RawAnswer(verdicts, list(failures), (), packed)
+
+channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+channel.receiver(ProgramImage)()
+{greeting}
+channel.send(Greeting(ready=True))
+receive = channel.receiver(Request)
+while True:
+    receive()
+    {says}
+"""
+_FAILURE = 'PolicyFailure("x", "score", "x.star", 1, 1, "no", "error")'
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, says: str, greeting: str = "") -> None:
+    program = _IMPOSTOR.format(says=says, greeting=greeting)
+    program = program.replace("{", "{{").replace("}", "}}")
+    monkeypatch.setattr(blank, "_PROGRAM", "import sys; sys.path[:] = {path!r}\n" + program)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        pytest.param("channel.send([])", id="nothing, for ever"),
+        pytest.param('channel.send([answer(b"[1]")])', id="too few verdicts"),
+        pytest.param('channel.send([answer(b"[1,2,3]")])', id="too many verdicts"),
+        pytest.param('channel.send([answer(b"7")])', id="no list"),
+        pytest.param('channel.send([answer(b"[1,")])', id="no JSON"),
+        pytest.param('channel.send([answer(b"[" * 9999 + b"]" * 9999)])', id="too deep"),
+        pytest.param('channel.send([answer(b"[]", packed=b"cut")])', id="half a number"),
+        pytest.param('channel.send([answer(b"[]", packed=bytes(80))])', id="too many numbers"),
+        pytest.param(
+            'channel.send([answer(b"[null]", packed=b"\\1" * 16)])',
+            id="a verdict that is not there",
+        ),
+        pytest.param("channel.send([answer(b'[\"a\",1]')])", id="a text for a score"),
+        pytest.param('channel.send([answer(b"[1,101]")])', id="too high a score"),
+        pytest.param(
+            'channel.send([answer(b"[]", packed=(101).to_bytes(8, "little") * 2)])',
+            id="too high scores",
+        ),
+        pytest.param(
+            'channel.send([answer(b"[1,101]", packed=bytes(8) + b"\\1" + bytes(7))])',
+            id="too high a score in a place",
+        ),
+        pytest.param('channel.send([answer(b"[1,99999999999999999999]")])', id="too long an int"),
+        pytest.param(
+            'channel.send([answer(b"[1,null]", [(1, PolicyFailure('
+            '"another", "score", "x.star", 1, 1, "no", "error"))])])',
+            id="a failure of another policy",
+        ),
+        pytest.param(
+            'channel.send([answer(b"[1,null]", [(1, PolicyFailure('
+            '"x", "score", "x.star", 1, 1, "no", "made up"))])])',
+            id="a failure of no kind",
+        ),
+        pytest.param(
+            f"channel.send([answer(failures=[(-1, {_FAILURE})])])", id="a failure of nobody"
+        ),
+    ],
+)
+def test_what_is_no_answer_costs_the_process_and_its_call(
+    monkeypatch: pytest.MonkeyPatch, says: str
+) -> None:
+    """Such an answer came out as verdicts of the wrong number, or ended the caller."""
+    _pretend(monkeypatch, says)
+    with SandboxEvaluator(program_of(_POLICY, limits=_LIMITS)) as evaluator:
+        (verdicts,) = evaluator.evaluate([per_node("score", {}, {})])
+        assert len(verdicts) == 2
+        assert isinstance(verdicts[1], PolicyFailure)
+        assert 1 <= evaluator.restarts <= 4
+
+
+def test_more_answers_than_were_asked_for_cost_the_process_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _pretend(monkeypatch, "channel.send([answer()] * 3)")
+    with SandboxEvaluator(program_of(_POLICY, limits=_LIMITS)) as evaluator:
+        assert evaluator.evaluate([per_node("score", {}, {})]) == [[1, 2]]
+        assert evaluator.restarts == 1
+
+
+def test_an_answer_that_drips_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte began the deadline anew, so that a decision could take days."""
+    says = (
+        "frame = msgspec.msgpack.encode([answer()])\n"
+        '    for byte in len(frame).to_bytes(4, "big") + frame:\n'
+        "        channel._socket.sendall(bytes([byte]))\n"
+        "        time.sleep(0.2)"
+    )
+    _pretend(monkeypatch, says)
+    with SandboxEvaluator(program_of(_POLICY, limits=_LIMITS)) as evaluator:
+        began = time.monotonic()
+        (verdicts,) = evaluator.evaluate([per_node("score", {}, {})])
+        assert time.monotonic() - began < 3.0
+        assert isinstance(verdicts[0], PolicyFailure)
+        assert verdicts[0].kind == "deadline"
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        pytest.param("channel.send(Greeting(loading=7))", id="an instance that is not there"),
+        pytest.param(
+            "while True:\n    channel.send(Greeting(loading=0))\n    time.sleep(0.1)", id="for ever"
+        ),
+        pytest.param('channel.send(Greeting(problems=[{"x": 1}]))', id="no problem of ours"),
+    ],
+)
+def test_a_greeting_that_is_none_is_a_load_that_failed(
+    monkeypatch: pytest.MonkeyPatch, greeting: str
+) -> None:
+    _pretend(monkeypatch, "pass", greeting)
+    with pytest.raises(PolicyErrors, match="sent what is no answer"):
+        SandboxEvaluator(program_of(_POLICY, limits=_LIMITS))

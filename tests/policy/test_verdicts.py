@@ -1,0 +1,46 @@
+"""The memo of verdicts: that it is bounded whatever is asked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.policy.evaluator import Call, Take
+from engine.policy.verdicts import VerdictMemo
+
+
+class _Agreeing:
+    """An evaluator that answers None to everything."""
+
+    is_near = True
+
+    def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Any]]:
+        return [[None] for _ in calls]
+
+    def guess(self, calls: Sequence[Call], take: Take) -> bool:
+        return False
+
+    def settle(self, patience: float = 0.0) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_large_questions_about_a_pod_alone_are_not_kept_for_ever() -> None:
+    """16,384 answers are kept, and gated pods of a megabyte each filled the memory."""
+    evaluator = _Agreeing()
+    memo = VerdictMemo(evaluator, ["x"])
+    for number in range(80):
+        memo.single(0, "pre_enqueue", b"%d" % number + bytes(1 << 20))
+        memo.node_singles([(0, "annotate", b"%d" % number + bytes(1 << 20), b"{}", b"{}")])
+    asked = memo.asked
+    memo.single(0, "pre_enqueue", b"79" + bytes(1 << 20))
+    assert memo.asked == asked  # the newest is known
+    assert memo.single_bytes <= 32 << 20
+    small = VerdictMemo(evaluator, ["x"])
+    for number in range(20_000):
+        small.single(0, "pre_enqueue", b"%d" % number)
+    small.single(0, "pre_enqueue", b"5000")
+    assert small.asked == 20_000
+    successor = VerdictMemo(evaluator, ["x"])
+    successor.inherit(memo, {0: 0}, {})
+    assert successor.single_bytes == memo.single_bytes
