@@ -19,6 +19,7 @@ from engine.binding.event_recorder import Reference, micro_time
 from engine.kube.client import ApiClient
 from engine.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError
 from engine.kube.resources import LEASES
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 
 log = structlog.get_logger(component="leader_election")
@@ -28,6 +29,8 @@ _JITTER: Final = 1.2
 _MOST_TRANSITIONS: Final = 2**31 - 1
 #: A leader that has not renewed for this long beyond the lease is stuck: `/healthz` says so.
 _WATCHDOG_SECONDS: Final = 20.0
+#: A process that is told to stop waits so long to know if it has just taken the lease.
+_PATIENCE_SECONDS: Final = 2.0
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -138,6 +141,7 @@ class LeaderElector:
         self._is_leading = False
         self._renewed_at = 0.0
         self._holder: str | None = None
+        self._acquiring: asyncio.Future[bool] | None = None  # the last try that was no renewal
 
     @property
     def is_leading(self) -> bool:
@@ -171,7 +175,11 @@ class LeaderElector:
 
     async def acquire(self) -> None:
         """Return when this process leads."""
-        while not await self._try():
+        while True:
+            # A request that is broken off may have taken the lease, and nobody would give it back.
+            self._acquiring = asyncio.ensure_future(self._try())
+            if await asyncio.shield(self._acquiring):
+                break
             wait = self.settings.retry_period * (1.0 + self._rng.random() * (_JITTER - 1.0))
             await self._sleep(wait)
         log.info("Became leader", lease=self._lease_name, identity=self.identity)
@@ -183,9 +191,13 @@ class LeaderElector:
         Raises `LeadershipLost` when it could not be renewed within the renew deadline, or when
         somebody else took it.
         """
+        has_failed = False
         while True:
-            await self._sleep(self.settings.retry_period)
-            if await self._try():
+            await self._sleep(max(0.0, min(self.settings.retry_period, self._seconds_left)))
+            # Whoever overslept has not failed yet, and may find the lease as it was.
+            is_over = has_failed and self._seconds_left <= 0
+            has_failed = is_over or not await self._try()
+            if not has_failed:
                 continue
             since = self._clock.monotonic() - self._renewed_at
             stolen = self._holder not in (self.identity, None, "")
@@ -195,7 +207,13 @@ class LeaderElector:
                 raise LeadershipLost(f"lease `{self._lease_name}`: {why}")
 
     async def release(self) -> None:
-        """Give the lease back, so that a standby need not wait for it to expire."""
+        """Give the lease back, so that a standby need not wait for it to expire.
+
+        Waits for the answer to a request that may have taken it, for some seconds.
+        """
+        if self._acquiring is not None:
+            await asyncio.wait({self._acquiring}, timeout=_PATIENCE_SECONDS)
+            await cancelled([self._acquiring])
         if not self._is_leading:
             return
         self._is_leading = False
@@ -231,8 +249,15 @@ class LeaderElector:
         return f"{self.settings.namespace}/{self.settings.name}"
 
     @property
+    def _seconds_left(self) -> float:
+        """Until the renew deadline; negative after it."""
+        return self._renewed_at + self.settings.renew_deadline - self._clock.monotonic()
+
+    @property
     def _request_timeout(self) -> float:
-        return max(1.0, self.settings.renew_deadline / 2)
+        most = max(1.0, self.settings.renew_deadline / 2)
+        # An answer after the deadline comes too late.
+        return min(most, max(1.0, self._seconds_left)) if self._is_leading else most
 
     async def _try(self) -> bool:
         """Acquire or renew once; False if that failed."""

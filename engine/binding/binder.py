@@ -90,8 +90,8 @@ class Backoff:
         return floor + wait * (0.5 + self._random.random())
 
 
-def _yes() -> bool:
-    """The default of `may_act`."""
+def yes() -> bool:
+    """The default of `may_act`: nobody else leads."""
     return True
 
 
@@ -115,7 +115,7 @@ class Binder:
         metrics: Metrics,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
-        may_act: Callable[[], bool] = _yes,
+        may_act: Callable[[], bool] = yes,
     ) -> None:
         self._client = client
         self._clock = clock

@@ -313,6 +313,12 @@ class BindingCycle:
                 is_reported = not isinstance(error, PodIsGone)
                 message = f"binding rejected: {error}"
                 return Rejection(message, is_error=True, is_reported=is_reported)
+            except asyncio.CancelledError:
+                # Given up, and the request may yet arrive, or has: then what was made for the pod
+                # is in use. The next scheduler sees both.
+                undo.pop_all()
+                self._cache.forget(pod.uid)
+                raise
             undo.pop_all()  # bound: nothing left to undo
         self._bound(placement, sent_at)
         return None

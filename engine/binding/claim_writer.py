@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from engine.binding.binder import Backoff
+from engine.binding.binder import Backoff, yes
 from engine.binding.event_recorder import EventRecorder, pod_reference
 from engine.binding.placement import PreBindError
-from engine.binding.waiting import waiting_for_others
+from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.cache import Cache
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, Conflict, Invalid, NotFound, TooManyRequests
@@ -38,7 +38,7 @@ log = structlog.get_logger(component="claim_writer")
 REQUEST_TIMEOUT: Final = 10.0
 MOST_TRIES: Final = 6
 #: Seconds after which a wait looks again although no claim has changed: time passes too, and
-#: nodes go.
+#: nodes and pods go.
 POLL_SECONDS: Final = 1.0
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -53,6 +53,8 @@ class DeviceClaimWriter:
         cache: What the watches have brought: a wait looks again when a claim changes.
         clock: Dates allocations and measures waits.
         recorder: Tells of pods that wait for devices; None tells nobody.
+        may_act: False when somebody else may be leading: a pod is given no devices then, and
+            nothing is taken back from it.
         sleep: Waits between tries.
         rng: Jitter of the waits.
     """
@@ -64,6 +66,7 @@ class DeviceClaimWriter:
         *,
         clock: Clock,
         recorder: EventRecorder | None = None,
+        may_act: Callable[[], bool] = yes,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
@@ -71,9 +74,13 @@ class DeviceClaimWriter:
         self._cache = cache
         self._clock = clock
         self._recorder = recorder
+        self._may_act = may_act
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._tasks: set[asyncio.Task[None]] = set()
+        # By the uids of the claim and of the pod: those of the tasks that take a reservation back.
+        # Without a pod: those that take the whole allocation.
+        self._takings: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     # --- for a pod that has a node -----------------------------------------------------------
 
@@ -111,6 +118,12 @@ class DeviceClaimWriter:
         Returns the claim as stored. Raises `PreBindError` if somebody else has decided otherwise
         meanwhile, or the API server cannot be brought to it.
         """
+        keys = (claim.metadata.uid, pod.uid), (claim.metadata.uid, "")
+        takings = [self._takings[key] for key in keys if key in self._takings]
+        if takings:
+            await asyncio.wait(takings)  # they would take this reservation
+        # One that is there already may have been taken back since, or be another scheduler's.
+        may_be_old = bool(takings) or claim.is_reserved_for(pod.uid)
         backoff = Backoff(self._rng)
         doing = f"add reservation to claim {claim.key}"
         if allocation is not None:
@@ -120,7 +133,7 @@ class DeviceClaimWriter:
         while True:
             tries += 1
             try:
-                if tries > 1:
+                if tries > 1 or may_be_old:
                     newest = await self._read(claim)
                 return await self._reserve_once(pod, claim, newest, allocation)
             except NotFound as error:
@@ -146,6 +159,7 @@ class DeviceClaimWriter:
             raise PreBindError(f"claim {claim.key} was replaced in the meantime")
         if claim.metadata.deletion_timestamp is not None:
             raise PreBindError(f"claim {claim.key} got deleted in the meantime")
+        chosen = allocation or decided.allocation
         if allocation is None and claim.allocation is None:
             raise PreBindError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         status: Json = {}
@@ -154,13 +168,19 @@ class DeviceClaimWriter:
                 claim = await self._protect(claim)
             status["allocation"] = _plain(allocation)
             status["allocation"]["allocationTimestamp"] = self._now()
-        elif allocation is not None and not _is_same(allocation, claim.allocation):
+        elif chosen is not None and not chosen.is_same(claim.allocation):
             raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
         if claim.is_reserved_for(pod.uid):
-            return claim  # the answer that said so was lost
+            return claim  # from an earlier attempt, or the answer that said so was lost
+        self._check_may_act()  # what the decision went by may have gone meanwhile
         consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, consumer)]
         return await self._patch(claim, {"status": status}, "status")
+
+    def _check_may_act(self) -> None:
+        """Raise `PreBindError` if somebody else may be leading, who gives the devices to others."""
+        if not self._may_act():
+            raise PreBindError("the lease may have run out")
 
     async def _protect(self, claim: ResourceClaim) -> ResourceClaim:
         """Keep the claim from being deleted while it is allocated."""
@@ -202,8 +222,8 @@ class DeviceClaimWriter:
     ) -> bool:
         """Ask *is_met* whenever a claim changes; False if it took more than *seconds*.
 
-        What *is_met* raises is raised, and `PreBindError` if the node is gone: the API server
-        would bind the pod to it all the same.
+        What *is_met* raises is raised, and `PreBindError` if the node is gone, to which the API
+        server would bind the pod all the same, or the pod.
         """
         if is_met():
             return True
@@ -225,6 +245,8 @@ class DeviceClaimWriter:
                 info = self._cache.node_info(node_name)
                 if info is None or info.node is None:
                     raise PreBindError(f'node "{node_name}" not found')
+                if (reason := why_in_vain(self._cache, pod)) is not None:
+                    raise PreBindError(reason)
                 if is_met():
                     return True
                 left = deadline - self._clock.monotonic()
@@ -243,8 +265,13 @@ class DeviceClaimWriter:
     async def deallocate(self, claim: ResourceClaim) -> None:
         """Take the allocation out of a claim that nobody uses; if that fails, the next try may."""
         nothing: Json = {"allocation": None, "reservedFor": None, "devices": None}
-        await self._try(
-            claim, "Cannot deallocate a claim", self._patch(claim, {"status": nothing}, "status")
+        await self._take(
+            (claim.metadata.uid, ""),
+            lambda: self._try(
+                claim,
+                "Cannot deallocate a claim",
+                self._patch(claim, {"status": nothing}, "status"),
+            ),
         )
 
     async def delete(self, claim: ResourceClaim) -> None:
@@ -253,7 +280,10 @@ class DeviceClaimWriter:
 
     def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
         """Take *pod* out of the users of *claim*, without waiting for it."""
-        self._start(self._try(claim, "Cannot release a claim", self._release(pod, claim)))
+        self._take(
+            (claim.metadata.uid, pod.uid),
+            lambda: self._try(claim, "Cannot release a claim", self._release(pod, claim)),
+        )
 
     def start_delete(self, claim: ResourceClaim) -> None:
         """Delete *claim*, without waiting for it."""
@@ -264,10 +294,25 @@ class DeviceClaimWriter:
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _take(
+        self, key: tuple[str, str], work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> asyncio.Task[None]:
+        """Carry out *work* of `_takings`, if it is not under way already."""
+        task = self._takings.get(key)
+        if task is None or task.done():
+            task = self._takings[key] = self._start(work())
+            task.add_done_callback(functools.partial(self._taken, key))
+        return task
+
+    def _taken(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
+        if self._takings.get(key) is task:
+            del self._takings[key]
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _try(
         self, claim: ResourceClaim, failure: str, work: Coroutine[Any, Any, Any]
@@ -285,17 +330,26 @@ class DeviceClaimWriter:
             "metadata": {"uid": claim.metadata.uid},
             "status": {"reservedFor": [{"$patch": "delete", "uid": pod.uid}]},
         }
-        await self._repeat(
-            functools.partial(
-                self._client.patch,
-                RESOURCE_CLAIMS,
-                claim.metadata.name,
-                msgspec.json.encode(body),
-                claim.metadata.namespace,
-                subresource="status",
-                timeout=REQUEST_TIMEOUT,
-            )
+        send = functools.partial(
+            self._client.patch,
+            RESOURCE_CLAIMS,
+            claim.metadata.name,
+            msgspec.json.encode(body),
+            claim.metadata.namespace,
+            subresource="status",
+            timeout=REQUEST_TIMEOUT,
         )
+
+        async def send_unless_used() -> None:
+            # It would take the same pod's reservation from whoever schedules now, or has bound it.
+            if self._may_act() and not self._is_placed(pod):
+                await send()
+
+        await self._repeat(send_unless_used)
+
+    def _is_placed(self, pod: Pod) -> bool:
+        """If the watch has shown *pod* on a node."""
+        return self._cache.get_pod(pod.uid) is not None and not self._cache.is_assumed(pod.uid)
 
     async def _delete(self, claim: ResourceClaim) -> None:
         newest = await self._read(claim)
@@ -342,7 +396,7 @@ class DeviceClaimWriter:
         )
         return decode_claim(raw)
 
-    async def _repeat(self, send: Callable[[], Awaitable[bytes]]) -> None:
+    async def _repeat(self, send: Callable[[], Awaitable[object]]) -> None:
         """Send what may be sent twice, again if it may pass."""
         backoff = Backoff(self._rng)
         for tries in range(1, MOST_TRIES + 1):
@@ -363,17 +417,6 @@ class DeviceClaimWriter:
 
 def _plain(record: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(record))
-
-
-def _is_same(one: AllocationResult, two: AllocationResult | None) -> bool:
-    """If two allocations give the same devices to the same requests."""
-
-    def devices(allocation: AllocationResult) -> list[tuple[str | None, ...]]:
-        return [
-            (r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results
-        ]
-
-    return two is not None and devices(one) == devices(two)
 
 
 def _text(error: ApiError) -> str:

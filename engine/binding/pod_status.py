@@ -152,6 +152,12 @@ class PodStatusUpdater:
         self.withdraw(uid)
         self._written.pop(uid, None)
 
+    def seen(self, old: Pod, new: Pod) -> None:
+        """Take in a new version of a pending pod: what others overwrote has to be said again."""
+        written = self._written.get(new.uid)
+        if written is not None and _shows(old, written) and not _shows(new, written):
+            del self._written[new.uid]
+
     def _says_already(self, pod: Pod, state: _State) -> bool:
         written = self._written.get(pod.uid)
         if state.nominated is not None and state.nominated != self._nominated(pod):
@@ -164,13 +170,7 @@ class PodStatusUpdater:
                 state.message,
                 state.generation,
             )
-        return any(
-            condition.type == POD_SCHEDULED
-            and condition.status == "False"
-            and condition.reason == state.reason
-            and condition.message == state.message
-            for condition in pod.manifest.status.conditions
-        )
+        return _shows(pod, replace(state, nominated=None))
 
     def _nominated(self, pod: Pod) -> str:
         """What the API server has as *pod*'s nominated node, as far as is known here."""
@@ -269,6 +269,19 @@ class PodStatusUpdater:
             condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
             condition["lastProbeTime"] = None
         return condition
+
+
+def _shows(pod: Pod, state: _State) -> bool:
+    """If the status of *pod* says what *state* says."""
+    if state.nominated is not None and state.nominated != pod.nominated_node_name:
+        return False
+    return not state.reason or any(
+        condition.type == POD_SCHEDULED
+        and condition.status == "False"
+        and condition.reason == state.reason
+        and condition.message == state.message
+        for condition in pod.manifest.status.conditions
+    )
 
 
 def _has_another_uid(error: ApiError) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from engine.binding.binder import yes
 from engine.binding.event_recorder import EventRecorder
 from engine.binding.eviction import Cause, Evictor, Sleep, may_pass
 from engine.binding.placement import Preemption
@@ -51,11 +52,6 @@ class _NotLeading(Exception):
 def _no(_: str) -> bool:
     """The default of the hooks that send a pod back: there is no such pod."""
     return False
-
-
-def _yes() -> bool:
-    """The default of `may_act`."""
-    return True
 
 
 class Preemptor:
@@ -99,7 +95,7 @@ class Preemptor:
         is_going: Callable[[str], bool],
         reject_waiting: Callable[[str], bool] = _no,
         cancel_pre_bind: Callable[[str], bool] = _no,
-        may_act: Callable[[], bool] = _yes,
+        may_act: Callable[[], bool] = yes,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
         parallelism: int = PARALLELISM,

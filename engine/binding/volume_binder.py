@@ -17,7 +17,7 @@ import structlog
 from engine.binding.binder import Backoff
 from engine.binding.placement import PreBindError
 from engine.binding.volume_plan import VolumePlan
-from engine.binding.waiting import waiting_for_others
+from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.attachments import CLAIMS, CSI_NODES, VOLUMES
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
@@ -213,11 +213,8 @@ class VolumeBinder:
         info = self._cache.node_info(node_name)
         if info is None or info.node is None:
             raise _Failed(f'failed to get node "{node_name}": node "{node_name}" not found')
-        known = self._cache.get_pod(pod.uid)
-        if known is None:
-            raise _Failed(f'pod does not exist any more: pod "{pod.name}" not found')
-        if not self._cache.is_assumed(pod.uid):
-            raise _Failed(f'pod "{pod.name}" is on node "{known.node_name}" by another hand')
+        if (reason := why_in_vain(self._cache, pod)) is not None:
+            raise _Failed(reason)
         for written, asked in plan.bindings:
             name = written.metadata.name
             volume: PersistentVolume | None = objects.get(VOLUMES, name)

@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Final
 
+from engine.caching.cache import Cache
+from engine.model.pod import Pod
+
 Mark = Callable[[bool], None]
 """Told True when a cycle begins to wait, and False when it goes on."""
 
@@ -32,3 +35,16 @@ def waiting_for_others() -> Iterator[None]:
         yield
     finally:
         mark(False)
+
+
+def why_in_vain(cache: Cache, pod: Pod) -> str | None:
+    """Why nothing need be waited for on behalf of *pod*, which was assumed; None if it still need.
+
+    It was deleted, or somebody else has bound it.
+    """
+    known = cache.get_pod(pod.uid)
+    if known is None:
+        return f'pod does not exist any more: pod "{pod.name}" not found'
+    if not cache.is_assumed(pod.uid):
+        return f'pod "{pod.name}" is on node "{known.node_name}" by another hand'
+    return None

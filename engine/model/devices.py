@@ -272,6 +272,15 @@ class AllocationResult(Record, frozen=True):
     node_selector: NodeSelector | None = None
     allocation_timestamp: str | None = None
 
+    def is_same(self, other: "AllocationResult | None") -> bool:
+        """True if *other* gives the same devices to the same requests."""
+        return other is not None and self._given == other._given
+
+    @property
+    def _given(self) -> list[tuple[str | None, ...]]:
+        results = self.devices.results
+        return [(r.request, r.driver, r.pool, r.device, r.share_id) for r in results]
+
 
 class ConsumerReference(Record, frozen=True):
     """Who may use an allocated claim."""

@@ -1,9 +1,13 @@
 """Pods with device claims, by a whole scheduler on an embedded API server."""
 
+import asyncio
+import contextlib
 from collections import Counter
 from typing import Any
 
-from engine.devcluster import DevCluster
+import pytest
+
+from engine.devcluster import DevCluster, make_pod
 from tests.app.harness import condition, eventually, placements, scheduler
 from tests.builders import node_manifest
 from tests.scheduling.devices.builders import (
@@ -142,6 +146,91 @@ async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_anot
             prepared = {**found, "status": {**found["status"], "devices": [device]}}
             cluster.update("resourceclaims", prepared, subresource="status")
             await eventually(lambda: placements(cluster) == {"p": other})
+
+
+@pytest.mark.parametrize("goes", ["deleted", "bound by another hand"])
+async def test_nobody_waits_for_the_devices_of_a_pod_that_wants_no_node_any_more(goes: str) -> None:
+    """What was waited for, ten minutes at most, was for nobody, and kept the device from others."""
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), node("a"))
+        cluster.create(resource_slice("a", {"name": "g0", "bindingConditions": ["Attached"]}))
+        make_claim(cluster, "c")
+        async with scheduler(cluster) as app:
+            cluster.create(manifest("p", "c"))
+            await eventually(lambda: app.bindings.in_flight > app.bindings.at_work)
+            if goes == "deleted":
+                cluster.delete("pods", "p", grace=0)
+            else:
+                cluster.bind("p", "a")
+            await eventually(lambda: app.bindings.in_flight == 0)
+            await eventually(lambda: len(app.queue) == 0)
+            # A pod that is on a node uses its claim, whoever has bound it.
+            await eventually(lambda: users(cluster, "c") == ([] if goes == "deleted" else ["p"]))
+
+
+def users(cluster: DevCluster, name: str) -> list[str]:
+    """The names of those that a claim is reserved for."""
+    found = cluster.get("resourceclaims", name, "default")
+    assert found is not None
+    return [consumer["name"] for consumer in found["status"].get("reservedFor") or []]
+
+
+@pytest.mark.parametrize("slow", ["watch", "API server"])
+async def test_a_pod_that_is_tried_again_has_its_claim_when_it_is_bound(slow: str) -> None:
+    """What a failed attempt took back went late, or was seen late; the next one relied on it.
+
+    The pod ran, and its devices could be given to others.
+    """
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), node("a"))
+        cluster.create(resource_slice("a", "g0"))
+        make_claim(cluster, "c")
+        async with scheduler(cluster, initial_backoff=0.1) as app:
+            if slow == "watch":
+                cluster.stall_watches("resourceclaims.resource.k8s.io")
+            refused = cluster.faults.fail(403, verb="create", resource="pods/binding")
+            cluster.create(manifest("p", "c"))
+            await refused.wait_hit()
+            if slow != "watch":
+                hung = cluster.faults.hang(verb="patch", resource="resourceclaims*/status")
+                await hung.wait_hit()
+                await eventually(lambda: app.queue.describe("default/p").get("attempts") != 1)
+                hung.release()
+            await eventually(lambda: placements(cluster) == {"p": "a"})
+        assert users(cluster, "c") == ["p"]
+
+
+async def test_a_claim_is_not_taken_from_a_pod_that_has_been_bound_with_it_since() -> None:
+    """The pod did not fit beside its devices; when it did, it was bound, and then they were taken.
+
+    The claim is of an attempt that ended suddenly, so it is reserved for the pod already.
+    """
+    async with DevCluster() as cluster:
+        cluster.create(device_class(), node("a"), node("b"), make_pod("big", cpu="4"))
+        cluster.bind("big", "a")
+        cluster.create(resource_slice("a", "g0"))
+        make_claim(cluster, "c")
+        (pod,) = cluster.create(manifest("p", "c", cpu="4"))
+        got = {"request": "r", "driver": DRIVER, "pool": "a", "device": "g0"}
+        consumer = {"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}
+        here = {"key": "metadata.name", "operator": "In", "values": ["a"]}
+        selector = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+        allocation = {"devices": {"results": [got]}, "nodeSelector": selector}
+        found = cluster.get("resourceclaims", "c", "default")
+        assert found is not None
+        left = {**found, "status": {"allocation": allocation, "reservedFor": [consumer]}}
+        cluster.update("resourceclaims", left, subresource="status")
+        hung = cluster.faults.hang(verb="patch", resource="resourceclaims*/status")
+        async with scheduler(cluster, initial_backoff=0.1):
+            await asyncio.wait_for(hung.wait_hit(), 30)
+            await eventually(lambda: condition(cluster, "p").get("reason") == "Unschedulable")
+            cluster.delete("pods", "big", grace=0)
+            with contextlib.suppress(AssertionError):  # it waits, and nothing shows for what
+                await eventually(lambda: placements(cluster), seconds=0.5)
+            hung.release()
+            await eventually(lambda: placements(cluster) == {"p": "a"})
+        assert users(cluster, "c") == ["p"]
+        assert len(devices_of(cluster)) == 1
 
 
 async def test_a_pod_waits_for_its_claim_and_its_class() -> None:

@@ -4,12 +4,14 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from engine.devcluster import DevCluster
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.config import Endpoint
+from engine.kube.errors import ConnectionLost, TimedOut
 from engine.kube.resources import LEASES
 from engine.leader_election import LeaderElector, LeadershipLost, LeaseSettings
 from engine.lib.clock import VirtualClock
@@ -108,6 +110,27 @@ async def test_a_lease_is_released_although_a_renewal_was_broken_off(bench: Benc
     assert bench.lease["holderIdentity"] == ""
 
 
+@pytest.mark.parametrize("verb", ["create", "update"])
+async def test_a_lease_is_released_although_acquiring_it_was_broken_off(
+    bench: Bench, verb: str
+) -> None:
+    """SIGTERM while the first request was on its way left a lease that nobody knew he had."""
+    if verb == "update":
+        other = bench.elector("other")
+        await other.acquire()
+        await other.release()
+    hung = bench.cluster.faults.hang(applied=True, verb=verb, resource="leases*")
+    one = bench.elector("one")
+    acquiring = asyncio.ensure_future(one.acquire())
+    await hung.wait_hit()
+    acquiring.cancel()
+    await asyncio.gather(acquiring, return_exceptions=True)
+    asyncio.get_running_loop().call_soon(hung.release)
+    await one.release()
+    assert bench.lease["holderIdentity"] == ""
+    assert not one.is_leading
+
+
 async def test_a_lease_that_somebody_took_is_not_released(bench: Bench) -> None:
     first = bench.elector("one")
     await first.acquire()
@@ -154,6 +177,64 @@ async def test_a_leader_cut_off_gives_up_before_a_standby_may_take_over(bench: B
         await first.keep()
     assert 10 <= bench.clock.monotonic() - started < 15
     assert not first.may_act
+
+
+@pytest.mark.parametrize(
+    ("refused", "most"),
+    [
+        pytest.param(0, 10.0, id="from the first renewal on"),
+        # The last try may begin just before the deadline; no request is given less than a second.
+        pytest.param(3, 11.0, id="after some renewals that fail at once"),
+    ],
+)
+async def test_a_leader_whose_requests_hang_knows_at_its_deadline_that_it_leads_no_more(
+    bench: Bench, refused: int, most: float
+) -> None:
+    """It sat out the time-outs of a renewal and of the read after it: 18 s, and told nobody."""
+    client = _Hanging(
+        Endpoint(server=bench.cluster.url), bench.clock, passes=2, refused=2 * refused
+    )
+    async with client:
+        settings = LeaseSettings(name="starsched", namespace="kube-system")
+        first = LeaderElector(
+            client, settings, identity="one", clock=bench.clock, sleep=bench.sleep
+        )
+        await first.acquire()
+        started = bench.clock.monotonic()
+        with pytest.raises(LeadershipLost, match="not renewed for"):
+            await first.keep()
+        assert 10 <= bench.clock.monotonic() - started <= most
+
+
+class _Hanging(ApiClient):
+    """Lets requests pass, then refuses some, then hangs for as long as each is waited for."""
+
+    def __init__(self, endpoint: Endpoint, clock: VirtualClock, passes: int, refused: int) -> None:
+        super().__init__(endpoint)
+        self._virtual, self._passes, self._refused = clock, passes, refused
+
+    def _next(self, timeout: float | None) -> None:
+        if self._passes:
+            self._passes -= 1
+            return
+        if not self._refused:
+            assert timeout is not None
+            self._virtual.advance(timeout)
+            raise TimedOut("no answer")
+        self._refused -= 1
+        raise ConnectionLost("refused", sent=False)
+
+    async def get(self, *args: Any, **words: Any) -> bytes:
+        self._next(words["timeout"])
+        return await super().get(*args, **words)
+
+    async def create(self, *args: Any, **words: Any) -> bytes:
+        self._next(words["timeout"])
+        return await super().create(*args, **words)
+
+    async def update(self, *args: Any, **words: Any) -> bytes:
+        self._next(words["timeout"])
+        return await super().update(*args, **words)
 
 
 async def test_a_process_that_slept_through_its_deadline_may_not_act(bench: Bench) -> None:

@@ -384,6 +384,23 @@ async def test_draining_gives_up_a_pod_that_is_being_prepared(bench: Bench) -> N
     assert log == ["unreserve slow 1 of web on node-1"]
 
 
+async def test_giving_up_a_binding_that_was_sent_leaves_what_was_made_for_the_pod(
+    bench: Bench,
+) -> None:
+    """A leader that lost its lease took the devices of a pod back whose binding arrived."""
+    held = Hold()
+    bench.api.script["bind"] = [held]
+    log: list[str] = []
+    queued = bench.place(reserves=((Holder(log, "a"), 1),))
+    async with asyncio.timeout(5):
+        while not bench.api.count("POST", "/binding"):  # noqa: ASYNC110  # the server's state
+            await asyncio.sleep(0.001)
+    assert await bench.cycle.drain(0.01) == 1
+    held.until.set()
+    assert not [line for line in log if line.startswith("unreserve")]
+    assert bench.cache.get_pod(queued.uid) is None
+
+
 async def test_what_a_plugin_does_beside_the_decisions_may_fail(bench: Bench) -> None:
     done: list[str] = []
 

@@ -96,12 +96,14 @@ class Site:
         )
 
     def place(self, pod: Pod, **arguments: Any) -> Any:
-        """Decide and promise."""
+        """Decide, assume and promise."""
         state = self.plugin.pre_filter(pod, self.world.snapshot, arguments)
         assert not isinstance(state, Status), state
         info = self.world.snapshot.info(self.node)
         assert info is not None
         assert self.plugin.filter(state, info) is None
+        self.world.cache.forget(pod.uid)  # from the last time
+        self.world.cache.assume(pod, self.node)
         assert self.plugin.reserve(state, pod, self.node) is None
         return state
 
@@ -198,6 +200,37 @@ async def test_a_claim_that_was_allocated_elsewhere_stays_as_it_is(site: Site) -
     await site.plugin.pre_bind(again, other, site.node)
 
 
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_claim_that_moved_to_other_devices_does_not_take_the_pod(
+    site: Site, is_seen: bool
+) -> None:
+    """While the pod waited for leave, another one had the devices taken back and chose others.
+
+    The pod was added to its users and bound to the node of the old ones, where it never started.
+    """
+    await site.devices("g0", "g1")
+    await site.claim("one")
+    first, pod = await site.pod("q", "one"), await site.pod("p", "one")
+    had = site.place(first)
+    await site.plugin.pre_bind(had, first, site.node)
+    site.plugin.unreserve(had, first, site.node)
+    await site.writer.drain()
+    await site.watch("one")
+    state = site.place(pod)
+    await site.patch("one", {"status": {"allocation": None}}, "status")
+    elsewhere = {
+        "devices": {
+            "results": [{"request": "r", "driver": "gpu.example.com", "pool": "x", "device": "y"}]
+        }
+    }
+    await site.patch("one", {"status": {"allocation": elsewhere}}, "status")
+    if is_seen:
+        await site.watch("one")
+    with pytest.raises(PreBindError, match="got allocated elsewhere in the meantime"):
+        await site.plugin.pre_bind(state, pod, site.node)
+    assert (await site.read("one")).status.reserved_for == []
+
+
 async def test_a_claim_that_is_gone_or_another_fails_the_attempt(site: Site) -> None:
     await site.devices("g0")
     await site.claim("one")
@@ -256,6 +289,35 @@ async def test_an_idle_allocation_in_the_way_is_taken_back(site: Site) -> None:
     await said.action()
     assert (await site.watch("one")).allocation is None
     await site.plugin.pre_bind(site.place(pod), pod, site.node)
+    assert (await site.read("one")).is_reserved_for(pod.uid)
+
+
+async def test_who_leads_no_more_gives_a_pod_no_devices(site: Site) -> None:
+    """A leader that was stopped after its decision, for longer than its lease, gave them twice."""
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    site.writer = DeviceClaimWriter(
+        site.client, site.world.cache, clock=SystemClock(), may_act=lambda: False
+    )
+    site.plugin = DynamicResources(site.objects, site.writer)
+    with pytest.raises(PreBindError, match="the lease may have run out"):
+        await site.plugin.pre_bind(site.place(pod), pod, site.node)
+    assert (await site.read("one")).allocation is None
+
+
+async def test_who_leads_no_more_takes_nothing_back_from_a_pod(site: Site) -> None:
+    """By then another one may have reserved the claim, for the same pod."""
+    await site.devices("g0")
+    await site.claim("one")
+    pod = await site.pod("p", "one")
+    await site.plugin.pre_bind(site.place(pod), pod, site.node)
+    reserved = await site.watch("one")
+    writer = DeviceClaimWriter(
+        site.client, site.world.cache, clock=SystemClock(), may_act=lambda: False
+    )
+    writer.start_release(pod, reserved)
+    await writer.drain()
     assert (await site.read("one")).is_reserved_for(pod.uid)
 
 

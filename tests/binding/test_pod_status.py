@@ -137,6 +137,37 @@ async def test_news_of_the_nomination_and_of_the_condition_join(bench: Bench) ->
     assert len(bench.patches) == 1
 
 
+@pytest.mark.parametrize(
+    "overwritten",
+    [
+        pytest.param({"nominated": "node-2"}, id="another node"),
+        pytest.param({"status": condition("Other", "no room")}, id="another condition"),
+        pytest.param({"status": {"conditions": []}}, id="nothing"),
+    ],
+)
+async def test_what_others_overwrote_is_said_again(
+    bench: Bench, overwritten: dict[str, Any]
+) -> None:
+    """Preemption evicted for a pod whose nomination was not on record any more."""
+    await bench.report(web(), nominated_node="node-1")
+    shown = web(nominated="node-1", status=condition("Unschedulable", "no room"))
+    bench.status.seen(web(), shown)
+    await bench.report(shown, nominated_node="node-1")
+    assert len(bench.patches) == 1
+    other = web(**{"nominated": "node-1", **overwritten})
+    bench.status.seen(shown, other)
+    await bench.report(other, nominated_node="node-1")
+    assert len(bench.patches) == 2
+
+
+async def test_a_version_from_before_the_words_does_not_bring_them_again(bench: Bench) -> None:
+    await bench.report(web(), nominated_node="node-1")
+    labelled = web(labels={"a": "b"})
+    bench.status.seen(web(), labelled)
+    await bench.report(labelled, nominated_node="node-1")
+    assert len(bench.patches) == 1
+
+
 async def test_what_must_be_on_record_first_does_not_wait_for_its_turn(bench: Bench) -> None:
     bench.is_busy = True
     bench.status.report(web(), reason="Unschedulable", message="no room", nominated_node="node-1")

@@ -12,7 +12,10 @@ from engine.model.objects import from_plain
 from engine.model.pod import Pod
 from engine.model.storage import PersistentVolume, PersistentVolumeClaim
 from engine.offline.world import World
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.plugins.volume_binding import VolumeBinding
+from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_pod, node_manifest
 from tests.storage_builders import (
     DRIVER,
@@ -421,6 +424,24 @@ def test_a_decision_about_another_cluster_assumes_nothing_in_this_one() -> None:
     assert case.plugin.reserve(state, using("data"), "a") is None
     case.put("persistentvolumeclaims", claim("two"))
     assert case.verdicts(using("two"))["a"] == ()
+
+
+@pytest.mark.parametrize("off", ["filter", "preFilter", "multiPoint"])
+def test_a_profile_that_has_it_off_places_pods_without_volumes(off: str) -> None:
+    """With the filter alone off, nodes were rejected all the same."""
+    config = f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {{{off}: {{disabled: [{{name: VolumeBinding}}]}}}}
+"""
+    bundle = build_bundle({"config.yaml": config}, None)
+    scheduler = Scheduler(bundle, InProcessEvaluator(bundle.program))
+    case = Case(claim("none"), claim("one"), LOCAL, volume(claim="one"))
+    for pod in (using("none"), using("one")):
+        decision = scheduler.schedule(pod, case.world.snapshot)
+        assert decision.node is not None
+        assert decision.reserves == ()
 
 
 async def test_the_promise_is_written_before_the_binding() -> None:

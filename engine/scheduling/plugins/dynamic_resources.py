@@ -417,9 +417,10 @@ class DynamicResources(RuntimePlugin):
             newest = state.known.get(claim.key) or claim
             if newest.metadata.uid != claim.metadata.uid:
                 raise PreBindError(f"claim {claim.key} was replaced in the meantime")
-            if newest.is_reserved_for(pod.uid):
-                state.written[index] = newest
-                continue
+            before, now = claim.allocation, newest.allocation
+            if before is not None and now is not None and not before.is_same(now):
+                # The node was chosen for the devices that it had.
+                raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
             allocation = answer.allocations.get(index) if claim.allocation is None else None
             written = await writer.reserve(pod, newest, allocation)
             state.written[index] = written

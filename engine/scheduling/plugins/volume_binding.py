@@ -94,6 +94,7 @@ class VolumeBinding(RuntimePlugin):
     """
 
     name: ClassVar[str] = NAME
+    needs_filter: ClassVar[bool] = True
 
     def __init__(
         self, objects: ObjectStore | None = None, writer: VolumeWriter | None = None
