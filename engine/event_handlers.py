@@ -27,6 +27,7 @@ from engine.queueing.events import (
     is_meaningful_pod_change,
     node_update_events,
     pod_update_events,
+    spelt,
 )
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.permit import Permits
@@ -125,6 +126,7 @@ class PodHandler:
         self._pending[new.key] = new
         if not self._is_ours(new):
             return
+        self._status.seen(old, new)
         self._queue.update(old, new)
         if new.is_terminating and self._cache.is_assumed(new.uid):
             self._give_back(new)  # the API server binds no pod that is being deleted
@@ -270,9 +272,9 @@ class SampledHandler:
         self._handler = handler
         self._clock = clock
         self._seen = 0
-        self._added = seconds.labels(f"{kind}{ADD}")
-        self._updated = seconds.labels(f"{kind}{UPDATE}")
-        self._deleted = seconds.labels(f"{kind}{DELETE}")
+        self._added = seconds.labels(f"{spelt(kind)}{ADD}")
+        self._updated = seconds.labels(f"{spelt(kind)}{UPDATE}")
+        self._deleted = seconds.labels(f"{spelt(kind)}{DELETE}")
 
     def on_add(self, obj: Any) -> None:
         """An object appeared."""

@@ -35,8 +35,14 @@ from engine.caching.topology_column import TopologyColumn
 from engine.model.pod import Pod
 
 ColumnOf = Callable[[str | None], TopologyColumn]
+InsideOf = Callable[[tuple[str, ...]], NDArray[np.bool_] | None]
+"""The slots of the nodes that have all of these label keys; None if there are no keys."""
 
 
+# Topologies that all counters count in together, each once for each of them, and of which nodes'
+# domains are known. Whoever may create a pod makes up label keys; what is held takes memory by
+# node, and time at every change.
+_MOST_HELD: Final = 4096
 # The last kinds of pods that a counter is known to leave out.
 _MOST_LEFT_OUT: Final = 64
 
@@ -111,6 +117,16 @@ class _Counter:
         }
         made._layout, made._layout_of, made._mask, made._shown = None, (), None, ()
         return made
+
+    @property
+    def counted_in(self) -> int:
+        """In how many topologies it counts."""
+        return len(self._topologies)
+
+    @property
+    def labels(self) -> set[str | None]:
+        """The label keys of its topologies, and those that it asks nodes for."""
+        return {self._topology, *self._topologies, *self.keys}
 
     # --- following the cluster --------------------------------------------------------------
 
@@ -200,6 +216,7 @@ class _Counter:
         present: NDArray[np.bool_],
         eligible: NDArray[np.bool_] | None,
         column_of: ColumnOf,
+        inside_of: InsideOf,
         version: int,
     ) -> CounterColumn:
         """The column for nodes of which *eligible* ones count (None: all).
@@ -209,7 +226,7 @@ class _Counter:
         # The layout is made anew if a node changed its domain or whether it counts.
         made_of = (version, len(present), len(self._topologies))
         if self._layout is None or made_of != self._layout_of or eligible is not self._mask:
-            self._layout = self._lay_out(eligible, column_of)
+            self._layout = self._lay_out(eligible, column_of, inside_of)
             self._layout_of = (version, len(present), len(self._topologies))
             self._mask = eligible
         return CounterColumn(
@@ -225,6 +242,7 @@ class _Counter:
         self,
         eligible: NDArray[np.bool_] | None,
         column_of: ColumnOf,
+        inside_of: InsideOf,
     ) -> Layout:
         """The layout, and the topologies that `here` is a sum over."""
         if self._is_single:
@@ -232,12 +250,8 @@ class _Counter:
         else:
             self._shown = tuple(self._topologies.values())
         columns = [t.column for t in self._shown]
-        keys = [column_of(key) for key in self.keys]
         slots = self._slots
-        inside: NDArray[np.bool_] | None = None
-        for column in keys:
-            has_key = column.ids[:slots] >= 0
-            inside = has_key if inside is None else inside & has_key
+        inside = inside_of(self.keys)
         counts_in = inside
         if eligible is not None:
             counts_in = eligible[:slots] if inside is None else eligible[:slots] & inside
@@ -297,6 +311,7 @@ class _Counter:
         kinds: PodKinds,
         objects: ObjectStore,
         column_of: ColumnOf,
+        inside_of: InsideOf,
         version: int,
     ) -> CounterRow:
         """The node's entry of *column*, had the pods of *changes* come and gone."""
@@ -321,7 +336,7 @@ class _Counter:
             # count it, and answer again.
             for key in more:
                 self._topology_of(key, column_of)
-            column = self.answer(column.present, self._mask, column_of, version)
+            column = self.answer(column.present, self._mask, column_of, inside_of, version)
             places = {key: place for place, key in enumerate(self._topologies)}
         amounts = {places[key]: amount for key, (amount, _) in more.items() if amount}
         return column.shifted(slot, amounts, is_empty=is_empty)
@@ -349,11 +364,18 @@ class Counters:
         # Up to where counters are to count, see `_Counter`; and the topologies' versions, summed.
         self._now = (-1, -1, 0)
         self._version = 0
+        # Times that a topology was asked for since `_let_go`, and the versions of those that went.
+        self._asked = 0
+        self._gone = 0
+        self._inside: tuple[tuple[str, ...], NDArray[np.bool_] | None] = ((), None)
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring the indexes up to *snapshot*; needed before `column`."""
         self._kinds.refresh(snapshot)
-        version = 0
+        self._inside = ((), None)
+        if self._asked > _MOST_HELD:
+            self._let_go()
+        version = self._gone
         for column in self._columns.values():
             column.refresh(snapshot)
             version += column.version
@@ -392,7 +414,7 @@ class Counters:
         a node, *eligible* the nodes whose pods count (None: every node); it must not be changed.
         """
         counter = self._counter(key, parts)
-        return counter.answer(present, eligible, self._topology, self._version)
+        return counter.answer(present, eligible, self._topology, self._inside_of, self._version)
 
     def row(
         self,
@@ -408,7 +430,9 @@ class Counters:
         counter = self._counter(key, parts)
         assert self._snapshot is not None
         objects = self._snapshot.objects
-        return counter.row(column, changes, self._kinds, objects, self._topology, self._version)
+        return counter.row(
+            column, changes, self._kinds, objects, self._topology, self._inside_of, self._version
+        )
 
     def kind(self, slot: int, pod: Pod) -> int | None:
         """A number that pods share which every counter counts alike; None: no pod counted is so.
@@ -439,7 +463,36 @@ class Counters:
             counter.refresh(self._now, self._kinds, snapshot.objects, self._topology)
         return counter
 
+    def _let_go(self) -> None:
+        """Forget counters not used lately, if all hold too much, and topologies that none holds."""
+        held = 0
+        needed: set[str | None] = set()
+        for key in reversed(list(self._counters)):
+            counter = self._counters[key]
+            held += counter.counted_in
+            both = needed | counter.labels
+            if needed and max(held, len(both)) > _MOST_HELD:
+                del self._counters[key]
+            else:
+                needed = both
+        for label in self._columns.keys() - needed:
+            self._gone += self._columns.pop(label).version
+        self._asked = 0
+
+    def _inside_of(self, keys: tuple[str, ...]) -> NDArray[np.bool_] | None:
+        # Those that are asked for in turn, by one pod's counters, are mostly the same.
+        known, inside = self._inside
+        if keys != known:
+            inside = None
+            slots = self._now[2]
+            for key in keys:
+                has_key = self._topology(key).ids[:slots] >= 0
+                inside = has_key if inside is None else inside & has_key
+            self._inside = (keys, inside)
+        return inside
+
     def _topology(self, key: str | None) -> TopologyColumn:
+        self._asked += 1
         column = self._columns.get(key)
         if column is None:
             column = self._columns[key] = TopologyColumn(key)

@@ -21,9 +21,30 @@ NODE: Final = "Node"
 FACTS: Final = "Facts"
 """What is measured or known elsewhere about nodes, pods or the cluster."""
 
+# Kinds that kube-scheduler names with their API group.
+_GROUPS: Final = {
+    "CSIDriver": "storage.k8s.io",
+    "CSINode": "storage.k8s.io",
+    "CSIStorageCapacity": "storage.k8s.io",
+    "StorageClass": "storage.k8s.io",
+    "VolumeAttachment": "storage.k8s.io",
+    "DeviceClass": "resource.k8s.io",
+    "ResourceClaim": "resource.k8s.io",
+    "ResourceSlice": "resource.k8s.io",
+    "PodGroup": "scheduling.k8s.io",
+}
+
 ADD: Final = "Add"
 UPDATE: Final = "Update"
 DELETE: Final = "Delete"
+AGE: Final = "Age"
+"""Time has passed for facts."""
+
+
+def spelt(kind: str) -> str:
+    """*kind* as kube-scheduler's metrics spell it, such as `storage.k8s.io/StorageClass`."""
+    group = _GROUPS.get(kind)
+    return f"{group}/{kind}" if group else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +63,7 @@ class ClusterEvent:
         """The text in metrics and logs, as kube-scheduler spells it."""
         if self.custom_label:
             return self.custom_label
-        resource = "UnschedulablePod" if self.resource == POD else self.resource
+        resource = "UnschedulablePod" if self.resource == POD else spelt(self.resource)
         return f"{resource}{self.action}"
 
     @property
@@ -52,6 +73,7 @@ class ClusterEvent:
 
 
 NODE_ADD: Final = ClusterEvent(NODE, ADD)
+NODE_UPDATE_TAINT: Final = ClusterEvent(NODE, "UpdateNodeTaint")
 NODE_DELETE: Final = ClusterEvent(NODE, DELETE)
 ASSIGNED_POD_ADD: Final = ClusterEvent(ASSIGNED_POD, ADD)
 ASSIGNED_POD_UPDATE: Final = ClusterEvent(ASSIGNED_POD, UPDATE)
@@ -59,6 +81,7 @@ ASSIGNED_POD_DELETE: Final = ClusterEvent(ASSIGNED_POD, DELETE)
 POD_ADD: Final = ClusterEvent(POD, ADD)
 POD_UPDATE: Final = ClusterEvent(POD, UPDATE)
 FACTS_UPDATE: Final = ClusterEvent(FACTS, UPDATE)
+FACTS_AGE: Final = ClusterEvent(FACTS, AGE)
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
 POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")

@@ -68,14 +68,17 @@ class FailedHooks:
         self._ask_put_off()
         if self._clock.monotonic() < self._next_at:
             return
-        for uid in self._due(self._profiles):
+        due = self._due(self._profiles)
+        for uid in due:
             self.forget(uid)
             self._ask_again(uid)
             if uid in self._profiles:
                 self._next_at = self._clock.monotonic() + self._wait
                 self._wait = min(self._wait * 2, _LONGEST_WAIT)
                 return
-        self._wait = _FIRST_WAIT
+        # A rest is no answer: who is not due because of one has failed last.
+        if due or not self._profiles:
+            self._wait = _FIRST_WAIT
 
     def _ask_put_off(self) -> None:
         for uid in self._due(self._put_off):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from engine.lib.clock import Clock
+from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.queueing.active_queue import ActiveQueue, InFlight, RecordedEvent
 from engine.queueing.backoff_queue import BackoffQueue
@@ -17,6 +18,7 @@ from engine.queueing.events import (
     ASSIGNED_POD_DELETE,
     BACKOFF_COMPLETE,
     FORCE_ACTIVATE,
+    NODE_UPDATE_TAINT,
     POD_ADD,
     POD_UPDATE,
     POLICIES_CHANGED,
@@ -168,8 +170,11 @@ class SchedulingQueue:
             self.nominator.refresh(new)
         else:
             self._update_waiting(queued, before)
-            if queued.gated_by is None or self.nominator.node_of(new.uid) is not None:
-                self.nominator.update(before, new)
+            promised = self.nominator.node_of(new.uid)
+            self.nominator.update(before, new)
+            if promised is not None and self.nominator.node_of(new.uid) != promised:
+                # Somebody else took its node back, or named another: it has to look again.
+                self._look_again(queued)
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
         is_meaningful = is_meaningful_pod_change(before, queued.pod)
@@ -186,6 +191,11 @@ class SchedulingQueue:
         elif is_meaningful:
             # Active, backing off or gated: its key and its gate may be others now.
             self._settle_anew(queued, POD_UPDATE.label, self._key_of(queued.pod))
+
+    def _look_again(self, queued: QueuedPod) -> None:
+        """Retry a rejected pod that was promised a node and is not any more."""
+        if queued.place is Place.UNSCHEDULABLE and queued.gated_by is None:
+            self._settle_anew(queued, ASSIGNED_POD_DELETE.label)
 
     def delete(self, pod: Pod) -> None:
         """Let go of a pod that was deleted, or that has a node now; unknown ones are ignored.
@@ -400,14 +410,18 @@ class SchedulingQueue:
         return helped
 
     def _promised_where(self, event: ClusterEvent, old: Any) -> list[Pod]:
-        """The pods that were promised the node which *event* says that a pod has left.
+        """The pods that were promised the node that a pod has left, or whose taints changed.
 
         Whether they fit there now or not: if not, they are free to look elsewhere.
         """
-        if event != ASSIGNED_POD_DELETE or not isinstance(old, Pod):
+        if event == ASSIGNED_POD_DELETE and isinstance(old, Pod):
+            node_name, gone = old.node_name, old.uid
+        elif event == NODE_UPDATE_TAINT and isinstance(old, Node):
+            node_name, gone = old.name, ""
+        else:
             return []
-        promised = self.nominator.pods_on(old.node_name)
-        return [pod for pod in promised if pod.uid != old.uid and pod.uid in self._known]
+        promised = self.nominator.pods_on(node_name)
+        return [pod for pod in promised if pod.uid != gone and pod.uid in self._known]
 
     def _force(self, event: ClusterEvent, pod: Pod) -> int:
         """Retry one pod, whatever it waits for."""

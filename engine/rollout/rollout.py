@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -78,6 +78,19 @@ def _counts_for(deployment: Deployment) -> DecisionCounts:
     )
 
 
+@contextlib.contextmanager
+def _faults_reject() -> Iterator[None]:
+    """Have a fault of ours cost the candidate: it must end neither the start nor the following."""
+    try:
+        yield
+    except Rejected:
+        raise
+    except Exception as error:
+        log.exception("Unexpected exception while examining policies")
+        problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
+        raise Rejected("internal", [problem]) from error
+
+
 Tell = Callable[[Reference, str, str, str, str], None]
 """(about, `Normal` or `Warning`, reason, note, revision): writes an event."""
 
@@ -130,7 +143,6 @@ class Rollout:
         self._previous: Deployment | None = None
         self._last_good: LastGood | None = None
         self._unsaved: LastGood | None = None
-        self._origin = ""
         self._accepted_at = 0.0
         self._last_rejected: dict[str, Any] | None = None
         self._is_source_gone = False
@@ -159,8 +171,8 @@ class Rollout:
         chosen: Deployment | None = None
         if offer is not None and offer.files is not None:
             try:
-                chosen = await self._prepare(offer)
-                self._origin = self._source.name
+                with _faults_reject():
+                    chosen = await self._prepare(offer)
             except Rejected as rejection:
                 self._reject(rejection, offer)
         elif offer is not None:
@@ -212,20 +224,19 @@ class Rollout:
         kept in force while we fell back to less, is in the store.
         """
         self.is_active = True
-        active = self._active
-        assert active is not None
         stored = await self._load()
+        active = self.active
         if stored is not None:
             ours = self._last_good if self._last_good is not None else stored
             self._last_good = replace(ours, rolled_back=stored.rolled_back)
             is_taken_back = active.bundle.revision in stored.rolled_back
-            is_makeshift = self._origin != self._source.name
+            is_makeshift = active.origin != self._source.name
             if stored.revision != active.bundle.revision and (is_taken_back or is_makeshift):
                 self._last_good = stored
                 adopted = await self._prepare_last_good()
                 if adopted is not None:
-                    await self._fall_back(adopted)
-        if self._origin == self._source.name:
+                    await self._fall_back(adopted, active)
+        if self.active.origin == self._source.name:
             self._remember(self.active)
         await self._save()
         if self._last_rejected is not None and self._latest is not None:
@@ -271,34 +282,27 @@ class Rollout:
             before = now
 
         try:
-            bundle = await self._build(offer)
-            note("check")
-            if self._active is not None and bundle.revision == self._active.bundle.revision:
-                self._unchanged()
-                return
-            self._refuse_rolled_back(bundle.revision)
-            await self._examiner.test(bundle, offer.files)
-            note("test")
-            candidate = await self._examiner.load(bundle, offer.files)
-            if self._active is not None:
-                await candidate.follow(self._active)
-            note("load")
-            await self._examiner.try_out(candidate, self._world)
-            note("trial")
-            await self._world.prepare(bundle)
-            note("facts")
+            with _faults_reject():
+                bundle = await self._build(offer)
+                note("check")
+                if self._active is not None and bundle.revision == self._active.bundle.revision:
+                    self._unchanged()
+                    return
+                self._refuse_rolled_back(bundle.revision)
+                await self._examiner.test(bundle, offer.files)
+                note("test")
+                candidate = await self._load_as(self._source.name, bundle, offer.files)
+                if self._active is not None:
+                    await candidate.follow(self._active)
+                note("load")
+                await self._examiner.try_out(candidate, self._world)
+                note("trial")
+                await self._world.prepare(bundle)
+                note("facts")
         except Rejected as rejection:
             if candidate is not None:
                 self._dispose(candidate)
             self._reject(rejection, offer)
-            return
-        except Exception as error:
-            # A fault of ours must not end the following of the source.
-            log.exception("Unexpected exception while examining policies")
-            if candidate is not None:
-                self._dispose(candidate)
-            problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
-            self._reject(Rejected("internal", [problem]), offer)
             return
         finally:
             self._metrics.reload_seconds.observe(self._clock.monotonic() - started)
@@ -318,30 +322,35 @@ class Rollout:
         self._refuse_rolled_back(bundle.revision)
         if self._last_good is None or bundle.revision != self._last_good.revision:
             await self._examiner.test(bundle, files)  # the last good ones have passed theirs before
-        return await self._examiner.load(bundle, files)
+        return await self._load_as(self._source.name, bundle, files)
 
     async def _prepare_last_good(self) -> Deployment | None:
-        if self._last_good is None or not self._last_good.revision:
+        last_good = self._last_good
+        if last_good is None or not last_good.revision:
             return None
         try:
-            bundle = await self._examiner.build(self._last_good.files)
-            deployment = await self._examiner.load(bundle, self._last_good.files)
+            with _faults_reject():
+                bundle = await self._examiner.build(last_good.files)
+                deployment = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
             log.error("The last good policies do not load any more", reason=rejection.note())
             return None
-        self._origin = "last-good"
         log.warning("Running the last good policies", revision=bundle.revision)
         return deployment
 
     async def _prepare_builtin(self) -> Deployment:
         bundle = await self._examiner.build({})
-        deployment = await self._examiner.load(bundle, {})
-        self._origin = "builtin"
+        deployment = await self._load_as("builtin", bundle, {})
         log.error(
             "No usable policies: running the built-in ones alone",
             source=self._source.name,
             revision=bundle.revision,
         )
+        return deployment
+
+    async def _load_as(self, origin: str, bundle: Bundle, files: Mapping[str, str]) -> Deployment:
+        deployment = await self._examiner.load(bundle, files)
+        deployment.origin = origin
         return deployment
 
     async def _try_first(self) -> None:
@@ -356,19 +365,19 @@ class Rollout:
             await twin.follow(first)
             await self._examiner.try_out(twin, self._world)
         except Rejected as rejection:
-            if self._origin == "builtin":
+            if first.origin == "builtin":
                 log.error("The built-in policies failed their trial", reason=rejection.note())
                 return
             self._reject(rejection, Offer(first.files, reference=self._reference))
             fallback = None
             if self._last_good is not None and self._last_good.revision != first.bundle.revision:
                 fallback = await self._prepare_last_good()
-            await self._fall_back(fallback or await self._prepare_builtin())
+            await self._fall_back(fallback or await self._prepare_builtin(), first)
         except Exception:
             # A fault of ours in the trial: what was checked, tested and loaded goes on deciding.
             log.exception("Unexpected exception while trying the first policies")
         else:
-            if self._origin == self._source.name:
+            if self._active is first and first.origin == self._source.name:
                 self._told_accepted(first)
                 self._remember(first)
                 await self._save()
@@ -406,12 +415,15 @@ class Rollout:
         else:
             self._dispose(old)
 
-    async def _fall_back(self, deployment: Deployment) -> None:
+    async def _fall_back(self, deployment: Deployment, before: Deployment) -> None:
+        """Put *deployment* in force instead of *before*; not over an edit that came meanwhile."""
         await self._world.prepare(deployment.bundle)
-        self._switch(deployment, keep_previous=False)
+        if self._active is before:
+            self._switch(deployment, keep_previous=False)
+        else:
+            self._dispose(deployment)
 
     def _accept(self, candidate: Deployment, started: float, took: Mapping[str, float]) -> None:
-        self._origin = self._source.name
         self._switch(candidate, keep_previous=True)
         self._last_rejected = None
         self._metrics.policy_reloads.labels("accepted").inc()
@@ -424,7 +436,7 @@ class Rollout:
         self._remember(candidate)
 
     def _told_accepted(self, deployment: Deployment) -> None:
-        if not self.is_active or self._reference is None or self._origin != self._source.name:
+        if not self.is_active or self._reference is None:
             return
         count = len(deployment.files)
         note = f"revision {deployment.bundle.revision} is in force ({count} files)"
@@ -502,7 +514,7 @@ class Rollout:
         revision, back_to = bad.bundle.revision, previous.bundle.revision
         self._probation = None
         self._put_in_force(previous)
-        self._origin = "rolled-back"
+        previous.origin = "rolled-back"
         self._dispose(bad)
         self._metrics.policy_reloads.labels("rolled_back").inc()
         self._metrics.last_reload_ok.set(0)
@@ -564,7 +576,7 @@ class Rollout:
         if active is not None:
             in_force = {
                 "revision": active.bundle.revision,
-                "origin": self._origin,
+                "origin": active.origin,
                 "since": self._accepted_at,
                 "files": sorted(active.files),
                 "profiles": [profile.scheduler_name for profile in active.bundle.profiles],

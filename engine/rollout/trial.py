@@ -67,7 +67,8 @@ def first_of(problems: Sequence[Problem]) -> str:
 class Deployment:
     """A bundle with the evaluator and the scheduler that run it.
 
-    `unchanged` are the policies that go on as they were in what it follows.
+    `unchanged` are the policies that go on as they were in what it follows. `origin` says whose
+    choice it is: the source's, by its name, `last-good`, `builtin` or `rolled-back`.
     """
 
     bundle: Bundle
@@ -75,6 +76,7 @@ class Deployment:
     evaluator: Evaluator
     scheduler: Scheduler
     unchanged: frozenset[str] = frozenset()
+    origin: str = ""
 
     async def follow(self, before: "Deployment") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
@@ -180,8 +182,9 @@ class Examiner:
         except PolicyErrors as errors:
             raise Rejected("load", errors.problems, bundle.revision) from errors
         except asyncio.CancelledError:
-            # The thread goes on; the sandbox that it starts must not be left behind.
-            with contextlib.suppress(PolicyErrors):
+            # The thread goes on; the sandbox that it starts must not be left behind. If it does
+            # not start, nobody asks why any more: whoever cancelled waits for just that.
+            with contextlib.suppress(Exception):
                 await asyncio.to_thread((await making).close)
             raise
         metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)

@@ -18,7 +18,7 @@ from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, PolicyFailure, Verdict
+from engine.policy.evaluator import Call, PolicyFailure, Verdict, first_told
 from engine.policy.projections import NodeColumn
 from engine.policy.succession import carried
 from engine.policy.verdicts import (
@@ -75,12 +75,16 @@ class AmongUse:
         ids = self.column.ids[:slots]
         there = ids >= 0
         memo.fill([(table, self.column, ids[there])])
+        codes = table.codes[ids[there]]
         if table.failures:
-            failure = next(iter(table.failures.values()))
-            memo.forget_transient(table)
-            return failure
+            # It also knows of nodes that are gone, or were others.
+            failed = set(ids[there][codes == FAILED].tolist())
+            if failed:
+                failure = first_told(table.failures[i] for i in failed)
+                memo.forget_transient(table)
+                return failure
         result = np.zeros(slots, np.bool_)
-        result[there] = table.codes[ids[there]] == FITS
+        result[there] = codes == FITS
         known.made_of = made_of
         if known.nodes is None or not np.array_equal(known.nodes, result):
             known.nodes = result

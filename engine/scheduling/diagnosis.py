@@ -21,6 +21,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     `rejections` counts nodes by the status of the first policy that rejected them.
     `post_filter` is what preemption had to say, if it was asked.
     `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
+    `kept_by` are those that keep pods whose eviction would help, with the number of nodes.
     """
 
     node_count: int
@@ -28,11 +29,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
     rejections: Mapping[Status, int] = msgspec.field(default_factory=dict)
     post_filter: str = ""
     narrowed_by: tuple[str, ...] = ()
+    kept_by: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def rejectors(self) -> frozenset[str]:
-        """The policies that rejected the pod or one of the nodes."""
-        names = {*(status.plugin for status in self.rejections), *self.narrowed_by}
+        """The policies that rejected the pod or one of the nodes, or keep pods from going."""
+        names = {*(status.plugin for status in self.rejections), *self.narrowed_by, *self.kept_by}
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
         return frozenset(names)

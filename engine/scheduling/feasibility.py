@@ -35,11 +35,15 @@ from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 
 # Nodes that were promised once and are not any more, of which a verdict may be kept.
 _MOST_BROKEN_PROMISES: Final = 64
+OFF: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeUse:
-    """A plugin of the runtime with what its pre-filter made of the pod."""
+    """A plugin of the runtime with what its pre-filter made of the pod.
+
+    `position` is its place among the filters, OFF if the profile has it off there.
+    """
 
     plugin: RuntimePlugin
     state: Any

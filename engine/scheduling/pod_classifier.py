@@ -480,6 +480,10 @@ class PodClassifier:
     def _reads(self, enabled: EnabledPolicy, hook: str) -> Reads:
         return self._bundle.policies[enabled.policy].hooks[hook]
 
+    def keeps_pods(self, enabled: EnabledPolicy) -> bool:
+        """True if the policy's `victim_key` may say of pods that they are never evicted."""
+        return self._reads(enabled, "victim_key").keeps_pods
+
     def projector(self, enabled: EnabledPolicy, hook: str, view: str) -> Projector:
         """What makes the JSON that *hook* is given of a pod, node or cluster."""
         key = (enabled.policy, hook, view)

@@ -4,7 +4,7 @@ Owns their order and what they say together. The dry run is `preemption`'s.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class PostFiltered:
     """What came of the post-filters; the fields are those of `Decision`.
 
     `message` is empty if somebody will be evicted. `sought_victims`: preemption was asked.
+    `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way.
     """
 
     message: str = ""
@@ -40,6 +41,7 @@ class PostFiltered:
     actions: tuple[Callable[[], Awaitable[None]], ...] = ()
     failures: tuple[PolicyFailure, ...] = ()
     sought_victims: bool = False
+    kept_by: Mapping[str, int] = field(default_factory=dict)
 
 
 class PostFilters:
@@ -71,6 +73,7 @@ class PostFilters:
                 found = yield from self._preempt(filters, codes, has_extenders=has_extenders)
                 result.sought_victims = True
                 result.nominated_node, result.failures = found.nominated_node, found.failures
+                result.kept_by = found.kept_by
                 if found.eviction is not None:
                     result.eviction = found.eviction
                     return result
@@ -103,8 +106,8 @@ class PostFilters:
             return PostFiltered(str(found.failure), failures=(found.failure,))
         if not len(found.slots):
             promise = None if found.keeps_nomination else ""
-            return PostFiltered(found.refusal, nominated_node=promise)
-        chosen: tuple[str, NodeVictims] | PolicyFailure
+            return PostFiltered(found.refusal, nominated_node=promise, kept_by=found.kept_by)
+        chosen: tuple[str, NodeVictims] | PolicyFailure | None
         if has_extenders:
             victims = found.victims(filters.snapshot)
             answer = yield ExtenderPreempt(filters.pod, victims, filters.snapshot)
@@ -116,6 +119,8 @@ class PostFilters:
             chosen = self._preemption.choose_among(filters, answer.victims)
         else:
             chosen = self._preemption.choose(filters, found)
+        if chosen is None:
+            return PostFiltered(NO_CANDIDATE)
         if isinstance(chosen, PolicyFailure):
             return PostFiltered(str(chosen), failures=(chosen,))
         node, evicted = chosen

@@ -31,7 +31,7 @@ from engine.scheduling.preemption_trials import CLEAN, NO_HELP, UNKNOWN, VIOLATE
 from engine.scheduling.rejections import node_name
 from engine.scheduling.select_host import SortKey, name_hash, sort_key, tie_order
 from engine.scheduling.trial_patterns import TrialPatterns
-from engine.scheduling.victims import PLUGIN, VictimSelector, last_enabled
+from engine.scheduling.victims import ONLY_KEPT, PLUGIN, VictimSelector, last_enabled
 
 #: Written before everything that the plugin says.
 PREFIX: Final = "preemption: "
@@ -57,13 +57,15 @@ _MOST_KEYS: Final = 65_536
 class Candidates:
     """What the dry run found: nodes where evicting pods helps, or why there are none.
 
-    `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help.
+    `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help;
+    `kept_by`, by policy, on how many nodes that is because of pods that it keeps.
     `keeps_nomination`: what the pod was promised before still holds.
     """
 
     trials: Trials | None = None
     slots: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     refusal: str = ""
+    kept_by: Mapping[str, int] = field(default_factory=dict)
     keeps_nomination: bool = False
     failure: PolicyFailure | None = None
 
@@ -127,7 +129,7 @@ class Preemption:
             return Candidates(failure=found)
         if len(found):
             return Candidates(trials, found)
-        return Candidates(refusal=self._refusal(trials, order, snapshot))
+        return self._refusal(trials, order, snapshot)
 
     def _search(
         self,
@@ -186,14 +188,16 @@ class Preemption:
             trials.put(slot, answer, self._memo.reasons)
         return None
 
-    def _refusal(self, trials: Trials, order: NDArray[np.int64], snapshot: Snapshot) -> str:
+    def _refusal(self, trials: Trials, order: NDArray[np.int64], snapshot: Snapshot) -> Candidates:
         counts = np.bincount(trials.refusals[order]).tolist() if len(order) else []
         reasons = self._memo.reasons
         statuses = {reasons.status(code): count for code, count in enumerate(counts) if count}
         unhelpful = snapshot.node_count - len(order)
         if unhelpful:
             statuses[_NOT_HELPFUL] = unhelpful
-        return Diagnosis(snapshot.node_count, rejections=statuses).message()
+        text = Diagnosis(snapshot.node_count, rejections=statuses).message()
+        kept_by = {s.plugin: count for s, count in statuses.items() if s.reasons == (ONLY_KEPT,)}
+        return Candidates(refusal=text, kept_by=kept_by)
 
     def _ineligible(self, filters: Filters, codes: NDArray[np.int32]) -> str:
         """Why the pod may not preempt at all; empty if it may."""
@@ -291,9 +295,20 @@ class Preemption:
 
     def choose_among(
         self, filters: Filters, victims: Mapping[str, NodeVictims]
-    ) -> tuple[str, NodeVictims] | PolicyFailure:
-        """The same for candidates that extenders have left or changed."""
-        names = sorted(victims)
+    ) -> tuple[str, NodeVictims] | PolicyFailure | None:
+        """The same for candidates that extenders have left or changed.
+
+        None: on each of them they named a pod that is never evicted.
+        """
+        names = []
+        for name in sorted(victims):
+            kept = self.kept(filters.profile, victims[name].pods, filters.snapshot)
+            if isinstance(kept, PolicyFailure):
+                return kept
+            if not kept:
+                names.append(name)
+        if not names:
+            return None
         enabled = last_enabled(filters.profile, "candidate_key")
         if enabled is None or len(names) == 1:
             return names[0], victims[names[0]]
@@ -302,6 +317,12 @@ class Preemption:
             return keys
         _, best = min(zip(keys, names, strict=True))
         return best, victims[best]
+
+    def kept(
+        self, profile: Profile, pods: Sequence[Pod], snapshot: Snapshot
+    ) -> list[Pod] | PolicyFailure:
+        """Those of *pods* that are never evicted."""
+        return self._victims.kept(profile, pods, snapshot)
 
     def failures(
         self, profile: Profile, victims: Mapping[str, NodeVictims], snapshot: Snapshot

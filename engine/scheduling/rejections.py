@@ -69,10 +69,15 @@ def diagnose(
     outside = snapshot.node_count - int(counted.sum())
     if pod_class.pre.subset is not None and outside:
         names = pod_class.pre.narrowed_by
-        text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(names))}]"
-        rejections[Status(Code.UNRESOLVABLE, (text,), names[0])] = outside
+        rejections[left_out_by(names)] = outside
         return Diagnosis(snapshot.node_count, rejections=rejections, narrowed_by=names)
     return Diagnosis(snapshot.node_count, rejections=rejections)
+
+
+def left_out_by(policies: tuple[str, ...]) -> Status:
+    """What is said of the nodes that *policies* left out before any node was asked about."""
+    text = f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(policies))}]"
+    return Status(Code.UNRESOLVABLE, (text,), policies[0])
 
 
 def rejected_by_name(

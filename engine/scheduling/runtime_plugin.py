@@ -70,6 +70,9 @@ class RuntimePlugin:
     name: ClassVar[str]
     """kube-scheduler's name of the plugin."""
 
+    needs_filter: ClassVar[bool] = False
+    """If it has nothing to promise in a profile that has its filter off."""
+
     def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> str | None:
         """None, or why the pod must not be tried yet."""
 

@@ -42,7 +42,7 @@ from engine.scheduling.extenders import (
     Question,
     unopposed,
 )
-from engine.scheduling.feasibility import Feasibility, Filters, RuntimeUse
+from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
@@ -66,8 +66,13 @@ NOBODY: Final = Nominator()
 _HOUSEKEEPING_EVERY: Final = 256
 # If one in more nodes than this is feasible, those are picked out to be compared.
 _FEW_OF: Final = 3
-# Distinct rejections that are kept: reasons with numbers in them are ever new ones.
+# Distinct rejections that are kept, and characters of them: reasons with numbers in them are ever
+# new ones, and as long as their policy likes.
 _MOST_REASONS: Final = 65_536
+_MOST_CHARACTERS: Final = 16 << 20
+# Bytes of the pods whose classes were made. What is kept of a class takes twenty times its pod,
+# and a pod is as large as who creates it likes, so that counting classes bounds nothing.
+_MOST_POD_BYTES: Final = 16 << 20
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
 POD_SPEC = "PodSpec"
@@ -108,6 +113,7 @@ class Scheduler:
         self._evaluator = evaluator
         self._promises = Promises()
         self._decisions = 0
+        self._pod_bytes = 0
         self._begin()
         #: What is asked about a pod alone.
         self.hooks = PodHooks(bundle, self._classifier, self._plugins)
@@ -201,6 +207,12 @@ class Scheduler:
         """What fails if these were the *victims*, by node, among which a pod may choose."""
         return self._preemption.failures(profile, victims, snapshot)
 
+    def kept(
+        self, profile: Profile, pods: Sequence[Pod], snapshot: Snapshot
+    ) -> list[Pod] | PolicyFailure:
+        """Those of the placed *pods* that *profile* never evicts."""
+        return self._preemption.kept(profile, pods, snapshot)
+
     # --- the cycle --------------------------------------------------------------------------
 
     def schedule(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Decision:
@@ -256,7 +268,10 @@ class Scheduler:
         # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
         pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
         # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
-        late: list[CountedHook | RuntimeUse] = [*pod_class.counted_filters, *uses]
+        late: list[CountedHook | RuntimeUse] = [
+            *pod_class.counted_filters,
+            *(use for use in uses if use.position != OFF),
+        ]
         if uses:
             late.sort(key=lambda use: use.position)
         filters = Filters(
@@ -338,6 +353,9 @@ class Scheduler:
         key = (*alike, prepared.name)
         pod_class = self._classes.get(key)
         if pod_class is None:
+            self._pod_bytes += len(pod.raw or b"") + sum(
+                len(part) for part in alike if type(part) is bytes
+            )
             pod_class = self._classifier.classify(profile, pod, snapshot, prepared)
             if pod_class.pre.failure is None and not pod_class.pre_score_failures:
                 pod_class.example = pod
@@ -365,7 +383,7 @@ class Scheduler:
                 if status.code in (Code.UNRESOLVABLE, Code.ERROR):
                     return uses, status
                 rejection = rejection or status
-            elif state is not None:
+            elif state is not None and not (plugin.needs_filter and position == OFF):
                 uses.append(RuntimeUse(plugin, state, position))
         return uses, rejection
 
@@ -374,7 +392,7 @@ class Scheduler:
         positions = self._classifier.positions(profile)
         order = itertools.takewhile(lambda each: each != name, profile.order.get("preFilter", ()))
         return [
-            (plugin, profile.arguments.get(each, {}), positions.get(each, len(positions)))
+            (plugin, profile.arguments.get(each, {}), positions.get(each, OFF))
             for each in order
             if (plugin := self._plugins.get(each)) is not None
         ]
@@ -398,7 +416,7 @@ class Scheduler:
         """The plugins that score and have nothing to say about the pod: they show as zeros."""
         speaking = {use.plugin.name for use in uses}
         return [
-            RuntimeUse(plugin, None, 0)
+            RuntimeUse(plugin, None, OFF)
             for plugin in plugins_at(self._plugins, profile, "score")
             if plugin.name not in speaking
         ]
@@ -600,7 +618,7 @@ class Scheduler:
         )
         decision = Decision(
             None,
-            msgspec.structs.replace(diagnosis, post_filter=done.message),
+            msgspec.structs.replace(diagnosis, post_filter=done.message, kept_by=done.kept_by),
             self.bundle.revision,
             ignored=done.failures,
             eviction=done.eviction,
@@ -619,7 +637,12 @@ class Scheduler:
 
     def _housekeep(self) -> None:
         """Keep memory bounded; done between decisions, rarely."""
-        if len(self._memo.reasons) > _MOST_REASONS:
+        reasons = self._memo.reasons
+        if (
+            len(reasons) > _MOST_REASONS
+            or reasons.characters > _MOST_CHARACTERS
+            or self._pod_bytes > _MOST_POD_BYTES
+        ):
             self._start_over()
         self._decisions += 1
         if self._decisions % _HOUSEKEEPING_EVERY:
@@ -631,6 +654,7 @@ class Scheduler:
     def _start_over(self) -> None:
         """Forget all verdicts: rejections are numbered, and whoever has such a number goes too."""
         memo, columns, counted = self._memo, self._columns, self._counted
+        self._pod_bytes = 0
         self._begin()
         self.hooks.classifier = self._classifier
         self._inherit(columns, counted)

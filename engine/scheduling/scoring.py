@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure, Verdict
+from engine.policy.evaluator import Call, PolicyFailure, Verdict, first_told
 from engine.policy.succession import carried
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Steps
@@ -165,12 +165,14 @@ class Normalizer:
             if known and high - low < _WHOLE:
                 missing = [score for score in range(low, high + 1) if score not in known]
             (answered,) = self._memo.evaluate([_call(key, missing)])
-            asked = set(scores)
+            asked, failed = set(scores), []
             for score, verdict in zip(missing, answered, strict=True):
                 if not isinstance(verdict, PolicyFailure):
                     known[score] = verdict
                 elif score in asked:
-                    return verdict
+                    failed.append(verdict)
+            if failed:
+                return first_told(failed)
         if is_time and len(scores) <= _FEW and self._is_worth_guessing(key[0]):
             self._guess(key, scores, AHEAD if missing else FURTHER)
         if len(known) > _TABLE_SPAN:

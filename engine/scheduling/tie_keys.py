@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure
+from engine.policy.evaluator import Call, PolicyFailure, first_told
 from engine.policy.sandbox.projected import Projected
 from engine.policy.verdicts import VerdictMemo
 from engine.scheduling.hook_use import HookUse
@@ -119,9 +119,8 @@ class TieKeys:
             missing = np.unique(ids[is_missing])
             nodes = Projected(column.number, column.values, missing)
             verdicts = self._memo.evaluate([Call(instance, use.hook, use.pod, nodes, use.extra)])[0]
-            for verdict in verdicts:
-                if isinstance(verdict, PolicyFailure):
-                    return verdict
+            if failed := [one for one in verdicts if isinstance(one, PolicyFailure)]:
+                return first_told(failed)
             for number, verdict in zip(missing.tolist(), verdicts, strict=True):
                 keys.put(number, sort_key(verdict))
             numbers = keys.numbers[ids]

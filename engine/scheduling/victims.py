@@ -1,7 +1,8 @@
 """The victims of a node: the fewest and least important pods whose going makes another one fit.
 
 Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, then spare one after
-the other while the pod still fits. Which pods matter more is the hook `victim_key`.
+the other while the pod still fits. Which pods matter more is the hook `victim_key`; those of which
+it says None stay where they are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.policy.evaluator import PolicyFailure
+from engine.policy.evaluator import PolicyFailure, first_told
 from engine.policy.projections import Projector
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.scheduling.disruption_budgets import Budgets
@@ -31,6 +32,10 @@ NO_VICTIMS: Final = Status(
     Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",), PLUGIN
 )
 
+#: Said of a node where the pod would fit if pods went that `victim_key` keeps; the plugin of the
+#: status is its policy.
+ONLY_KEPT: Final = "node(s) would fit only without pods that are never evicted"
+
 # Answers of `victim_key` that are remembered.
 _MOST_KEYS: Final = 65_536
 
@@ -39,17 +44,28 @@ Order = tuple[SortKey, str]
 
 
 @dataclass(slots=True)
-class _Hopeful:
-    """A node where the pod fits once *removed*, all that matter less, are gone.
+class _Node:
+    """A node, and who could go: of those that matter less, *removed*, without those *kept*.
 
-    `shape` and `holds`, one for each of them, are what its pattern goes by; None if it has none.
+    `orders`, one for each that is removed, are None until somebody has asked. `shape` and `holds`,
+    one for each as well, are what the node's pattern goes by; None if it has none.
     """
 
     slot: int
     info: NodeInfo
     removed: list[Pod]
+    kept: Sequence[Pod] = ()
+    orders: Sequence[Order] | None = None
     shape: Shape | None = None
     holds: list[int] | None = None
+
+    def keep(self, orders: Sequence[Order | None]) -> None:
+        """Let those stay whose order is None."""
+        self.orders = [order for order in orders if order is not None]
+        if len(self.orders) < len(orders):
+            pairs = list(zip(self.removed, orders, strict=True))
+            self.kept = [pod for pod, order in pairs if order is None]
+            self.removed = [pod for pod, order in pairs if order is not None]
 
 
 class VictimSelector:
@@ -63,7 +79,7 @@ class VictimSelector:
         self._classifier = classifier
         self._holdings = Holdings()
         self._texts: dict[frozenset[str], Texts] = {}
-        self._keys: dict[tuple[int, bytes], SortKey] = {}
+        self._keys: dict[tuple[int, bytes], SortKey | None] = {}
 
     def holds_on(self, profile: Profile) -> bool:
         """True if the order of victims stays the same as long as the pods do."""
@@ -84,6 +100,18 @@ class VictimSelector:
         questions = [(enabled.instance, "victim_key", text, b"{}") for text in distinct]
         return [one for one in self._memo.singles(questions) if isinstance(one, PolicyFailure)]
 
+    def kept(
+        self, profile: Profile, pods: Sequence[Pod], facts: Snapshot
+    ) -> list[Pod] | PolicyFailure:
+        """Those of *pods* that are never evicted."""
+        enabled = last_enabled(profile, "victim_key")
+        if enabled is None or not self._classifier.keeps_pods(enabled):
+            return []
+        (orders,) = self._orders(enabled, facts, [pods])
+        if isinstance(orders, PolicyFailure):
+            return orders
+        return [pod for pod, order in zip(pods, orders, strict=True) if order is None]
+
     def texts(self, projector: Projector) -> Texts:
         """What hooks with the reads of *projector* are shown of placed pods."""
         known = self._texts.get(projector.paths)
@@ -102,63 +130,88 @@ class VictimSelector:
 
         The first failure is the last answer. *patterns* are those of the pod's class and priority.
         """
-        # 1. Does the pod fit at all once every less important pod is gone?
+        enabled = last_enabled(filters.profile, "victim_key")
+        nodes = [_node(filters, slot) for slot in slots]
+        failed: dict[int, PolicyFailure] = {}
+        # 1. Who never goes stays where it is in all that follows.
+        if enabled is not None and self._classifier.keeps_pods(enabled):
+            failed = self._ask(enabled, filters, nodes)
+        # 2. Does the pod fit at all once every other less important pod is gone?
         answers: list[NodeVictims | Status | PolicyFailure] = []
-        hopeful: dict[int, _Hopeful] = {}
-        for place, slot in enumerate(slots):
-            found = self._without_all(filters, slot, patterns)
-            if isinstance(found, _Hopeful):
-                hopeful[place] = found
-                answers.append(NO_VICTIMS)  # for now
-                continue
+        hopeful: dict[int, _Node] = {}
+        for place, node in enumerate(nodes):
+            found = failed.get(place) or self._without_all(filters, node, patterns)
+            if found is None:
+                hopeful[place] = node
+                found = NO_VICTIMS  # for now
             answers.append(found)
             if isinstance(found, PolicyFailure):
                 break
-        # 2. Spare who can be spared, the most important ones first.
-        enabled = last_enabled(filters.profile, "victim_key")
-        orders: list[list[Order] | PolicyFailure] | None = None
-        if enabled is not None and hopeful:
-            orders = self._orders(enabled, filters, list(hopeful.values()))
+        # 3. Spare who can be spared, the most important ones first.
+        if enabled is not None and hopeful and not self._classifier.keeps_pods(enabled):
+            failed = self._ask(enabled, filters, list(hopeful.values()))
         for k, (place, node) in enumerate(hopeful.items()):
-            order = orders[k] if orders is not None else None
-            answer = (
-                _about(order, node.info)
-                if isinstance(order, PolicyFailure)
-                else self._victims_of(filters, node, order, budgets, patterns)
-            )
+            answer = failed.get(k) or self._victims_of(filters, node, budgets, patterns)
             answers[place] = answer
             if isinstance(answer, PolicyFailure):
                 return answers[: place + 1]
         return answers
 
+    def _ask(
+        self, enabled: EnabledPolicy, filters: Filters, nodes: Sequence[_Node]
+    ) -> dict[int, PolicyFailure]:
+        """Have the pods of *nodes* ordered, and kept; what fails, by place."""
+        failed: dict[int, PolicyFailure] = {}
+        asked = self._orders(enabled, filters.snapshot, [node.removed for node in nodes])
+        for place, (node, orders) in enumerate(zip(nodes, asked, strict=True)):
+            if isinstance(orders, PolicyFailure):
+                failed[place] = _about(orders, node.info)
+            else:
+                node.keep(orders)
+        return failed
+
     # --- everybody gone ---------------------------------------------------------------------
 
     def _without_all(
-        self, filters: Filters, slot: int, patterns: TrialPatterns | None
-    ) -> _Hopeful | Status | PolicyFailure:
-        info = filters.snapshot.infos[slot]
-        assert info is not None
-        priority = filters.pod.priority
-        removed = [pod for pod in info.pods.values() if pod.priority < priority]
-        if not removed:
-            return NO_VICTIMS
-        node = _Hopeful(slot, info, removed)
+        self, filters: Filters, node: _Node, patterns: TrialPatterns | None
+    ) -> Status | PolicyFailure | None:
+        """None if the pod fits once all are gone that may go, else why not."""
         verdict: int | PolicyFailure | None = None
-        if patterns is not None and self._has_pattern(filters, slot, removed):
+        if node.removed:
+            verdict = self._verdict_without_all(filters, node, patterns)
+        if isinstance(verdict, PolicyFailure):
+            return _about(verdict, node.info)
+        if verdict == FITS:
+            return None
+        if node.kept:
+            # Are they to blame?
+            everybody = [*node.removed, *node.kept]
+            bare = self._fits(filters, node.slot, _without(node.info, everybody), everybody)
+            if bare == FITS:
+                enabled = last_enabled(filters.profile, "victim_key")
+                assert enabled is not None
+                return Status(Code.UNRESOLVABLE, (ONLY_KEPT,), enabled.policy)
+            if verdict is None and not isinstance(bare, PolicyFailure):
+                verdict = bare
+        return NO_VICTIMS if verdict is None else self._memo.reasons.status(verdict)
+
+    def _verdict_without_all(
+        self, filters: Filters, node: _Node, patterns: TrialPatterns | None
+    ) -> int | PolicyFailure:
+        removed = node.removed
+        key = None
+        if patterns is not None and self._has_pattern(filters, node.slot, removed):
             node.holds = self._holdings.of(removed)
             if node.holds is not None:
-                node.shape = patterns.shape(slot)
+                node.shape = patterns.shape(node.slot)
                 key = node.shape, tuple(sorted(node.holds))
-                verdict = patterns.without.get(key)
-                if verdict is None:
-                    verdict = self._fits(filters, slot, _without(info, removed), removed)
-                    if not isinstance(verdict, PolicyFailure):
-                        patterns.without[key] = verdict
-        if verdict is None:
-            verdict = self._fits(filters, slot, _without(info, removed), removed)
-        if isinstance(verdict, PolicyFailure):
-            return _about(verdict, info)
-        return node if verdict == FITS else self._memo.reasons.status(verdict)
+                known = patterns.without.get(key)
+                if known is not None:
+                    return known
+        verdict = self._fits(filters, node.slot, _without(node.info, removed), removed)
+        if patterns is not None and key is not None and not isinstance(verdict, PolicyFailure):
+            patterns.without[key] = verdict
+        return verdict
 
     def _has_pattern(self, filters: Filters, slot: int, removed: Sequence[Pod]) -> bool:
         """True if nothing about the node depends on which ones its pods are."""
@@ -177,15 +230,12 @@ class VictimSelector:
     def _victims_of(
         self,
         filters: Filters,
-        node: _Hopeful,
-        orders: Sequence[Order] | None,
+        node: _Node,
         budgets: Budgets,
         patterns: TrialPatterns | None,
     ) -> NodeVictims | Status | PolicyFailure:
-        """Who is left of *node*'s pods when all are spared that can be; the smallest of *orders*,
-        one for each of them, are spared first.
-        """
-        removed, holds = node.removed, node.holds
+        """Who is left of *node*'s pods when all are spared that can be, smallest orders first."""
+        removed, holds, orders = node.removed, node.holds, node.orders
         sequence = list(range(len(removed)))
         if orders is not None:
             sequence.sort(key=orders.__getitem__)
@@ -219,7 +269,7 @@ class VictimSelector:
         return NodeVictims(tuple([removed[k] for k in victims]), violations)
 
     def _spare(
-        self, filters: Filters, node: _Hopeful, sequence: Sequence[Pod]
+        self, filters: Filters, node: _Node, sequence: Sequence[Pod]
     ) -> tuple[int, ...] | PolicyFailure:
         """The places in *sequence* of the pods that cannot stay, tried one after the other."""
         info = _without(node.info, sequence)
@@ -239,12 +289,15 @@ class VictimSelector:
         return tuple(places)
 
     def _orders(
-        self, enabled: EnabledPolicy, filters: Filters, nodes: Sequence[_Hopeful]
-    ) -> list[list[Order] | PolicyFailure]:
-        """For each of *nodes*, the orders of its pods; those not known in one round trip."""
+        self, enabled: EnabledPolicy, facts: Snapshot, groups: Sequence[Sequence[Pod]]
+    ) -> list[list[Order | None] | PolicyFailure]:
+        """For each of *groups*, the orders of its pods; those not known in one round trip.
+
+        None is that of a pod which is never evicted.
+        """
         texts = self.texts(self._classifier.projector(enabled, "victim_key", "pod"))
-        facts, instance = filters.snapshot, enabled.instance
-        shown = [[texts.of(pod, facts) for pod in node.removed] for node in nodes]
+        instance = enabled.instance
+        shown = [[texts.of(pod, facts) for pod in pods] for pods in groups]
         if len(self._keys) > _MOST_KEYS:
             self._keys.clear()
         known = self._keys
@@ -257,13 +310,24 @@ class VictimSelector:
                 if isinstance(answer, PolicyFailure):
                     failed[text] = answer
                 else:
-                    known[instance, text] = sort_key(answer)
-        orders: list[list[Order] | PolicyFailure] = []
-        for node, each in zip(nodes, shown, strict=True):
-            failure = next((failed[t] for t in each if t in failed), None) if failed else None
-            pairs = zip(node.removed, each, strict=True)
-            orders.append(failure or [(known[instance, text], pod.key) for pod, text in pairs])
+                    known[instance, text] = None if answer is None else sort_key(answer)
+        orders: list[list[Order | None] | PolicyFailure] = []
+        for pods, each in zip(groups, shown, strict=True):
+            here = [failed[text] for text in each if text in failed] if failed else []
+            if here:
+                orders.append(first_told(here))
+                continue
+            keys = [known[instance, text] for text in each]
+            pairs = zip(keys, pods, strict=True)
+            orders.append([None if key is None else (key, pod.key) for key, pod in pairs])
         return orders
+
+
+def _node(filters: Filters, slot: int) -> _Node:
+    info = filters.snapshot.infos[slot]
+    assert info is not None
+    priority = filters.pod.priority
+    return _Node(slot, info, [pod for pod in info.pods.values() if pod.priority < priority])
 
 
 def _without(info: NodeInfo, pods: Sequence[Pod]) -> NodeInfo:

@@ -4,18 +4,20 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
+import pytest
 
+from engine.caching import counters as counters_module
 from engine.caching.cache import Cache
 from engine.caching.counters import Counters
 from tests.builders import ZONE, make_node, make_pod
 
 
-def _of_app(name: str) -> dict[str, Any]:
+def _of_app(name: str, topology: str = ZONE) -> dict[str, Any]:
     """A counter of the pods of one app."""
     selector = {"labels": {"app": name}, "expressions": []}
     return {
         "kind": "pods",
-        "topology": ZONE,
+        "topology": topology,
         "terms": [{"selector": selector, "namespaces": ["default"], "namespace_selector": None}],
         "among": None,
         "keys": [],
@@ -40,6 +42,33 @@ def test_kinds_of_pods_that_a_counter_does_not_count_take_none_of_its_memory() -
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 100 * 10_000
+
+
+def test_label_keys_that_pods_made_up_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was followed for ever, at a cost of memory by node and of time by decision."""
+    monkeypatch.setattr(counters_module, "_MOST_HELD", 200)
+    cache = Cache()
+    for number in range(50):
+        cache.add_node(make_node(f"n{number}", zone="a"))
+    cache.add_pod(make_pod("web", node="n0", labels={"app": "web"}))
+    counters = Counters(capacity=50)
+    present = np.ones(50, np.bool_)
+    tracemalloc.start()
+    try:
+        for number in range(3_000):
+            if number % 100 == 0:
+                counters.refresh(cache.snapshot())
+                column = counters.column(b"web", [_of_app("web")], present)
+                assert column.total == 1 + number // 200
+                if number % 200 == 100:
+                    cache.add_pod(make_pod(f"w{number}", node="n1", labels={"app": "web"}))
+            keys = [f"example.com/{number}", f"example.com/{number + 1}"]
+            part = _of_app("web", keys[0]) | {"keys": keys}
+            counters.column(f"{number}".encode(), [part], present)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1 << 20
 
 
 def test_a_selector_that_cannot_be_read_counts_nothing() -> None:

@@ -299,6 +299,16 @@ def test_of_many_equal_victims_the_first_ones_stay(oracle: Oracle) -> None:
     assert _ours(scenario).preemption == {"n0": ("default/e19",)}
 
 
+def test_of_victims_that_have_not_started_the_first_one_stays(oracle: Oracle) -> None:
+    """kube-scheduler asks for the time anew at each look: of two such pods, each is older."""
+    node = _node("n0")
+    node["status"]["allocatable"]["pods"] = "2"
+    pods = [_pod(name, nodeName="n0", priority=0) for name in ("e0", "e1")]
+    scenario = {"runs": 1, "nodes": [node], "pods": pods, "incoming": [_pod("p", priority=10)]}
+    assert _theirs(oracle, scenario)["preemption"] == {"n0": ["default/e0"]}
+    assert _ours(scenario).preemption == {"n0": ("default/e1",)}
+
+
 def test_a_device_that_cannot_be_had_keeps_no_counters(oracle: Oracle) -> None:
     """kube-scheduler counts what a tainted device would consume, and forgets to take it back."""
     consumes = [{"counterSet": "card", "counters": {"memory": {"value": "10Gi"}}}]
@@ -340,6 +350,53 @@ def test_distinct_devices_stay_distinct_when_the_search_steps_back(oracle: Oracl
     scenario = {"nodes": [_node("n0")], "objects": objects, "incoming": [_claiming("c")]}
     assert _theirs(oracle, scenario)["best"] == ["n0"]
     assert _ours(scenario).rejected["n0"].reasons == ("cannot allocate all claims",)
+
+
+def test_a_class_that_another_replaces_keeps_the_name_of_its_own(oracle: Oracle) -> None:
+    """kube-scheduler forgets it, unless it heard of that class before its successor."""
+    gone = _device_object("DeviceClass", "a-old", {"extendedResourceName": "example.com/gpu"})
+    gone["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    there = _device_object("DeviceClass", "a-new", {"extendedResourceName": "example.com/gpu"})
+    there["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
+    pool = _device_object("ResourceSlice", "s0", _pool(0, 1, devices=[{"name": "d0"}]))
+    incoming = _pod("p")
+    amounts = {"deviceclass.resource.kubernetes.io/a-old": "1"}
+    incoming["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    scenario = {
+        "nodes": [_node("n0")],
+        "objects": [there, gone, pool],
+        "incoming": [incoming],
+    }
+    said = "Insufficient deviceclass.resource.kubernetes.io/a-old"
+    assert _theirs(oracle, scenario)["rejected"]["n0"]["reasons"] == [said]
+    assert _ours(scenario).best == ("n0",)
+    heard_before = {**scenario, "objects": [gone, there, pool]}
+    assert _theirs(oracle, heard_before)["best"] == ["n0"]
+
+
+def test_scores_of_resources_do_not_count_devices(oracle: Oracle) -> None:
+    """kube-scheduler counts those of the class, and of them those in use."""
+    strategy = {"type": "MostAllocated", "resources": [{"name": "example.com/gpu", "weight": 1}]}
+    args = {"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}}
+    used = _device_object("ResourceClaim", "c", _asking({"deviceClassName": "gpu"}))
+    device = {"driver": "d", "pool": "p", "device": "d0", "request": "r0"}
+    used["status"] = {"allocation": {"devices": {"results": [device]}}}
+    devices = [{"name": f"d{i}"} for i in range(4)]
+    incoming = _pod("p")
+    amounts = {"example.com/gpu": "1"}
+    incoming["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    scenario = {
+        "config": _config(pluginConfig=[args]),
+        "nodes": [_node("n0")],
+        "objects": [
+            _device_object("DeviceClass", "gpu", {"extendedResourceName": "example.com/gpu"}),
+            _device_object("ResourceSlice", "s0", _pool(0, 1, devices=devices)),
+            used,
+        ],
+        "incoming": [incoming],
+    }
+    assert _theirs(oracle, scenario)["scores"]["n0"]["NodeResourcesFit"] == 50
+    assert _ours(scenario).scores["n0"]["NodeResourcesFit"] == 0
 
 
 def _device_object(kind: str, name: str, spec: Plain) -> Plain:

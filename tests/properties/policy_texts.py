@@ -31,6 +31,12 @@ def free(node, name):
 
 taken = getattr
 
+def _age(node):
+    fact = node.facts["heat"]
+    return 1 if fact == None else fact.age_seconds or 2
+
+TOOLS = struct(age = _age, notes = lambda node: len(node.pod_annotations.get("fussy", [])))
+
 def pick(item, field):
     return {"zone": item.labels.get("topology.kubernetes.io/zone", ""), "name": item.name}[field]
 '''
@@ -72,7 +78,13 @@ _OF_NODE: Final = (
     'len([a for a in node.pod_annotations.get("fussy", [])])',
     "len(node.allocatable)",
 )
-_FAILS: Final = ('len(node.labels["color"])', "10 // (node.pod_count - 1)")
+_FAILS: Final = (
+    'len(node.labels["color"])',
+    "10 // (node.pod_count - 1)",
+    "(fail(node.name) if node.taints else 1)",
+)
+# What changes what the nodes that come after are given, too.
+_CHANGES: Final = '{"of": cluster}["of"].facts.setdefault("heat", node.pod_count)'
 _OF_COUNTS: Final = (
     "(counts[0].here or 0)",
     "counts[0].total",
@@ -88,6 +100,11 @@ _HIDDEN: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
         '(0 if node.facts["heat"] == None else taken(node.facts["heat"], "age_seconds", 4) or 0)',
         '(2 if struct(of = node).of.facts["cold"] == None else len(node.pod_annotations["fussy"]))',
         "len([key for key in KEYS if key in node.labels])",
+        "TOOLS.age(node)",
+        "TOOLS.notes(node)",
+        # What has the name of the pod, and is none.
+        "[len(pod.labels) for pod in [node]][0]",
+        "sum_of([len(pod.labels) for pod in [node, node]])",
     ),
     _OF_COUNTS: ("len(str(counts[1]))", "(2 if counts[0] == counts[1] else 3)"),
 }
@@ -95,6 +112,12 @@ _OF_SCORED_COUNTS: Final = (
     "counts[0].feasible_nodes",
     "counts[1].feasible_domains",
     "counts[0].feasible_outside",
+)
+_OF_STATE: Final = (
+    "state.left",
+    "state.rows[0]",
+    'state.by["k"]',
+    "(0 if state.price == None else state.price.age_seconds or 3)",
 )
 _COUNTERS: Final = (
     f'count_pods("{_ZONE}", labels = {{"app": "web"}}, namespaces = ["default"])',
@@ -119,9 +142,9 @@ def policy_texts(draw: st.DrawFn) -> str:
     """The text of a policy `wild.star` beside `helpers.star`."""
     with_counts = draw(st.booleans())
     with_state = draw(st.booleans())
-    may_fail = draw(st.integers(0, 9)) == 0
+    may_fail = draw(st.integers(0, 4)) == 0
     of_node = (*_OF_NODE, *_FAILS) if may_fail else _OF_NODE
-    shared = ("state.left", "state.rows[0]", 'state.by["k"]') if with_state else ()
+    shared = _OF_STATE if with_state else ()
 
     def number(*kinds: tuple[str, ...]) -> str:
         terms = draw(
@@ -143,7 +166,7 @@ def policy_texts(draw: st.DrawFn) -> str:
 
     lines = [
         '"""Nobody wrote this."""',
-        'load("helpers.star", "free", "pick", "same_color", "taken", "warmth")',
+        'load("helpers.star", "TOOLS", "free", "pick", "same_color", "taken", "warmth")',
         f"ARGS = plugin_args(bonus = {draw(st.integers(0, 5))})",
         "",
         'KEYS = ["other"]',
@@ -161,7 +184,7 @@ def policy_texts(draw: st.DrawFn) -> str:
         "    return total",
         "",
         "def among_calm(pod, node):",
-        f"    return {condition(_OF_POD, _OF_NODE)}",
+        f"    return {condition(_OF_POD, of_node)}",
         "",
         "def among_dear(pod, node, cluster):",
         f"    return {_PRICE} < {number(_OF_NODE)}",
@@ -170,7 +193,16 @@ def policy_texts(draw: st.DrawFn) -> str:
     hooks = draw(
         st.sets(
             st.sampled_from(
-                ["filter", "score", "score_all", "pre_filter", "tie_key", "annotate", "pre_score"]
+                [
+                    "filter",
+                    "score",
+                    "score_all",
+                    "pre_filter",
+                    "tie_key",
+                    "annotate",
+                    "pre_score",
+                    "victim_key",
+                ]
             ),
             min_size=1,
         )
@@ -209,14 +241,21 @@ def policy_texts(draw: st.DrawFn) -> str:
         left = draw(st.sampled_from([_PRICE, "cluster.node_count", number(_OF_POD)]))
         if with_state:
             lines += [
-                f'    return state(left = {left}, rows = [{number(_OF_POD)}], by = {{"k": 1}})',
+                '    price = cluster.facts["price"]',
+                f"    return state(left = {left}, rows = [{number(_OF_POD)}], "
+                'by = {"k": 1}, price = price)',
                 "",
             ]
         else:
             lines += ["    return None", ""]
     if "filter" in hooks:
+        asks_cluster = draw(st.integers(0, 4)) == 0
+        changes = asks_cluster and may_fail
         lines += [
-            f"def filter(pod, node{tail}):",
+            f"def filter(pod, node{tail}{', cluster' if asks_cluster else ''}):",
+            *([f"    if {_PRICE} > {draw(st.integers(0, 6))}:"] if asks_cluster else []),
+            *(['        return "node(s) were dear"'] if asks_cluster else []),
+            *([f"    if {_CHANGES} > 1:", '        return "node(s) were late"'] if changes else []),
             f"    if {condition(_OF_POD, of_node, shared, counts)}:",
             f"        return {draw(st.sampled_from(_REASONS))}",
             f"    if {condition(_OF_POD, of_node, counts)}:",
@@ -236,7 +275,8 @@ def policy_texts(draw: st.DrawFn) -> str:
             "        return skip()",
             "    return None"
             if not with_state
-            else '    return state(left = 2, rows = [1], by = {"k": 3})',
+            else '    return state(left = 2, rows = [1], by = {"k": 3}, '
+            'price = cluster.facts["price"])',
             "",
         ]
     if "score" in hooks:
@@ -255,6 +295,7 @@ def policy_texts(draw: st.DrawFn) -> str:
         if normalizes:
             lines += [
                 "def normalize(score, over):",
+                *(["    if score % 2:", "        fail(score)"] if may_fail else []),
                 "    if over.max == over.min:",
                 f"        return {draw(st.sampled_from(_EVEN))}",
                 "    return 100 * (score - over.min) // (over.max - over.min)",
@@ -268,7 +309,13 @@ def policy_texts(draw: st.DrawFn) -> str:
             "",
         ]
     if "tie_key" in hooks and hooks & {"score", "score_all"}:
-        lines += ["def tie_key(pod, node):", f"    return {number(_OF_POD, _OF_NODE)}", ""]
+        lines += ["def tie_key(pod, node):", f"    return {number(_OF_POD, of_node)}", ""]
+    if "victim_key" in hooks:
+        lines += ["def victim_key(pod):"]
+        if draw(st.booleans()):
+            lines += [f"    if {condition(_OF_POD)}:", "        return None"]
+        key = 'pod.labels.get("app") or fail(pod.name)' if may_fail else number(_OF_POD)
+        lines += [f"    return {key}", ""]
     if "annotate" in hooks and hooks & {"filter", "score", "score_all"}:
         lines += [
             "def annotate(pod, node):",
@@ -284,4 +331,56 @@ _REASONS: Final = (
     '"node(s) were disliked"',
     '["node(s) were disliked", "node(s) were strange"]',
     '"node(s) were red" if node.labels.get("color") == "red" else "node(s) were not red"',
+)
+
+_LOADS: Final = """load("helpers.star", "TOOLS", "free", "pick", "same_color", "taken", "warmth")
+ARGS = plugin_args(bonus = 1)
+
+def among_calm(pod, node):
+    return True
+
+def among_dear(pod, node):
+    return True
+"""
+
+#: Policies that reuse once made a difference for, as nobody would write them either.
+KNOWN: Final = (
+    f'''"""Calls a node `pod`; its keys fail, each in its way."""
+{_LOADS}
+def filter(pod, node):
+    return "node(s) had labels" if [len(pod.labels) for pod in [node]][0] > 2 else None
+
+def score(pod, node):
+    return min(100, len(pod.name) + max([len(pod.labels) for pod in [node, node]]))
+
+def tie_key(pod, node):
+    return fail(node.name) if node.taints else 1
+''',
+    f'''"""Fails for what it counts, for whom it spares and for its scores, each in its way."""
+{_LOADS}
+def counters(pod):
+    return [count_pods(None, labels = {{"app": "web"}}, namespaces = ["default"],
+                       among = "among_free" if pod.labels else "among_calm")]
+
+def among_free(pod, node):
+    return fail(node.name) if node.unschedulable else True
+
+def filter(pod, node, counts):
+    return "node(s) were taken" if node.pod_count > 1 and counts[0].total else None
+
+def score(pod, node):
+    return node.pod_count + len(node.labels)
+
+def normalize(score, over):
+    return fail(score) if over.min != over.max else 50
+
+def victim_key(pod):
+    return pod.labels.get("app") or fail(pod.name)
+''',
+    f'''"""Keeps among the facts of the cluster what it was asked before."""
+{_LOADS}
+def filter(pod, node, cluster):
+    first = {{"of": cluster}}["of"].facts.setdefault("first", node.pod_count)
+    return "node(s) were late" if node.pod_count != first else None
+''',
 )

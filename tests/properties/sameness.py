@@ -149,7 +149,8 @@ def assert_same(
         lines = differences(explained(found), explained(want), "explain")
         short, long = decided(decision), decided(want.decision)
         if promises.node_of(pod.uid) is not None:
-            short["feasible"] = long["feasible"]  # whoever takes what was promised does not look on
+            # Whoever takes what was promised does not look on.
+            short["feasible"], short["ignored"] = long["feasible"], long["ignored"]
         lines += differences(short, long, "schedule")
         for hook in ("queue_key", "pre_enqueue", "permit"):
             asked = getattr(fresh.hooks, hook)(pod, other.snapshot())

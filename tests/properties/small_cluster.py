@@ -196,9 +196,9 @@ class SmallCluster:
         self.facts[name] = facts
         self.cache.set_node_facts(name, facts)
 
-    def set_price(self, price: int | None, reward: int | None) -> None:
-        """A fact of the cluster, and one of a type of pods."""
-        self.price = None if price is None else Fact(price, str(price))
+    def set_price(self, price: int | None, reward: int | None, age: int | None) -> None:
+        """A fact of the cluster, measured *age* seconds ago, and one of a type of pods."""
+        self.price = None if price is None else Fact(price, str(price), age)
         self.rewards = {} if reward is None else {"web": {"fussy": Fact(reward, str(reward))}}
         self._tell_facts(self.cache)
 

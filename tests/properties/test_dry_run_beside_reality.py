@@ -22,14 +22,26 @@ from engine.model.objects import (
     PodDisruptionBudgetStatus,
 )
 from engine.model.pod import Pod
-from engine.policy.bundle import build_bundle
-from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 
 BUNDLE = build_bundle({})
 EVALUATOR = InProcessEvaluator(BUNDLE.program)
+# The same order, and some pods are never evicted.
+KEEPING = build_bundle(
+    {
+        "keeping.star": """
+load("@kubernetes/default_preemption.star", "started")
+
+def victim_key(pod):
+    return None if pod.annotations.get("keep") else (-pod.priority, started(pod))
+"""
+    }
+)
+KEEPS = InProcessEvaluator(KEEPING.program)
 WEB = {"matchLabels": {"app": "web"}}
 
 
@@ -72,6 +84,8 @@ class Case:
     placed: Sequence[Pod]
     incoming: Pod
     budget: int | None = None
+    bundle: Bundle = BUNDLE
+    evaluator: Evaluator = EVALUATOR
     fits_cache: dict[frozenset[str], Explanation] = field(default_factory=dict)
 
     def explain(self, gone: frozenset[str] = frozenset()) -> Explanation:
@@ -86,7 +100,7 @@ class Case:
             for pod in self.placed:
                 if pod.uid not in gone:
                     cache.add_pod(pod)
-            scheduler = Scheduler(BUNDLE, EVALUATOR)
+            scheduler = Scheduler(self.bundle, self.evaluator)
             known = scheduler.explain(self.incoming, cache.snapshot())
             self.fits_cache[gone] = known
         return known
@@ -106,6 +120,7 @@ def _budget(allowed: int) -> PodDisruptionBudget:
 def _victims(case: Case, node: str) -> tuple[list[Pod], int] | None:
     """The victims on *node* and the violations, by kube-scheduler's rules; None: no help."""
     lower = [p for p in case.placed if p.node_name == node and p.priority < case.incoming.priority]
+    lower = [p for p in lower if not p.annotations.get("keep")]
     gone = frozenset(p.uid for p in lower)
     if not lower or not case.fits(node, gone):
         return None
@@ -149,7 +164,11 @@ def _expected(case: Case) -> list[tuple[str, list[str]]]:
 
 @st.composite
 def cases(
-    draw: st.DrawFn, among: Sequence[dict[str, Any]] = tuple(SHAPES), most_nodes: int = 4
+    draw: st.DrawFn,
+    among: Sequence[dict[str, Any]] = tuple(SHAPES),
+    most_nodes: int = 4,
+    *,
+    keeps: bool = False,
 ) -> Case:
     zones = draw(st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=most_nodes))
     nodes = [make_node(f"n{i}", cpu="3", zone=zone) for i, zone in enumerate(zones)]
@@ -160,15 +179,16 @@ def cases(
             start = f"2026-01-01T00:{draw(st.integers(10, 13))}:00Z"
             priority = draw(st.sampled_from([0, 5, 5, 50]))
             name = f"p{i}{j}"
-            placed.append(
-                make_pod(
-                    name, uid=name, node=node.name, priority=priority, start_time=start, **shape
-                )
-            )
+            kept = {"keep": "yes"} if keeps and draw(st.booleans()) else None
+            words = {"priority": priority, "start_time": start, "annotations": kept, **shape}
+            placed.append(make_pod(name, uid=name, node=node.name, **words))
     shape = draw(st.sampled_from(SHAPES))
     wanted = draw(st.sampled_from(["1", "2", "3"]))
     incoming = make_pod("new", uid="new", priority=10, **{**shape, "cpu": wanted})
-    return Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
+    case = Case(nodes, placed, incoming, draw(st.sampled_from([None, 0, 1])))
+    if keeps:
+        case.bundle, case.evaluator = KEEPING, KEEPS
+    return case
 
 
 def _check(case: Case) -> None:
@@ -195,4 +215,11 @@ def test_the_dry_run_evicts_whom_a_plain_one_would(case: Case) -> None:
 @settings(max_examples=60)
 def test_one_trial_stands_for_nodes_that_are_alike(case: Case) -> None:
     """Few shapes of pods on many nodes, some of them counted by what the incoming pod asks for."""
+    _check(case)
+
+
+@given(case=cases(keeps=True) | cases(among=ALIKE, most_nodes=5, keeps=True))
+@settings(max_examples=100)
+def test_pods_that_are_kept_are_there_in_every_trial(case: Case) -> None:
+    """Whoever has no key stays, and counts for affinity, spreading and budgets as others do."""
     _check(case)

@@ -43,7 +43,7 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.profiles import only
 from tests.properties.late_guesses import LateGuesses
-from tests.properties.policy_texts import LIBRARY, NAMED, policy_texts
+from tests.properties.policy_texts import KNOWN, LIBRARY, NAMED, policy_texts
 from tests.properties.sameness import assert_same, with_whole_views
 from tests.properties.small_cluster import (
     IMAGE,
@@ -304,9 +304,13 @@ class _Sameness(RuleBasedStateMachine):
     ) -> None:
         self.cluster.set_facts(name, heat, reward, age)
 
-    @rule(price=st.none() | st.integers(0, 6), reward=st.none() | st.integers(0, 3))
-    def facts_of_the_cluster(self, price: int | None, reward: int | None) -> None:
-        self.cluster.set_price(price, reward)
+    @rule(
+        price=st.none() | st.integers(0, 6),
+        reward=st.none() | st.integers(0, 3),
+        age=st.none() | st.integers(0, 3),
+    )
+    def facts_of_the_cluster(self, price: int | None, reward: int | None, age: int | None) -> None:
+        self.cluster.set_price(price, reward, age)
 
     @precondition(lambda self: self.cluster.nodes)
     @rule(
@@ -479,6 +483,7 @@ _POINTS: Final = {
     "filter": {"filter"},
     "preScore": {"pre_score"},
     "score": {"score", "score_all", "tie_key"},
+    "postFilter": {"victim_key"},
     "reserve": {"annotate"},
 }
 
@@ -500,11 +505,12 @@ class ReuseOfAnyPolicy(_Sameness):
     """With policies that nobody wrote: reuse holds for what the runtime has never seen.
 
     Their hooks are given what they read. Whoever decides anew gives them whole views and counters.
+    Some of them are those that once decided otherwise.
     """
 
     @initialize(
-        first=policy_texts(),
-        second=policy_texts(),
+        first=policy_texts() | st.sampled_from(KNOWN),
+        second=policy_texts() | st.sampled_from(KNOWN),
         alone=st.booleans(),
         points=st.none() | st.sets(st.sampled_from(sorted(_POINTS)), min_size=1),
     )

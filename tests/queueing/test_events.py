@@ -103,6 +103,10 @@ def test_labels_of_events_are_kube_scheduler_s() -> None:
     assert ClusterEvent("AssignedPod", "Delete").label == "AssignedPodDelete"
     assert ClusterEvent("Pod", "Update").label == "UnschedulablePodUpdate"
     assert FORCE_ACTIVATE.label == "ForceActivate"
+    assert ClusterEvent("PersistentVolumeClaim", "Add").label == "PersistentVolumeClaimAdd"
+    assert ClusterEvent("StorageClass", "Add").label == "storage.k8s.io/StorageClassAdd"
+    assert ClusterEvent("ResourceClaim", "Update").label == "resource.k8s.io/ResourceClaimUpdate"
+    assert ClusterEvent("PodGroup", "Add").label == "scheduling.k8s.io/PodGroupAdd"
 
 
 def test_a_change_of_status_or_bookkeeping_is_not_meaningful() -> None:

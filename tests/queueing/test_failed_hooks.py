@@ -1,5 +1,7 @@
 """When a hook that failed is asked again."""
 
+import pytest
+
 from engine.lib.clock import VirtualClock
 from engine.queueing.failed_hooks import FailedHooks
 
@@ -47,6 +49,26 @@ def test_a_hook_that_fails_for_good_is_asked_once_a_minute_in_the_end() -> None:
     bench = Bench(*(f"p{i}" for i in range(1000)))
     assert len(bench.run(600)) < 20
     assert len(set(bench.asked)) == len(bench.asked)  # each in its turn
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_so_is_one_that_takes_its_time_to_fail(seconds: float) -> None:
+    """The rest after a slow failure made the next wait short again: it took a fifth of all time."""
+    bench = Bench("a", "b", "c")
+    bench.seconds = seconds
+    assert len(bench.run(600)) < 20
+
+
+def test_the_first_wait_is_short_again_after_answers() -> None:
+    bench = Bench("a")
+    bench.seconds = 2.0
+    bench.run(300)
+    bench.failing.clear()
+    bench.run(60)
+    assert len(bench.hooks) == 0
+    bench.failing.add("b")
+    bench.ask("b")
+    assert bench.run(20).count("b") > 1
 
 
 def test_a_crowd_is_not_asked_about_at_once() -> None:

@@ -13,6 +13,7 @@ from engine.queueing.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     ASSIGNED_POD_UPDATE,
+    FACTS_AGE,
     FACTS_UPDATE,
     NODE_ADD,
     NODE_DELETE,
@@ -138,6 +139,26 @@ def test_a_pre_filter_may_name_nodes_that_are_yet_to_come() -> None:
     assert not policy.node(NODE_LABEL, {}, {"labels": {"a": "b"}})
 
 
+def test_a_weaker_pod_that_is_kept_no_more_is_news_to_those_who_need_its_room() -> None:
+    text = 'def victim_key(pod):\n    return None if pod.labels.get("keep") else pod.priority'
+    policy = Policy(text)
+    policy.pod = make_pod("p", "mine", uid="u", priority=10)
+    label = ClusterEvent("AssignedPod", "UpdatePodLabel")
+    kept, free = placed("theirs", labels={"keep": "yes"}), placed("theirs")
+    assert policy.after(label, kept, free)
+    assert not policy.after(label, kept, placed("theirs", labels={"keep": "yes", "more": "no"}))
+    peers = [placed("theirs", priority=10, labels=labels) for labels in ({"keep": "yes"}, {})]
+    assert not policy.after(label, *peers), "it is not evicted anyway"
+    assert not policy.after(NODE_ADD, None, make_node("n"))
+
+
+def test_the_labels_of_namespaces_are_news_if_they_keep_pods() -> None:
+    text = "def victim_key(pod):\n    return None if pod.namespace_labels else 1"
+    policy = Policy(text)
+    assert policy.after(NAMESPACE, namespace("theirs", keep="yes"), namespace("theirs"))
+    assert not policy.after(NAMESPACE, namespace("theirs"), namespace("theirs"))
+
+
 def test_scores_are_no_reason_to_wait() -> None:
     policy = Policy(
         'def filter(pod, node):\n    return None if node.labels.get("disk") else "no"\n'
@@ -256,6 +277,25 @@ def test_the_number_of_nodes_is_news_when_nodes_come_and_go() -> None:
 )
 def test_facts_are_news_to_those_who_read_them(read: str) -> None:
     assert Policy(f"def {read}").after(FACTS_UPDATE, None, None)
+
+
+@pytest.mark.parametrize(
+    ("hook", "want"),
+    [
+        pytest.param("filter(pod, node):\n    return _old(node.facts['load'])", True, id="age"),
+        pytest.param("filter(pod, node):\n    return _hot(node.facts['load'])", False, id="value"),
+        pytest.param("score(pod, node):\n    return 1", False, id="no filter"),
+    ],
+)
+def test_an_age_is_news_only_to_those_who_are_known_to_read_it(hook: str, want: bool) -> None:
+    helpers = """
+def _old(fact):
+    return None if fact == None or fact.age_seconds > 60 else "no"
+
+def _hot(fact):
+    return None if fact == None or fact.value > 60 else "no"
+"""
+    assert Policy(f"{helpers}\ndef {hook}").after(FACTS_AGE, None, None) == want
 
 
 def test_a_manifest_is_news_when_something_is_written_in_it() -> None:

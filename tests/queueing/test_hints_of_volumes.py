@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.model.devices import EXTENDED_CLAIM_ANNOTATION, ClaimMeta, ResourceClaim
 from engine.model.objects import ObjectMeta, from_plain
 from engine.model.storage import (
     CSINode,
@@ -297,6 +298,14 @@ def test_own_claims_are_news_when_they_come_or_their_status_changes() -> None:
     assert not devices(claim(), claim())
     assert not devices(None, claim("other"), action="Add")
     assert not devices(None, claim(ns="elsewhere"), action="Add")
+
+
+def test_a_claim_for_extended_resources_is_news_to_its_like_when_it_is_gone() -> None:
+    """One whose creation was not answered kept its pod for minutes after it was deleted."""
+    marked = {EXTENDED_CLAIM_ANNOTATION: "true"}
+    made = ResourceClaim(ClaimMeta(name="q-x", namespace="default", annotations=marked))
+    assert devices(made, None, claiming(None), "Delete")
+    assert not devices(made, None, make_pod(namespace="elsewhere"), "Delete")
 
 
 def test_claims_that_were_made_for_the_pod_are_its_own() -> None:

@@ -18,7 +18,7 @@ from engine.queueing.events import (
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import QueuedPod, SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
-from tests.builders import make_node, make_pod, toleration
+from tests.builders import make_node, make_pod, taint, toleration
 
 FIT = frozenset({"NodeResourcesFit"})
 TAINTS = frozenset({"TaintToleration"})
@@ -758,6 +758,19 @@ def test_a_gated_pod_is_promised_nothing_until_its_gate_opens() -> None:
     assert bench.queue.nominator.node_of("u") == "n1"
 
 
+def test_a_gated_pod_is_promised_the_node_that_its_status_comes_to_name() -> None:
+    """Who gates a pod and then names a node keeps the room of it; it went to whoever came next."""
+    bench = Bench()
+    pod = make_pod("p", uid="u", gates=["a"])
+    bench.queue.add(pod)
+    named = make_pod("p", uid="u", nominated="n1", gates=["a"])
+    bench.queue.update(pod, named)
+    assert bench.place(named) == "gated"
+    assert bench.queue.nominator.pods_on("n1") == [named]
+    bench.queue.update(named, pod)
+    assert len(bench.queue.nominator) == 0
+
+
 def test_a_promise_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
     """Preemption promises a node and closes its gate, both before the API hears of it."""
     door = Door()
@@ -793,6 +806,19 @@ def test_a_pod_is_retried_when_its_promised_node_loses_a_pod_whether_it_fits_or_
     assert bench.place(other) == "unschedulable"
 
 
+def test_a_pod_is_retried_when_the_taints_of_its_promised_node_change() -> None:
+    """It may not go there any more; it kept the room there, and looked nowhere else."""
+    bench = Bench()
+    promised, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
+    bench.reject(promised)
+    bench.reject(other)
+    event = ClusterEvent("Node", "UpdateNodeTaint")
+    assert bench.queue.move(event, make_node("m"), make_node("m", taints=[taint("a")])) == 0
+    assert bench.queue.move(event, make_node("n"), make_node("n", taints=[taint("a")])) == 1
+    assert bench.place(promised) == "backoff"
+    assert bench.place(other) == "unschedulable"
+
+
 def test_a_promised_pod_in_flight_hears_of_it_too() -> None:
     bench = Bench(hints=Hints(node_info=crowded))
     promised = make_pod("p", cpu="1", nominated="n")
@@ -801,6 +827,28 @@ def test_a_promised_pod_in_flight_hears_of_it_too() -> None:
     bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
     bench.queue.requeue_unschedulable(queued, FIT)
     assert bench.place(promised) == "backoff"
+
+
+@pytest.mark.parametrize("elsewhere", [None, "n2"])
+def test_a_pod_whose_promise_somebody_takes_back_or_moves_looks_again(
+    elsewhere: str | None,
+) -> None:
+    """It stayed without the promise until something happened that could help it."""
+    bench = Bench()
+    pod = make_pod("p", uid="u", nominated="n1")
+    bench.reject(pod)
+    bench.queue.update(pod, make_pod("p", uid="u", nominated=elsewhere))
+    assert bench.place(pod) == "backoff"
+    assert bench.incoming[-1] == ("backoff", "AssignedPodDelete")
+
+
+def test_a_pod_whose_promise_is_taken_back_here_is_not_retried_when_the_status_says_so() -> None:
+    bench = Bench()
+    pod = make_pod("p", uid="u", nominated="n1")
+    bench.reject(pod)
+    bench.queue.nominator.nominate(pod, "")
+    bench.queue.update(pod, make_pod("p", uid="u"))
+    assert bench.place(pod) == "unschedulable"
 
 
 def test_a_gated_pod_follows_what_becomes_of_its_promise() -> None:

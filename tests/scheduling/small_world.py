@@ -72,7 +72,7 @@ class World:
             max_unschedulable=1e9,
             hints=self.hints,
         )
-        says = dict.fromkeys(("record", "report", "nominate", "forget"), _ignore)
+        says = dict.fromkeys(("record", "report", "nominate", "forget", "seen"), _ignore)
         nobody = cast(Any, SimpleNamespace(**says))
         self.outcomes = AttemptOutcomes(
             queue=self.queue, recorder=nobody, status=nobody, metrics=self.metrics, clock=self.clock

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.binding.placement import Preemption as Eviction
 from engine.caching.cache import Cache
 from engine.model.objects import (
     LabelSelector,
@@ -17,8 +18,9 @@ from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision
+from engine.scheduling.extenders import ExtenderPreempt, NodeVictims, PreemptAnswer, unopposed
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import HOSTNAME, make_node, make_pod
 
 VICTIM_STATUS = {
     "conditions": [
@@ -264,6 +266,140 @@ def victim_key(pod):
 def test_a_users_order_of_victims_beats_the_default() -> None:
     scheduler, cache = make_scheduler({"youngest.star": YOUNGEST}), full_cluster("a", cpu="3")
     assert victims(scheduler.schedule(urgent(), cache.snapshot())) == ["a-0"]
+
+
+KEEPS = '''"""Keeps pods that say so. Hooks: victim_key. Reads: labels, priority."""
+
+def victim_key(pod):
+    if pod.labels.get("keep") == "yes":
+        return None
+    return -pod.priority
+'''
+KEPT = {"keep": "yes"}
+ONLY_KEPT = "node(s) would fit only without pods that are never evicted"
+
+
+def keeping(*placed: Pod) -> tuple[Scheduler, Cache]:
+    """A node of two cpus with these pods, and a policy that keeps some."""
+    cache = Cache()
+    cache.add_node(make_node("a", cpu="2"))
+    for pod in placed:
+        cache.add_pod(pod)
+    return make_scheduler({"keeps.star": KEEPS}), cache
+
+
+def weak(name: str, cpu: str = "1", **words: Any) -> Pod:
+    return make_pod(name, **{"node": "a", "cpu": cpu, "priority": 0, **words})
+
+
+def test_a_pod_without_a_key_is_not_evicted_though_others_matter_more() -> None:
+    scheduler, cache = keeping(weak("kept", labels=KEPT), weak("other", priority=50))
+    assert victims(scheduler.schedule(urgent(), cache.snapshot())) == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("placed", "cpu", "why"),
+    [
+        pytest.param([weak("kept", "2", labels=KEPT)], "1", ONLY_KEPT, id="nobody else"),
+        pytest.param(
+            [weak("kept", labels=KEPT), weak("other")], "2", ONLY_KEPT, id="the others do not do"
+        ),
+        pytest.param(
+            [weak("kept", labels=KEPT), weak("peer", priority=100)],
+            "2",
+            "Insufficient cpu",
+            id="no room even without them",
+        ),
+        pytest.param(
+            [weak("peer", "2", priority=100)],
+            "1",
+            "No preemption victims found for incoming pod",
+            id="nobody is less urgent",
+        ),
+    ],
+)
+def test_a_pod_hears_that_those_in_its_way_are_never_evicted(
+    placed: list[Pod], cpu: str, why: str
+) -> None:
+    scheduler, cache = keeping(*placed)
+    decision = scheduler.schedule(urgent(cpu=cpu), cache.snapshot())
+    assert decision.eviction is None
+    assert decision.nominated_node == ""
+    assert decision.message().endswith(f"preemption: 0/1 nodes are available: 1 {why}.")
+    assert decision.diagnosis.kept_by == ({"keeps": 1} if why == ONLY_KEPT else {})
+    assert ("keeps" in decision.diagnosis.rejectors) == (why == ONLY_KEPT)
+
+
+def test_a_pod_that_is_kept_counts_in_the_dry_run() -> None:
+    """With everybody gone the affinity would have nobody to be near."""
+    term = {"labelSelector": {"matchLabels": KEPT}, "topologyKey": HOSTNAME}
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    scheduler, cache = keeping(weak("kept", labels=KEPT), weak("other"))
+    pod = urgent(affinity=near)
+    assert victims(scheduler.schedule(pod, cache.snapshot())) == ["other"]
+    assert make_scheduler().schedule(pod, cache.snapshot()).eviction is None
+
+
+def test_a_pod_that_is_kept_no_more_is_evicted_for_the_next_one_of_the_class() -> None:
+    scheduler, cache = keeping(weak("a1", uid="a1", labels=KEPT), weak("a2", labels=KEPT))
+    assert scheduler.schedule(urgent("one"), cache.snapshot()).eviction is None
+    cache.update_pod(weak("a1", uid="a1"))
+    assert victims(scheduler.schedule(urgent("two"), cache.snapshot())) == ["a1"]
+    cache.update_pod(weak("a1", uid="a1", labels=KEPT))
+    assert scheduler.schedule(urgent("three"), cache.snapshot()).eviction is None
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "want"),
+    [
+        pytest.param("keeps", "orders", ["a-1"], id="the last one gives a key"),
+        pytest.param("orders", "keeps", None, id="the last one keeps"),
+    ],
+)
+def test_of_several_policies_the_last_ones_none_counts(
+    first: str, last: str, want: list[str] | None
+) -> None:
+    texts = {
+        "keeps.star": "def victim_key(pod):\n    return None\n",
+        "orders.star": "def victim_key(pod):\n    return pod.name\n",
+        "config.yaml": f"""
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins: {{postFilter: {{enabled: [{{name: {first}}}, {{name: {last}}}]}}}}
+""",
+    }
+    scheduler, cache = make_scheduler(texts), full_cluster("a")
+    decision = scheduler.schedule(urgent(), cache.snapshot())
+    assert (victims(decision) if want is not None else decision.eviction) == want
+
+
+def test_an_extender_cannot_name_a_pod_that_is_kept() -> None:
+    scheduler, cache = keeping(weak("kept", labels=KEPT), weak("other"))
+    cache.add_node(make_node("b", cpu="2"))
+    cache.add_pod(weak("b1", "2", node="b"))
+    snapshot = cache.snapshot()
+    by_name = {pod.name: pod for info in snapshot.infos if info for pod in info.pods.values()}
+    kept, other, b1 = by_name["kept"], by_name["other"], by_name["b1"]
+
+    def answered(victims: dict[str, NodeVictims]) -> Decision:
+        steps = scheduler.steps(urgent(), snapshot)
+        question = next(steps)
+        try:
+            while True:
+                is_last = isinstance(question, ExtenderPreempt)
+                question = steps.send(PreemptAnswer(victims) if is_last else unopposed(question))
+        except StopIteration as end:
+            decision: Decision = end.value.decision
+            return decision
+
+    scheduler.has_extenders = True
+    both = {"a": NodeVictims((kept, other)), "b": NodeVictims((b1,))}
+    assert answered(both).eviction == Eviction("b", (b1,))
+    refused = answered({"a": NodeVictims((kept,))})
+    assert refused.eviction is None
+    assert refused.message().endswith("preemption: no candidate node for preemption")
 
 
 LAST = '''"""The last node by label. Hooks: candidate_key. Reads: node.labels."""

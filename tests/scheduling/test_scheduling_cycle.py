@@ -5,11 +5,13 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from engine.caching.cache import Cache
 from engine.framework.status import Code
 from engine.model.fact import Fact
+from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.decision import Decision
@@ -287,6 +289,24 @@ def counters(pod):
         assert (got.decision.message(), got.totals) == (want.decision.message(), want.totals)
 
 
+def test_nothing_is_counted_for_a_pod_that_the_policy_skips(cache: Cache) -> None:
+    text = """
+def counters(pod):
+    return [count_pods(None, labels = {"app": pod.labels["app"]}, namespaces = [pod.namespace])]
+
+def pre_filter(pod):
+    return None if "app" in pod.labels else skip()
+
+def filter(pod, node, counts):
+    return "full" if counts[0].total else None
+"""
+    scheduler = make_scheduler({"a.star": text, "p.yaml": only("a")})
+    assert scheduler.schedule(make_pod(), cache.snapshot()).node is not None
+    cache.add_pod(make_pod("web", labels={"app": "web"}, node="n5"))
+    decision = scheduler.schedule(make_pod(labels={"app": "web"}), cache.snapshot())
+    assert "full" in decision.message()
+
+
 def test_which_nodes_count_goes_by_the_facts_of_now(cache: Cache) -> None:
     """A function that says so was asked with the cluster as it was when its class was made."""
     text = """
@@ -307,6 +327,82 @@ def score(pod, node, counts):
         cache.set_other_facts(cluster={"closed": Fact(closed, str(closed))}, types={}, pods={})
         totals.append(set(scheduler.explain(make_pod(), cache.snapshot()).totals))
     assert totals == [{1}, {0}, {1}]
+
+
+def test_which_nodes_count_is_known_again_once_no_node_fails(cache: Cache) -> None:
+    """A function that says so and failed for a node failed for good: it was gone, or was mended."""
+    text = """
+def counters(pod):
+    return [count_pods(None, labels = {"app": "web"}, namespaces = ["default"], among = "among_x")]
+
+def among_x(pod, node):
+    return node.labels["i"] != "9"
+
+def filter(pod, node, counts):
+    return None
+"""
+    scheduler = make_scheduler({"a.star": text, "p.yaml": only("a")})
+    cache.add_node(make_node("new"))
+    assert scheduler.schedule(make_pod("first"), cache.snapshot()).is_error
+    cache.update_node(make_node("new", labels={"i": "9"}))
+    assert scheduler.schedule(make_pod("second"), cache.snapshot()).node is not None
+    cache.update_node(make_node("new"))
+    assert scheduler.schedule(make_pod("third"), cache.snapshot()).is_error
+    cache.remove_node("new")
+    assert scheduler.schedule(make_pod("fourth"), cache.snapshot()).node is not None
+
+
+_FAILING_EACH_IN_ITS_WAY = {
+    "normalize": """
+def score(pod, node):
+    return int(node.labels["i"])
+
+def normalize(score, over):
+    fail("broken", score)
+""",
+    "tie_key": """
+def score(pod, node):
+    return 1
+
+def tie_key(pod, node):
+    fail("broken", node.labels["i"])
+""",
+    "victim_key": """
+def filter(pod, node):
+    return "full" if node.pod_count else None
+
+def victim_key(pod):
+    fail("broken", pod.labels["i"])
+""",
+    "among_x": """
+def counters(pod):
+    return [count_pods(None, labels = {}, namespaces = ["default"], among = "among_x")]
+
+def among_x(pod, node):
+    fail("broken", node.labels["i"])
+
+def score(pod, node, counts):
+    return counts[0].total
+""",
+}
+
+
+@pytest.mark.parametrize("hook", _FAILING_EACH_IN_ITS_WAY)
+def test_which_failure_is_told_is_no_matter_of_what_came_first(hook: str) -> None:
+    """It was that of the node, pod or score that happened to be looked at first."""
+    files = {"a.star": _FAILING_EACH_IN_ITS_WAY[hook], "p.yaml": only("DefaultPreemption", "a")}
+    messages = set()
+    for order in ("01", "10"):
+        cache = Cache()
+        for i in order:
+            cache.add_node(make_node(f"n{i}", labels={"i": i}))
+            cache.add_pod(make_pod(f"p{i}", labels={"i": i}, node="n0"))
+        cache.add_pod(make_pod("p2", labels={"i": "2"}, node="n1"))
+        pod = make_pod("new", uid="new", priority=1)
+        decision = make_scheduler(files).schedule(pod, cache.snapshot())
+        messages.add(str([*decision.failures, *decision.ignored]))
+    (message,) = messages
+    assert f"{hook}() failed" in message
 
 
 def test_counters_that_fail_fail_a_pre_filter_that_wants_them_and_a_score_as_configured(
@@ -493,6 +589,36 @@ def test_reasons_that_never_repeat_are_not_kept_for_ever(cache: Cache) -> None:
         asked, most = scheduler.memo.asked, max(most, len(scheduler.memo.reasons))
     assert 60_000 < most < 66_000
     assert len(scheduler.memo.reasons) < 40_000
+
+
+def test_long_reasons_are_not_kept_for_ever(cache: Cache) -> None:
+    """Counting them bounds nothing: a reason may be as long as its policy likes."""
+    long = 'def filter(pod, node):\n    return pod.labels["n"] + "x" * 90000\n'
+    scheduler = make_scheduler({"long.star": long, "p.yaml": only("long")})
+    most = 0
+    for number in range(400):
+        pod = make_pod(f"p{number}", uid=f"p{number}", labels={"n": str(number)})
+        decision = scheduler.schedule(pod, cache.snapshot())
+        assert decision.message().startswith(f"0/6 nodes are available: 6 {number}x")
+        most = max(most, scheduler.memo.reasons.characters)
+    assert 16 << 20 < most < 17 << 20
+
+
+def test_large_pods_are_not_kept_for_ever(cache: Cache) -> None:
+    """Whoever creates and deletes pods of 400 KB took 5 MB with each, up to all there was."""
+    policy = 'def filter(pod, node):\n    return None if pod.labels else "no"\n'
+    scheduler = make_scheduler({"x.star": policy, "p.yaml": only("x")})
+    most = 0
+    for number in range(120):
+        labels = {f"label-{number}-{i}": "x" * 60 for i in range(2_000)}
+        plain = msgspec.to_builtins(
+            make_pod(f"p{number}", uid=f"p{number}", labels=labels).manifest
+        )
+        pod = Pod.from_raw(msgspec.json.encode(plain))
+        assert scheduler.schedule(pod, cache.snapshot()).node is not None
+        kept = scheduler.recent_pods(10_000)
+        most = max(most, sum(len(pod.raw or b"") for pod in kept))
+    assert 6 << 20 < most < 16 << 20
 
 
 def test_scores_are_normalised_over_the_nodes_that_counters_leave() -> None:

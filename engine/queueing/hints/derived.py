@@ -1,9 +1,9 @@
 """The hint of a policy that is not kube-scheduler's: what it reads says what can change its mind.
 
 Owns deriving events from the fields that the hooks which can reject read of pod, node, cluster and
-group. A change of an object is worth a retry if one of the fields that are read has another value
-after it. Nothing is known of *how* a field matters: more room can only help a policy that wants
-room, but another one may want less.
+group, and from those by which other pods are kept from eviction. A change of an object is worth a
+retry if one of the fields that are read has another value after it. Nothing is known of *how* a
+field matters: more room can only help a policy that wants room, but another one may want less.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,10 @@ from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.projections import Projector
-from engine.policy.views import VIEWS
+from engine.policy.views import AGES, VIEWS
 from engine.queueing.events import (
     ADD,
+    AGE,
     ASSIGNED_POD,
     DELETE,
     FACTS,
@@ -35,6 +36,9 @@ from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_beh
 # The hooks whose answer can keep a pod waiting: before the queue, and after it.
 _GATES: Final = frozenset({"pre_enqueue"})
 _FILTERS: Final = frozenset({"pre_filter", "counters", "filter", "permit"})
+
+# A pod that is kept from eviction keeps others waiting.
+_KEEPS: Final = "victim_key"
 
 _SUMS: Final = frozenset({"requested", "nonzero_requested", "pod_count", "used_ports"})
 
@@ -61,12 +65,15 @@ class DerivedHint:
             for name, reads in hooks.items()
             if name in names or (name.startswith("among_") and not at_gate)
         ]
-        self._is_known = bool(read)
+        victims = hooks.get(_KEEPS)
+        keeps = victims is not None and victims.keeps_pods and not at_gate
+        self._is_known = bool(read) or keeps
         paths = {v: frozenset[str]().union(*(one.of(v) for one in read)) for v in VIEWS}
         fields = {view: fields_of(view, found) for view, found in paths.items()}
         self._resources = frozenset[str]().union(
             *(resources_behind(view, found) for view, found in fields.items())
         )
+        self._reads_ages = any(AGES in found for found in paths.values())
         params = {param for one in read for param in one.params}
         self._counts = "counts" in params
         self._is_grouped = "group" in params
@@ -85,10 +92,17 @@ class DerivedHint:
         self._pod = _Reader("pod", paths["pod"])
         self._node = _Reader("node", paths["node"])
         self._last_node: tuple[Any, Any, bool] = (None, None, False)
+        # What is read of pods that it may keep from going.
+        kept = victims.pod if victims is not None and keeps else frozenset[str]()
+        self._kept = _Reader("pod", kept) if kept else None
+        self._of_kept = resources_behind("pod", fields_of("pod", kept))
+        self._resources |= self._of_kept | ({ASSIGNED_POD} if kept else set())
 
     def is_interested(self, event: ClusterEvent) -> bool:
         """If such events about something else than the pod itself can help at all."""
         resource, action = event.resource, event.action
+        if action == AGE:  # it comes every few seconds: only for who is known to look
+            return self._reads_ages
         if not self._is_known or ANYTHING in self._resources:
             return True
         if resource == NODE:
@@ -129,7 +143,7 @@ class DerivedHint:
         if resource == NODE:
             return event.action in (ADD, DELETE) or self._node_differs(old, new)
         if resource == ASSIGNED_POD:
-            return self._after_placed(event, pod, old, new)
+            return self._after_placed(pod, old, new, Snapshot(around.objects))
         if resource == POD:
             return bool((old if new is None else new).namespace == pod.namespace)
         return self._after_other(resource, pod, old, new)
@@ -144,13 +158,14 @@ class DerivedHint:
             self._last_node = (old, new, differs)
         return differs
 
-    def _after_placed(
-        self, event: ClusterEvent, pod: Pod, old: Pod | None, new: Pod | None
-    ) -> bool:
+    def _after_placed(self, pod: Pod, old: Pod | None, new: Pod | None, facts: Snapshot) -> bool:
         if old is None or new is None:
             known = new if old is None else old
             assert known is not None
             return self._counts or self._placed or known.namespace == pod.namespace
+        kept = self._kept if new.priority < pod.priority else None
+        if kept is not None and kept.differs(old, new, facts):
+            return True  # it may go now
         if self._counts and (old.labels != new.labels or old.is_terminating != new.is_terminating):
             return True
         if self._placed_in_detail and is_meaningful_pod_change(old, new):
@@ -167,10 +182,11 @@ class DerivedHint:
         meta = (old if new is None else new).metadata
         if resource == "Namespace":
             before, after = (None if one is None else one.metadata.labels for one in (old, new))
-            return before != after and (self._counts or meta.name == pod.namespace)
+            is_seen = self._counts or resource in self._of_kept or meta.name == pod.namespace
+            return before != after and is_seen
         # Nodes hold pods of all namespaces; the pod's own objects are in its own.
         is_near = not meta.namespace or meta.namespace == pod.namespace
-        return is_near or resource in self._of_nodes
+        return is_near or resource in self._of_nodes | self._of_kept
 
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:

@@ -6,6 +6,7 @@ deleted, and a claim that a failed placement gave back, free devices too.
 
 from typing import Any, Final
 
+from engine.model.devices import EXTENDED_CLAIM_ANNOTATION
 from engine.model.pod import Pod
 from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
@@ -24,7 +25,12 @@ def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     had = peek(old, "status", "allocation")
     if had and had != peek(new, "status", "allocation"):
         return True  # its devices are free, for whichever pod
-    if new is None or new.metadata.namespace != pod.namespace:
+    if new is None:
+        # An earlier attempt may have made it, and got no further: no node will do while it is
+        # there. Whose pod's attempt is not asked: pods of a workload are judged together.
+        meta = old.metadata
+        return meta.namespace == pod.namespace and EXTENDED_CLAIM_ANNOTATION in meta.annotations
+    if new.metadata.namespace != pod.namespace:
         return False
     if new.metadata.name not in claim_names(pod):
         return False

@@ -9,6 +9,13 @@ _CPU = ("100m", "250m", "500m", "1", "2", "0", "0.1", "1500m", "6", "1e-1", "33m
 CPU = (*_CPU, "999999n", ".5", "5.", "+1", "1E0", "0.0005k", "1.0000001")
 _MEMORY = ("64Mi", "128Mi", "100M", "1Gi", "4Gi", "0", "100k", "1500M", "1e8", "0.5Gi", "123456789")
 MEMORY = (*_MEMORY, "1.5", "1500m", "+64Mi", "6.4E7", ".1Gi", "1.M", "0.3333333Gi", "1000000000m")
+# Each is rounded up to a thousandth, but only when the API server has summed them up for the pod.
+_ROUNDED = {
+    "1u": "1m",
+    "999999n": "1m",
+    "1.0000001": "1001m",
+    "0.3333333Gi": "357913905542m",
+}
 STORAGE = ("1Gi", "20Gi", "0", "500M")
 ODD_IMAGES = (
     "busybox",
@@ -106,6 +113,10 @@ def _pod_level(draw: Draw, pod: Plain, traits: Traits) -> None:
             del asked[name], container["resources"]["limits"][name]
         if draw.chance(0.5):
             container["resources"] = {}
+        for amounts in container["resources"].values():
+            for name in ("cpu", "memory"):
+                if name in amounts and name not in requests:
+                    amounts[name] = _ROUNDED.get(amounts[name], amounts[name])
     if requests and draw.chance(0.15):
         requests["hugepages-2Mi"] = draw.pick("64Mi", "128Mi")
     pod["spec"]["resources"] = {"requests": requests}

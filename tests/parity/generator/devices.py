@@ -25,9 +25,12 @@ class Devices:
         # there is too little left to share: those do not occur together.
         self._has_counters = draw.chance(0.3)
         self._has_constraints = not self._has_counters and draw.chance(0.5)
+        self._shared: set[tuple[str, str, str]] = set()
         self.objects: list[Plain] = _classes(draw)
         for node in nodes:
             self._publish_for(node["metadata"]["name"])
+            if draw.chance(0.15):
+                _offer_without_claims(draw, node)
         if draw.chance(0.5):
             self._publish_shared()
 
@@ -37,11 +40,13 @@ class Devices:
         if not draw.chance(traits["devices"] * 0.75):
             return
         if not is_placed and draw.chance(0.15):
-            name = draw.pick(EXTENDED, EXTENDED, "deviceclass.resource.kubernetes.io/gpu")
-            resources = draw.pick(*spec["containers"])["resources"]
-            amount = draw.pick("1", "1", "2")
-            resources.setdefault("requests", {})[name] = amount
-            resources.setdefault("limits", {})[name] = amount
+            for container in draw.some(
+                [*spec["containers"], *spec.get("initContainers", ())], draw.pick(1, 1, 3), 1
+            ):
+                name = draw.pick(EXTENDED, EXTENDED, "deviceclass.resource.kubernetes.io/gpu")
+                amount = draw.pick("1", "1", "2")
+                for kind in ("requests", "limits"):
+                    container["resources"].setdefault(kind, {})[name] = amount
             return
         spec["resourceClaims"] = [
             self._reference(pod, f"c{i}", is_placed) for i in draw.several(2, 1)
@@ -159,7 +164,10 @@ class Devices:
         device = draw.pick(*(mine or free))
         self._taken.add(device)
         driver, pool, name = device
-        result = {"request": request, "driver": driver, "pool": pool, "device": name}
+        result: Plain = {"request": request, "driver": driver, "pool": pool, "device": name}
+        if device in self._shared:
+            result["shareID"] = f"00000000-0000-4000-8000-{len(self._taken):012}"
+            result["consumedCapacity"] = {"memory": draw.pick("1Gi", "2Gi", "4Gi")}
         allocation: Plain = {"devices": {"results": [result]}}
         node = pool.removeprefix("pool-")
         if pool != "everywhere":
@@ -189,9 +197,7 @@ class Devices:
         draw = self._draw
         where: Plain = {"allNodes": True}
         if draw.chance(0.5):
-            zones = draw.some(ZONES, 2, 1)
-            requirement = {"key": ZONE, "operator": "In", "values": zones}
-            where = {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
+            where = _in_zones(draw)
         self._publish(NIC, "everywhere", where, draw.randint(1, 3))
 
     def _publish(self, driver: str, pool: str, where: Plain, count: int) -> None:
@@ -201,6 +207,16 @@ class Devices:
         has_counters = self._has_counters and driver == GPU and draw.chance(0.8)
         devices = [self._device(driver, f"d{i}", has_counters) for i in range(count)]
         self._published += [(driver, pool, device["name"]) for device in devices]
+        self._shared |= {
+            (driver, pool, device["name"])
+            for device in devices
+            if device.get("allowMultipleAllocations")
+        }
+        at = where
+        if "nodeName" in where and not has_counters and draw.chance(0.15):
+            for device in devices:
+                device |= draw.pick(where, where, {"allNodes": True}, _in_zones(draw))
+            at = {"perDeviceNodeSelection": True}
         parts = [devices[i::slices] for i in range(slices)]
         counters = {"name": "card", "counters": {"memory": {"value": draw.pick("10Gi", "40Gi")}}}
         if has_counters:
@@ -211,7 +227,7 @@ class Devices:
             spec: Plain = {
                 "driver": driver,
                 "pool": {"name": pool, "generation": generation, "resourceSliceCount": total},
-                **where,
+                **at,
             }
             if has_counters and not part:
                 spec["sharedCounters"] = [counters]
@@ -245,16 +261,39 @@ class Devices:
             if not (has_counters or self._has_constraints) and draw.chance(0.3):
                 device["allowMultipleAllocations"] = True
                 if draw.chance(0.5):
-                    policy: Plain = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
+                    policy = draw.pick(
+                        {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}},
+                        {"default": "2Gi", "validRange": {"min": "1Gi", "max": "4Gi"}},
+                        {"default": "1Gi", "validValues": ["1Gi", "2Gi", "4Gi"]},
+                        {"default": "1Gi"},
+                    )
                     device["capacity"]["memory"]["requestPolicy"] = policy
         if not has_counters and draw.chance(0.12):
             taint = {"key": draw.pick("example.com/broken", "example.com/old")}
             taint["effect"] = draw.pick("NoSchedule", "NoExecute", "None")
             device["taints"] = [taint]
+        if draw.chance(0.08):
+            device["bindingConditions"] = ["example.com/ready"]
+            device["bindingFailureConditions"] = ["example.com/failed"]
+            if draw.chance(0.4):
+                device["bindsToNode"] = True
         if has_counters:
             used = {"memory": {"value": draw.pick("5Gi", "10Gi", "20Gi")}}
             device["consumesCounters"] = [{"counterSet": "card", "counters": used}]
         return device
+
+
+def _offer_without_claims(draw: Draw, node: Plain) -> None:
+    """Let *node* have some of the resource that devices stand for elsewhere, or say it has none."""
+    amount = draw.pick("0", "1", "2")
+    for kind in ("allocatable", "capacity"):
+        if kind in node["status"]:
+            node["status"][kind][EXTENDED] = amount
+
+
+def _in_zones(draw: Draw) -> Plain:
+    requirement = {"key": ZONE, "operator": "In", "values": draw.some(ZONES, 2, 1)}
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
 
 
 def _is_single(request: Plain) -> bool:

@@ -1,0 +1,125 @@
+"""What a new leader has in force, if the source offers something while it finds out."""
+
+import asyncio
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry
+
+from engine.caching.cache import Cache
+from engine.caching.snapshot import Snapshot
+from engine.lib.clock import SystemClock
+from engine.model.pod import Pod
+from engine.policy.bundle import Bundle, build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout.last_good import LastGood
+from engine.rollout.rollout import Rollout
+from engine.rollout.sources import Offer, OnOffer
+from engine.rollout.trial import Examiner
+from engine.telemetry.metrics import Metrics
+
+BROKEN = {"p.star": "def filter(pod, node:\n"}
+STORED = {"p.star": '"""As the last leader had it."""\n'}
+EDITED = {"p.star": '"""As it was edited."""\n'}
+
+
+class Source:
+    """What a test offers."""
+
+    name = "source"
+
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self.files = files
+        self.offer: OnOffer
+
+    async def run(self, on_offer: OnOffer) -> None:
+        self.offer = on_offer
+        on_offer(Offer(self.files))
+        await asyncio.Event().wait()
+
+
+class Kept:
+    """A store that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.last_good: LastGood | None = None
+
+    async def load(self) -> LastGood | None:
+        return self.last_good
+
+    async def save(self, last_good: LastGood) -> None:
+        self.last_good = last_good
+
+
+class World:
+    """An empty cluster. The facts of *slow* policies take until `has_spoken`."""
+
+    def __init__(self) -> None:
+        self.slow = ""
+        self.is_asked = asyncio.Event()
+        self.has_spoken = asyncio.Event()
+
+    def snapshot(self) -> Snapshot:
+        return Cache().snapshot()
+
+    def sample_pods(self) -> list[Pod]:
+        return []
+
+    async def prepare(self, bundle: Bundle) -> None:
+        if bundle.revision == self.slow:
+            self.is_asked.set()
+            await self.has_spoken.wait()
+
+    async def until_idle(self) -> None:
+        """It is idle."""
+
+
+def revision_of(files: Mapping[str, str]) -> str:
+    return build_bundle(dict(files)).revision
+
+
+async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over_stays() -> None:
+    """They came into force over it, under its name, and were saved as the last good ones."""
+    source, store, world = Source(BROKEN), Kept(), World()
+    in_force: list[str] = []
+    edited = asyncio.Event()
+
+    def switch(new: object, _: object) -> None:
+        in_force.append(rollout.active.bundle.revision)
+        if in_force[-1] == revision_of(EDITED):
+            edited.set()
+
+    rollout = Rollout(
+        source=source,
+        store=store,
+        examiner=Examiner(
+            build=lambda files: build_bundle(dict(files)),
+            make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+            run_tests=lambda _: [],
+        ),
+        world=world,
+        on_switch=switch,
+        tell=lambda *_: None,
+        metrics=Metrics(CollectorRegistry()),
+        clock=SystemClock(),
+    )
+    rollout.is_active = False
+    await rollout.start()
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        # 1. The leader dies. Its policies differ from ours, which are a makeshift.
+        store.last_good = LastGood(revision_of(STORED), STORED, ())
+        world.slow = revision_of(STORED)
+        leading = asyncio.ensure_future(rollout.lead())
+        await world.is_asked.wait()
+        # 2. An edit mends what was broken.
+        source.offer(Offer(EDITED))
+        await asyncio.wait_for(edited.wait(), 20)
+        # 3. Now those of the leader could come into force.
+        world.has_spoken.set()
+        await leading
+        assert rollout.active.bundle.revision == in_force[-1] == revision_of(EDITED)
+        assert rollout.describe()["active"]["origin"] == source.name
+        assert store.last_good.revision == revision_of(EDITED)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
