@@ -57,7 +57,7 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.queue_hooks import QueueHooks
-from engine.queueing.events import FACTS_UPDATE, LET_IN
+from engine.queueing.events import FACTS_AGE, FACTS_UPDATE, LET_IN
 from engine.queueing.hints import Hints
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.setbacks import Setbacks, losses
@@ -252,7 +252,13 @@ class App:
         self.plugins = make_plugins(
             self.cache.objects,
             volumes=VolumeBinder(client, self.cache, clock=self._clock),
-            claims=DeviceClaimWriter(client, self.cache, clock=self._clock, recorder=self.recorder),
+            claims=DeviceClaimWriter(
+                client,
+                self.cache,
+                clock=self._clock,
+                recorder=self.recorder,
+                may_act=self._may_act,
+            ),
             clock=self._clock,
         )
         # 5. The policies.
@@ -279,6 +285,7 @@ class App:
                 client, self._clock, keeper or KeepsNothing(), self._may_save_facts
             ).make,
             on_change=self._facts_changed,
+            on_age=self._facts_aged,
             objects=self._known_objects,
         )
         pods = GroupHandler(self.pods, self.groups, self.permits)
@@ -449,6 +456,8 @@ class App:
             self.queue.flush()
             self.hooks.retry()
             self.groups.retry()
+            if not self.leading.is_set():
+                self.groups.take_changes()  # whoever leads begins with how they are then
             if len(self.permits):
                 self._ready.set()  # somebody's time may be up
 
@@ -509,7 +518,7 @@ class App:
         """As `_count_failed`; and the pod's profile steps back if that has taken long."""
         self._count_failed(pod, failures, seconds)
         for loss in losses(failures, seconds)[:1]:
-            self.setbacks.lose(pod.uid, pod.scheduler_name, loss, seconds)
+            self.setbacks.lose(pod.uid, pod.scheduler_name, pod.namespace, loss, seconds)
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
@@ -518,7 +527,10 @@ class App:
         return self.leading.is_set() and self._may_act()
 
     def _facts_changed(self) -> None:
-        self.queue.move(FACTS_UPDATE, None, None)
+        self.queue.move(FACTS_UPDATE)
+
+    def _facts_aged(self) -> None:
+        self.queue.move(FACTS_AGE)
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
         infos = [info for info in self.cache.snapshot().infos if info is not None]

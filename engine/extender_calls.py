@@ -6,6 +6,7 @@ Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Final, TypeVar
 
@@ -120,7 +121,7 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     return FilterAnswer((), failure=failure("filter", error))
-                log.info(_SKIPPED, extender=extender.url_prefix, reason=str(error))
+                log.info(_SKIPPED, extender=extender.name, reason=str(error))
         return merge.answer()
 
     async def prioritize(self, question: ExtenderPrioritize) -> PrioritizeAnswer:
@@ -130,7 +131,7 @@ class ExtenderCalls:
         by_extender: dict[str, tuple[int, ...]] = {}
         for extender, totals in zip(asked, answers, strict=True):
             if totals is not None:
-                name = extender.url_prefix
+                name = extender.name
                 before = by_extender.get(name, (0,) * len(totals))
                 by_extender[name] = tuple(a + b for a, b in zip(before, totals, strict=True))
         return sum_of(by_extender, len(question.infos))
@@ -146,7 +147,7 @@ class ExtenderCalls:
         except ExtenderError as error:
             log.debug(
                 "Failed to run extender's priority function. No score given by this extender.",
-                extender=extender.url_prefix,
+                extender=extender.name,
                 pod=question.pod.key,
                 reason=str(error),
             )
@@ -170,7 +171,7 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     return PreemptAnswer({}, failure("preempt", error))
-                log.info(_SKIPPED, extender=extender.url_prefix, reason=str(error))
+                log.info(_SKIPPED, extender=extender.name, reason=str(error))
         return PreemptAnswer(victims)
 
     # --- binding ------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ class ExtenderCalls:
             except ExtenderError as error:
                 if not extender.ignorable:
                     raise
-                log.info(_SKIPPED, extender=extender.url_prefix, pod=pod.key, reason=str(error))
+                log.info(_SKIPPED, extender=extender.name, pod=pod.key, reason=str(error))
                 continue
             return True
         return False
@@ -233,12 +234,15 @@ class ExtenderCalls:
         if client is None:  # its policies were replaced while this attempt was under way
             client = _make_client(extender)
             client.retire()
+        elif isinstance(client, _Broken):
+            with contextlib.suppress(ExtenderError):  # its files may be there by now
+                client = self._clients[extender] = ExtenderClient(extender)
         try:
             answer = read(await client.send(verb, body, repeatable=repeatable))
             result = "success"
             return answer
         finally:
-            self._metrics.extender_seconds.labels(extender.url_prefix, what, result).observe(
+            self._metrics.extender_seconds.labels(extender.name, what, result).observe(
                 self._clock.monotonic() - started
             )
 
@@ -247,7 +251,7 @@ def _make_client(extender: Extender) -> ExtenderClient | _Broken:
     try:
         return ExtenderClient(extender)
     except ExtenderError as error:
-        log.error("Extender cannot be used", extender=extender.url_prefix, reason=str(error))
+        log.error("Extender cannot be used", extender=extender.name, reason=str(error))
         return _Broken(error)
 
 

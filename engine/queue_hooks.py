@@ -118,7 +118,9 @@ class QueueHooks:
         self._setbacks.retry()
 
     def _put_off(self, pod: Pod, revision: str) -> tuple[str, str] | None:
-        why = self._setbacks.puts_off(pod.uid, pod.scheduler_name) if self._setbacks else None
+        if not self._setbacks:
+            return None
+        why = self._setbacks.puts_off(pod.uid, pod.scheduler_name, pod.namespace)
         if why is None:
             return None
         self._on_put_off(pod, why, revision)

@@ -11,7 +11,7 @@ import click
 import structlog
 
 from engine.cli.cluster_option import cluster_options, connect
-from engine.cli.policy_paths import read_config
+from engine.cli.policy_paths import CONFIGMAP_PREFIX, read_config
 from engine.cli.serving import (
     choose_source,
     handle_signals,
@@ -25,6 +25,7 @@ from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
 from engine.lib import event_loop
+from engine.lib.listening import CannotListen
 from engine.policy.errors import PolicyErrors
 from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
@@ -147,6 +148,8 @@ async def _serve(options: dict[str, Any], config_text: str | None) -> int:
     handle_signals(app.request_stop)
     try:
         await app.run()
+    except CannotListen as error:
+        raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Extender failed")
         return 1
@@ -184,7 +187,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
     # The client comes last among the things that can be wrong: it holds connections.
     client: ApiClient | None = None
     names_cluster = options["kubeconfig"] is not None or options["context"] is not None
-    if options["watch"] or names_cluster or options["policies"].startswith("configmap:"):
+    if options["watch"] or names_cluster or options["policies"].startswith(CONFIGMAP_PREFIX):
         client = await connect(options["kubeconfig"], options["context"])
     source, store = choose_source(options["policies"], client, options["state_dir"])
     return _Parts(client, source, examiner, store, settings)

@@ -165,7 +165,7 @@ class ExtenderApp:
     async def _start_and_serve(self) -> None:
         if self._writer is not None:
             self._background.start(self._writer.run())
-        # 1. The policies, then the cluster: nothing is answered without either.
+        # 1. The policies, then the cluster and its facts: nothing is answered without them.
         await self.rollout.start()
         if self.watched is not None:
             informers = self.watched.informers
@@ -175,6 +175,7 @@ class ExtenderApp:
                 asyncio.gather(*(i.wait_synced() for i in informers))
             )
             self._background.start(self.watched.facts.run())
+            await self._background.unless_broken(self.watched.facts.wait_spoken())
             cache = self.watched.cache
             log.info("In sync", nodes=cache.node_count, pods=cache.pod_count)
         # 2. Following the policies' source.

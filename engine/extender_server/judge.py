@@ -15,7 +15,9 @@ from engine.extender_server.requests import Verdicts
 from engine.framework.profile import Profile
 from engine.framework.status import Code, Status
 from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extender_messages import MetaVictims
 from engine.scheduling.extenders import ExtenderFilter, FilterAnswer, unopposed
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -92,19 +94,29 @@ class Judge:
     def helped(self, pod: Pod, snapshot: Snapshot, victims: Mapping[str, MetaVictims]) -> list[str]:
         """The candidates where the policies let the pod in once the victims are gone.
 
-        Nodes are tried one by one: *snapshot* is changed for each and put back. A node that is not
-        known stays a candidate: there is nothing to say against it. Raises `PoliciesFailed`.
+        One with a victim that they never evict is left out. Nodes are tried one by one: *snapshot*
+        is changed for each and put back. A node that is not known stays a candidate: there is
+        nothing to say against it. Raises `PoliciesFailed`.
         """
-        pod, _ = self._under_a_profile(pod)
+        pod, profile = self._under_a_profile(pod)
         return [
             name
             for name, going in victims.items()
-            if name not in snapshot.slot_of or self._fits_without(pod, snapshot, name, going)
+            if name not in snapshot.slot_of
+            or self._fits_without(pod, profile, snapshot, name, going)
         ]
 
-    def _fits_without(self, pod: Pod, snapshot: Snapshot, name: str, going: MetaVictims) -> bool:
+    def _fits_without(
+        self, pod: Pod, profile: Profile, snapshot: Snapshot, name: str, going: MetaVictims
+    ) -> bool:
         info = snapshot.info(name)
         assert info is not None, f"`{name}` has a slot and no node"
+        leaving = [info.pods[uid] for uid in going.uids if uid in info.pods]
+        kept = self._scheduler.kept(profile, leaving, snapshot)
+        if isinstance(kept, PolicyFailure):
+            raise PoliciesFailed(Decision(None, Diagnosis(1), "", failures=(kept,)))
+        if kept:
+            return False
         without = info
         for uid in going.uids:
             if uid in without.pods:

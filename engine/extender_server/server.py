@@ -27,9 +27,12 @@ from engine.extender_server import requests
 from engine.extender_server.judge import Judge, PoliciesFailed
 from engine.extender_server.requests import BadRequest
 from engine.extender_server.worlds import World
+from engine.lib.certificates import show_certificate
 from engine.lib.clock import Clock
+from engine.lib.listening import listen
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
+from engine.telemetry.crowds import no_crowds
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
@@ -62,15 +65,19 @@ class ServerTls:
         """The TLS settings. Raises `OSError` or `ValueError` if a file cannot be used."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # as in `kube.config.TlsContext`
-        context.load_cert_chain(self.cert_file, self.key_file)
+        show_certificate(context, self.cert_file, self.key_file)
         if self.client_ca_file is not None:
             context.load_verify_locations(self.client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
+            # A session that goes on would not show its certificate to a new authority.
+            context.options |= ssl.OP_NO_TICKET
+            context.num_tickets = 0
         return context
 
-    def stamp(self) -> tuple[int, int]:
-        """Changes when the certificate or the key is written anew."""
-        return self.cert_file.stat().st_mtime_ns, self.key_file.stat().st_mtime_ns
+    def stamp(self) -> tuple[int, ...]:
+        """Changes when one of the files is written anew."""
+        files = (self.cert_file, self.key_file, self.client_ca_file)
+        return tuple(file.stat().st_mtime_ns for file in files if file is not None)
 
 
 class ExtenderServer:
@@ -103,6 +110,7 @@ class ExtenderServer:
         self._metrics = metrics
         self._clock = clock
         self._runner: web.AppRunner | None = None
+        self._open = contextlib.AsyncExitStack()
         self._following: asyncio.Task[None] | None = None
         self._application = web.Application(client_max_size=most_body_bytes)
         for verb, handle in (
@@ -116,16 +124,16 @@ class ExtenderServer:
     # --- life -------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
-        """Listen on *host* and *port* (0: a free one) and return the port."""
+        """Listen on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
         context = tls.context() if tls is not None else None
         self._runner = web.AppRunner(
             self._application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
         )
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+        bound = await listen(self._runner, host, port, context)
+        await self._open.enter_async_context(no_crowds(self._runner))
         if tls is not None and context is not None:
             self._following = asyncio.ensure_future(_follow(tls, context))
-        bound: int = self._runner.addresses[0][1]
         log.info("Serving the extender protocol", host=host, port=bound, tls=tls is not None)
         return bound
 
@@ -133,6 +141,7 @@ class ExtenderServer:
         """Stop listening, and answer what is under way."""
         if self._following is not None:
             self._following.cancel()
+        await self._open.aclose()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -258,7 +267,11 @@ def _failed(verb: str, pod: Pod, failure: PoliciesFailed) -> web.Response:
 
 
 async def _follow(tls: ServerTls, context: ssl.SSLContext) -> None:
-    """Use a renewed certificate for new connections; one that cannot be read changes nothing."""
+    """Use renewed files for new connections of *context*; what cannot be read changes nothing.
+
+    They are read into settings of their own: a certificate without its key would spoil those that
+    are in use, and an authority cannot be taken out of them.
+    """
     loaded = tls.stamp()
     while True:
         await asyncio.sleep(_CERTIFICATE_SECONDS)
@@ -267,7 +280,16 @@ async def _follow(tls: ServerTls, context: ssl.SSLContext) -> None:
             if found == loaded:
                 continue
             try:
-                context.load_cert_chain(tls.cert_file, tls.key_file)
+                _take_over(context, tls.context())
                 loaded = found
             except (OSError, ValueError) as error:
                 log.warning("Could not reload the certificate", reason=str(error))
+
+
+def _take_over(context: ssl.SSLContext, newest: ssl.SSLContext) -> None:
+    """Have each handshake that begins under *context* go on under *newest*."""
+
+    def switch(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
+        connection.context = newest
+
+    context.sni_callback = switch

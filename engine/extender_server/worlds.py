@@ -114,12 +114,14 @@ class WatchedWorld(_Asked):
     def __init__(self, client: ApiClient, clock: Clock) -> None:
         super().__init__()
         self.cache = Cache()
+        self._waiting: dict[str, Pod] = {}  # by uid: those without a node
         self.facts = FactKeeper(
             self.cache,
             clock=clock,
             # What is learned of pods is learned anew with each start.
             make_source=FactSources(client, clock, KeepsNothing(), lambda: False).make,
             on_change=lambda: None,
+            on_age=lambda: None,
             objects=self._known_objects,
         )
         self.informers = make_informers(
@@ -157,10 +159,8 @@ class WatchedWorld(_Asked):
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
         infos = [info for info in self.cache.snapshot().infos if info is not None]
         placed = [pod for info in infos for pod in info.pods.values()]
-        return [info.node for info in infos if info.node is not None], [
-            *self.sample_pods(),
-            *placed,
-        ]
+        nodes = [info.node for info in infos if info.node is not None]
+        return nodes, [*self._waiting.values(), *placed]
 
     # --- hearing ----------------------------------------------------------------------------
 
@@ -174,14 +174,21 @@ class WatchedWorld(_Asked):
     def _pod_handlers(self) -> Handlers[Pod]:
         def on_add(pod: Pod) -> None:
             if pod.node_name:
+                self._waiting.pop(pod.uid, None)
                 self.cache.add_pod(pod)
+            else:
+                self._waiting[pod.uid] = pod
 
         def on_update(old: Pod, new: Pod) -> None:
             if old.uid != new.uid or not new.node_name:
-                self.cache.remove_pod(old)
+                on_delete(old)
             on_add(new)
 
-        return Handlers(on_add=on_add, on_update=on_update, on_delete=self.cache.remove_pod)
+        def on_delete(pod: Pod) -> None:
+            self._waiting.pop(pod.uid, None)
+            self.cache.remove_pod(pod)
+
+        return Handlers(on_add=on_add, on_update=on_update, on_delete=on_delete)
 
     def _handlers(self, resource: Resource) -> Handlers[Any]:
         store, kind = self.cache.objects, resource.plural

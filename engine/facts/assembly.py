@@ -10,7 +10,8 @@ from engine.facts.demand import DemandLearner, decode_placed_pod
 from engine.facts.learned import Keeper, LearnedSource
 from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
 from engine.facts.prometheus import PrometheusSource
-from engine.facts.sources import ConfigMapSource, FileSource, Source
+from engine.facts.source import Source
+from engine.facts.sources import ConfigMapSource, FileSource
 from engine.kube.client import ApiClient
 from engine.lib.clock import Clock
 from engine.policy.fact_config import (

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.facts.readings import Reading, Readings, Subject
-from engine.facts.sources import Source
+from engine.facts.source import Source
 from engine.policy.fact_config import (
     AnnotationFacts,
     ConfigMapFacts,

@@ -20,7 +20,7 @@ import structlog
 from engine.caching.cache import Cache
 from engine.facts.annotations import read_annotations
 from engine.facts.readings import Readings, Subject
-from engine.facts.sources import Source
+from engine.facts.source import Source
 from engine.facts.store import FactStore, nodes_of
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
@@ -65,6 +65,7 @@ class FactKeeper:
         clock: Time.
         make_source: See there.
         on_change: Called soon after something new was shown, for it may help a rejected pod.
+        on_age: Called when facts are shown with a new age, while a policy reads ages.
         objects: Every node and every pod that is known, to read annotations anew.
     """
 
@@ -75,18 +76,22 @@ class FactKeeper:
         clock: Clock,
         make_source: MakeSource,
         on_change: Callable[[], None],
+        on_age: Callable[[], None],
         objects: Callable[[], tuple[Iterable[Node], Iterable[Pod]]],
     ) -> None:
         self._cache = cache
         self._clock = clock
         self._make_source = make_source
         self._on_change = on_change
+        self._on_age = on_age
         self._objects = objects
         self._config = FactsConfig()
         self._store = FactStore()
         self._running: list[_Running] = []
         self._prepared: tuple[FactsConfig, list[_Running]] = (FactsConfig(), [])
         self._reads_ages = False
+        self._reconfigured = asyncio.Event()
+        self._too_old = 0  # how many readings are not shown any more
         self._is_started = False
         self._is_telling = False
         self.told: dict[str, int] = {}  # by source: how often it said something
@@ -133,6 +138,7 @@ class FactKeeper:
                 self._prepared = FactsConfig(), []
             self._drop_prepared()
             self._config = config
+            self._reconfigured.set()
             self._cache.set_pod_type_labels(config.pod_type_labels)
             self._replace_sources(known)
         elif reads_ages:
@@ -236,13 +242,22 @@ class FactKeeper:
         try:
             while True:
                 step = self._config.age_step.total_seconds()
-                await asyncio.sleep(step - self._clock.now() % step)
-                if self._reads_ages or self._config.max_age is not None:
-                    self.refresh()
+                try:
+                    async with asyncio.timeout(step - self._clock.now() % step):
+                        await self._reconfigured.wait()
+                    self._reconfigured.clear()  # its step may be another one
+                except TimeoutError:
+                    self._grow_old()
         finally:
             self._is_started = False
             followed = [*self._running, *self._prepared[1]]
             await cancelled(r.task for r in followed if r.task is not None)
+
+    def _grow_old(self) -> None:
+        if self._reads_ages or self._config.max_age is not None:
+            self.refresh()
+        if self._reads_ages:
+            self._on_age()
 
     async def wait_spoken(self) -> None:
         """Return when every source has spoken or broken, after two seconds at the latest.
@@ -300,8 +315,12 @@ class FactKeeper:
     # --- showing -----------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Show every fact with the age that it has now."""
+        """Show every fact with the age that it has now. One that is too old for that is news."""
+        too_old = self._store.too_old(self._clock.now())
         self._show(self._store.subjects())
+        if too_old != self._too_old:
+            self._too_old = too_old
+            self._tell_of_change()
 
     def _show(self, subjects: Iterable[Subject]) -> None:
         now = self._clock.now()

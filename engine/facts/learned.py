@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from engine.facts.readings import Readings, Subject
-from engine.facts.sources import Tell, Trouble
+from engine.facts.source import Tell, Trouble
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import ApiError, NotFound
 from engine.kube.resources import CONFIG_MAPS, PODS
@@ -24,7 +24,7 @@ from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.objects import ConfigMap, decode
 from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
+from engine.watching.reflector import WatchCounts, WatchOptions
 
 log = structlog.get_logger(component="facts")
 
@@ -214,6 +214,7 @@ class LearnedSource(Generic[P]):
         self._is_new = False
         self._is_unsaved = False
         self._trouble = Trouble(self.name)
+        self._watched: list[WatchCounts] = []
 
     @property
     def name(self) -> str:
@@ -222,8 +223,8 @@ class LearnedSource(Generic[P]):
 
     @property
     def failures(self) -> int:
-        """How often what was learned could not be read or kept."""
-        return self._trouble.count
+        """How often pods could not be watched, or what was learned not be read or kept."""
+        return self._trouble.count + sum(counts.failures for counts in self._watched)
 
     async def run(self, tell: Tell) -> None:
         """Learn, tell and save, until cancelled."""
@@ -231,7 +232,9 @@ class LearnedSource(Generic[P]):
             await self._restore()
             self._is_restored = True
         tell(self._learner.readings())
-        tasks = [asyncio.ensure_future(i.run()) for i in self._informers()]
+        informers = self._informers()
+        self._watched += [informer.counts for informer in informers]
+        tasks = [asyncio.ensure_future(informer.run()) for informer in informers]
         tasks += [asyncio.ensure_future(self._tell(tell)), asyncio.ensure_future(self._save())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

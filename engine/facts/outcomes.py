@@ -56,9 +56,14 @@ class _Container(msgspec.Struct, rename="camel", frozen=True):
     last_state: _State | None = None
 
 
+class _Condition(msgspec.Struct, rename="camel", frozen=True):
+    last_transition_time: str | None = None
+
+
 class _Status(msgspec.Struct, rename="camel", frozen=True):
     phase: str = ""
     start_time: str | None = None
+    conditions: list[_Condition] | None = None
     container_statuses: list[_Container] | None = None
 
 
@@ -126,8 +131,7 @@ class OutcomeLearner:
             if seen.is_over:
                 return []
             seen.is_over = True
-            ends = [end for container in containers if (end := _end_of(container)) is not None]
-            return [(max(ends, default=now), 1.0 if phase == "Succeeded" else 0.0)]
+            return [(_over_at(pod.status) or now, 1.0 if phase == "Succeeded" else 0.0)]
         if phase != "Running":
             return []
         seen.is_over = False
@@ -198,6 +202,17 @@ class OutcomeLearner:
                 and (average := number_of(row[-1])) is not None
             ):
                 self._averages[tuple(row[:-1])] = float(average)
+
+
+def _over_at(status: _Status) -> float | None:
+    """When a pod that is over was; None if nothing in *status* says. The same at any time."""
+    ends = [_end_of(container) for container in status.container_statuses or ()]
+    moments = [end for end in ends if end is not None]
+    if not ends or None in ends:
+        # Refused by its node, evicted, or lost with it: what else happened to it last?
+        others = [status.start_time, *(c.last_transition_time for c in status.conditions or ())]
+        moments += [at for text in others if (at := epoch_seconds(text)) is not None]
+    return max(moments, default=None)
 
 
 def _end_of(container: _Container) -> float | None:

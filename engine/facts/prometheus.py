@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject, time_of
-from engine.facts.sources import Tell, Trouble
+from engine.facts.source import Tell, Trouble
 from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 

@@ -9,13 +9,11 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-import structlog
-
-from engine.facts.readings import Document, Readings, Subject, read_document
+from engine.facts.readings import Document, read_document
+from engine.facts.source import Tell, Trouble
 from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
 from engine.lib.clock import Clock
@@ -23,59 +21,11 @@ from engine.lib.folder_watch import FolderWatch
 from engine.model.objects import ConfigMap, decode
 from engine.policy.fact_config import ConfigMapFacts, FileFacts
 from engine.watching.informer import Handlers, Informer
-from engine.watching.reflector import WatchOptions
-
-log = structlog.get_logger(component="facts")
-
-#: Takes everything that a source now says.
-Tell = Callable[[Mapping[Subject, Readings]], None]
+from engine.watching.reflector import WatchCounts, WatchOptions
 
 # A facts document of this size describes some hundred thousand nodes.
 _MAX_BYTES: Final = 64 << 20
 _POLL_SECONDS: Final = 5.0
-
-
-class Source(Protocol):
-    """Something that says facts."""
-
-    @property
-    def name(self) -> str:
-        """How logs and metrics call it."""
-        ...
-
-    @property
-    def failures(self) -> int:
-        """How often it could not be asked or read."""
-        ...
-
-    async def run(self, tell: Tell) -> None:
-        """Call *tell* with all readings, now and after each change, until cancelled."""
-        ...
-
-
-class Trouble:
-    """What is wrong with a source, or a *part* of it as its keys in the log say.
-
-    Counted every time, told once until it is something else.
-    """
-
-    def __init__(self, source: str, **part: str) -> None:
-        self._part = {"source": source, **part}
-        self._reason = ""
-        self.count = 0
-
-    def is_over(self) -> None:
-        """Nothing is wrong any more."""
-        if self._reason:
-            self._reason = ""
-            log.info("Trouble with facts is over", **self._part)
-
-    def tell(self, message: str, reason: str) -> None:
-        """Something is wrong."""
-        self.count += 1
-        if reason != self._reason:
-            self._reason = reason
-            log.warning(message, **self._part, reason=reason)
 
 
 class FileSource:
@@ -134,7 +84,9 @@ class FileSource:
             self._trouble.tell("Cannot read facts", str(error))
             return not isinstance(error, OSError)
         document = read_document(text, measured_at=written_at, now=self._clock.now())
-        _tell_document(document, tell, self._trouble)
+        _tell_problems(document, self._trouble)
+        if document.readings or not document.problems:
+            tell(document.readings)
         return True
 
 
@@ -159,24 +111,25 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     return text, state.st_mtime
 
 
-def _tell_document(document: Document, tell: Tell, trouble: Trouble) -> None:
-    """Tell what *document* says, and what in it was not understood."""
+def _tell_problems(document: Document, trouble: Trouble) -> None:
     if document.problems:
         trouble.tell("Malformed facts", "; ".join(document.problems))
     else:
         trouble.is_over()
-    if document.readings or not document.problems:
-        tell(document.readings)
 
 
 class ConfigMapSource:
-    """A facts document in a ConfigMap: the keys that end with `.json`, or the one that is named."""
+    """A facts document in a ConfigMap: the keys that end with `.json`, or the one that is named.
+
+    A key that is no document keeps what it said before, as a file does.
+    """
 
     def __init__(self, config: ConfigMapFacts, client: ApiClient, clock: Clock) -> None:
         self._config = config
         self._client = client
         self._clock = clock
         self._trouble = Trouble(self.name)
+        self._watched: list[WatchCounts] = []
 
     @property
     def name(self) -> str:
@@ -185,37 +138,48 @@ class ConfigMapSource:
 
     @property
     def failures(self) -> int:
-        """How often something in it was not understood."""
-        return self._trouble.count
+        """How often it could not be asked, or something in it was not understood."""
+        return self._trouble.count + sum(counts.failures for counts in self._watched)
 
     async def run(self, tell: Tell) -> None:
         """Watch the ConfigMap until cancelled. One that is not there says nothing, at once."""
         config = self._config
         is_there = False
+        known: dict[str, Document] = {}  # by key
 
         def has(found: ConfigMap) -> None:
-            nonlocal is_there
+            nonlocal is_there, known
             is_there = True
+            before, known = known, {}
             # Values without a time are as old as what the runtime knows of them: no age at all.
             merged = Document()
             for key in sorted(found.data):
                 if key == config.key or (not config.key and key.endswith(".json")):
                     document = read_document(found.data[key], now=self._clock.now())
+                    if document.problems and not document.readings and key in before:
+                        document.readings = before[key].readings
+                    known[key] = document
                     merged.problems += [f"{key}: {problem}" for problem in document.problems]
                     for subject, readings in document.readings.items():
                         merged.readings.setdefault(subject, {}).update(readings)
-            _tell_document(merged, tell, self._trouble)
+            _tell_problems(merged, self._trouble)
+            tell(merged.readings)
+
+        def gone() -> None:
+            known.clear()
+            tell({})
 
         informer = Informer[ConfigMap](
             self._client,
             CONFIG_MAPS,
             lambda raw: decode(ConfigMap, raw),
             Handlers(
-                on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: tell({})
+                on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: gone()
             ),
             on_synced=lambda: None if is_there else tell({}),
             options=WatchOptions(
                 namespace=config.namespace, field_selector=f"metadata.name={config.name}"
             ),
         )
+        self._watched.append(informer.counts)
         await informer.run()

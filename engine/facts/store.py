@@ -74,6 +74,19 @@ class FactStore:
         """Everything that something is known about."""
         return dict.fromkeys(s for known in self._sources.values() for s in known)
 
+    def too_old(self, now: float) -> int:
+        """How many readings are older than what is shown."""
+        most = self.max_age_seconds
+        if most is None:
+            return 0
+        ages = (
+            reading.fact(now, self.step_seconds).age_seconds
+            for known in self._sources.values()
+            for readings in known.values()
+            for reading in readings.values()
+        )
+        return sum(1 for age in ages if age is not None and age > most)
+
     # --- what policies see -------------------------------------------------------------------
 
     def node(self, name: str, now: float) -> NodeFacts:

@@ -7,6 +7,7 @@ Owns the record of what is configured for one. Reading it from a configuration i
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
+from urllib.parse import urlsplit, urlunsplit
 
 DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
@@ -41,7 +42,7 @@ class Extender:
     an extender that manages none is asked about every pod.
     """
 
-    url_prefix: str
+    url_prefix: str = field(repr=False)
     filter_verb: str = ""
     preempt_verb: str = ""
     prioritize_verb: str = ""
@@ -53,3 +54,9 @@ class Extender:
     resources: frozenset[str] = frozenset()
     ignored_resources: tuple[str, ...] = ()
     ignorable: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its URL as everybody may see it: without the user and the password that it may hold."""
+        parts = urlsplit(self.url_prefix)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

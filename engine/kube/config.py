@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import os
 import ssl
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import yaml
 from yarl import URL
 
 from engine.kube.errors import KubeConfigError, NoKubeConfig
+from engine.lib.certificates import show_certificate
 from engine.lib.clock import Clock, SystemClock
 
 log = structlog.get_logger(__name__)
@@ -236,6 +238,7 @@ async def kubeconfig_credentials(
     """
     # Imported late: it loads several hundred model modules, half a second for everything that
     # does not talk to a cluster.
+    _have_a_home()
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import kube_config
 
@@ -275,10 +278,25 @@ async def _prefer_token_file(loader: Any, configuration: Any) -> None:
         user.value["token"] = token
 
 
+def _have_a_home() -> None:
+    """Give a user who is in no list of users the home that container engines give him.
+
+    The package fails to be imported without one, also where no file of it is wanted.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
+
+
 def _kubeconfig_path(path: str | os.PathLike[str] | None) -> str:
     where = os.fspath(path or os.environ.get("KUBECONFIG") or "~/.kube/config")
     parts = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
-    if not any(part.exists() for part in parts):
+    try:
+        is_there = any(part.exists() for part in parts)
+    except OSError as error:
+        raise KubeConfigError(f"kubeconfig {where}: {error}") from error
+    if not is_there:
         raise NoKubeConfig(f"kubeconfig: no such file: {where}")
     return os.pathsep.join(map(str, parts))
 
@@ -293,6 +311,7 @@ def cluster_credentials(
 
     Raises `KubeConfigError` outside of a cluster.
     """
+    _have_a_home()
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import config_exception, incluster_config
 
@@ -313,6 +332,11 @@ def cluster_credentials(
 
 def _reason(error: Exception) -> str:
     """What is wrong with a kubeconfig, without quoting from it."""
+    if isinstance(error, FileNotFoundError) and not _has_temporary_directory():
+        return (
+            "no directory is writable for what it has of certificates and keys\n"
+            "hint: mount a /tmp, or name a directory in $TMPDIR"
+        )
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         return f"not YAML, see line {mark.line + 1}" if mark else "not YAML"
@@ -322,6 +346,14 @@ def _reason(error: Exception) -> str:
         return "want an object with lists of `clusters`, `users` and `contexts`, got another form"
     # The package says what is missing "in ..." and then quotes the whole entry: cut there.
     return _first_line(error).split(" in ", 1)[0]
+
+
+def _has_temporary_directory() -> bool:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:
@@ -444,7 +476,7 @@ def _show_certificate(context: ssl.SSLContext, endpoint: Endpoint) -> None:
     if endpoint.cert_file is None:
         return
     try:
-        context.load_cert_chain(endpoint.cert_file, endpoint.key_file)
+        show_certificate(context, endpoint.cert_file, endpoint.key_file)
     except OSError as error:  # ssl.SSLError is one
         raise KubeConfigError(
             f"client certificate {endpoint.cert_file}: {_first_line(error)}"

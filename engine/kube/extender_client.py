@@ -6,8 +6,8 @@ and does not try again: what a failure costs is its caller's business.
 
 import asyncio
 import contextlib
+import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +19,13 @@ from yarl import URL
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
 from engine.kube.client import user_agent
+from engine.lib.certificates import show_certificate
+from engine.lib.memory_file import memory_file
 
 _KEEPALIVE_SECONDS: Final = 60.0
 _MOST_REDIRECTS: Final = 10
+# Whole nodes of a cluster of several thousand may come back.
+_MOST_BYTES: Final = 256 << 20
 
 
 class ExtenderClient:
@@ -34,7 +38,9 @@ class ExtenderClient:
         self.extender = extender
         self._base = extender.url_prefix.rstrip("/")
         self._tls: ssl.SSLContext | bool = True
+        self._stamp: _Stamp = ()
         if urlsplit(self._base).scheme == "https":
+            self._stamp = _stamp(extender.tls)
             self._tls = tls_context(extender.tls)
         self._seconds = extender.timeout.total_seconds() if extender.timeout else None
         self._session: aiohttp.ClientSession | None = None
@@ -43,7 +49,7 @@ class ExtenderClient:
         self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"ExtenderClient({self._base})"
+        return f"ExtenderClient({self.extender.name})"
 
     async def send(self, verb: str, body: bytes, *, repeatable: bool = True) -> bytes:
         """Post *body* to *verb* and return the body of an answer of 200.
@@ -51,56 +57,80 @@ class ExtenderClient:
         Raises `ExtenderError` for everything else. A request that is *repeatable* goes out again
         if the extender hung up on a kept connection before it answered.
         """
-        url = f"{self._base}/{verb}"
         self._in_flight += 1
         try:
             async with asyncio.timeout(self._seconds):
                 try:
-                    return await self._post(url, verb, body)
+                    return await self._post(verb, body)
                 except _HungUp:
                     if not repeatable:
                         raise
-                    return await self._post(url, verb, body)
+                    return await self._post(verb, body)
         except TimeoutError as error:
             text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-            raise ExtenderError(f'Post "{url}": {text}') from error
+            raise ExtenderError(f'Post "{self._shown(verb)}": {text}') from error
         finally:
             self._in_flight -= 1
             if self._is_retired and not self._in_flight:
                 self._close_soon()
 
-    async def _post(self, url: str, verb: str, body: bytes) -> bytes:
+    async def _post(self, verb: str, body: bytes) -> bytes:
+        self._renew()
         connection = SimpleNamespace(reused=False)
         try:
             async with self._open_session().post(
-                URL(url, encoded=True),
+                URL(f"{self._base}/{verb}", encoded=True),
                 data=body,
                 headers={"Content-Type": "application/json"},
+                ssl=self._tls,  # a kept connection of other settings is not taken
                 server_hostname=self.extender.tls.server_name or None,
                 max_redirects=_MOST_REDIRECTS,
                 trace_request_ctx=connection,
             ) as answer:
                 if answer.status != 200:
                     raise ExtenderError(
-                        f"failed {verb} with extender at URL {url}, code {answer.status}"
+                        f"failed {verb} with extender at URL {self._shown(verb)}, "
+                        f"code {answer.status}"
                     )
-                return await answer.read()
+                return await self._body(verb, answer)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             kind = _HungUp if connection.reused else ExtenderError
-            raise kind(f'Post "{url}": {_describe(error)}') from error
+            raise kind(f'Post "{self._shown(verb)}": {_describe(error)}') from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise ExtenderError(f'Post "{url}": {_describe(error)}') from error
+            raise ExtenderError(f'Post "{self._shown(verb)}": {_describe(error)}') from error
+
+    def _renew(self) -> None:
+        """Go on with renewed files; what cannot be read, such as half of them, changes nothing."""
+        if isinstance(self._tls, bool):
+            return
+        stamp = _stamp(self.extender.tls)
+        if stamp != self._stamp:
+            with contextlib.suppress(ExtenderError):
+                self._tls, self._stamp = tls_context(self.extender.tls), stamp
+
+    async def _body(self, verb: str, answer: aiohttp.ClientResponse) -> bytes:
+        chunks: list[bytes] = []
+        left = _MOST_BYTES
+        async for chunk in answer.content.iter_any():
+            left -= len(chunk)
+            if left < 0:
+                text = f"the answer is larger than {_MOST_BYTES:,} bytes"
+                raise ExtenderError(f'Post "{self._shown(verb)}": {text}')
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _shown(self, verb: str) -> str:
+        """The URL as an event on anybody's pod may tell it."""
+        return f"{self.extender.name.rstrip('/')}/{verb}"
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             tracing = aiohttp.TraceConfig()
             tracing.on_connection_reuseconn.append(_note_reuse)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0, ssl=self._tls, keepalive_timeout=_KEEPALIVE_SECONDS
-                ),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS),
                 headers={"User-Agent": user_agent(), "Accept-Encoding": "gzip"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # `send` has a clock of its own, over both tries.
@@ -161,6 +191,21 @@ def _describe(error: BaseException) -> str:
 # --- TLS --------------------------------------------------------------------------------------
 
 
+_Stamp = tuple[int | None, ...]
+
+
+def _stamp(tls: ExtenderTls) -> _Stamp:
+    """Changes when one of the files of *tls* is written anew."""
+    return tuple(_written_at(path) for path in (tls.cert_file, tls.key_file, tls.ca_file))
+
+
+def _written_at(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns if path else None
+    except OSError:
+        return None
+
+
 def tls_context(tls: ExtenderTls) -> ssl.SSLContext:
     """The TLS settings of *tls*. Raises `ExtenderError` if a file or the data cannot be used."""
     try:
@@ -176,9 +221,9 @@ def tls_context(tls: ExtenderTls) -> ssl.SSLContext:
             certificate, key = _pem(tls.cert_data, tls.cert_file), _pem(tls.key_data, tls.key_file)
             if certificate and key:
                 with _as_files(certificate, key) as (certificate_file, key_file):
-                    context.load_cert_chain(certificate_file, key_file)
+                    show_certificate(context, certificate_file, key_file)
         elif tls.cert_file and tls.key_file:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
+            show_certificate(context, tls.cert_file, tls.key_file)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         where = getattr(error, "filename", None)
@@ -202,10 +247,12 @@ def _pem(data: bytes, file: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_files(*texts: bytes) -> Iterator[list[str]]:
-    """Files with *texts* that only this user can read, for as long as the block takes."""
-    with tempfile.TemporaryDirectory(prefix="starsched-") as directory:
-        paths = [Path(directory) / str(number) for number in range(len(texts))]
-        for path, text in zip(paths, texts, strict=True):
-            path.touch(mode=0o600)
-            path.write_bytes(text)
-        yield [str(path) for path in paths]
+    """Paths of *texts* that only this process can read, for as long as the block takes."""
+    with contextlib.ExitStack() as files:
+        paths: list[str] = []
+        for text in texts:
+            file = files.enter_context(memory_file("pem"))
+            file.write(text)
+            file.seek(0)
+            paths.append(f"/dev/fd/{file.fileno()}")
+        yield paths

@@ -24,6 +24,8 @@ from engine.scheduling.extenders import (
 
 #: A node's best score is 100 here and 10 to an extender.
 SCORE_FACTOR: Final = 10
+# Of one extender; the totals of thousands of them are still numbers of 64 bits.
+_MOST: Final = 1 << 50
 
 
 def is_interested(extender: Extender, pod: Pod) -> bool:
@@ -65,7 +67,7 @@ class FilterMerge:
         for name in names:
             if name not in self.left:
                 raise ExtenderError(
-                    f'extender "{extender.url_prefix}" claims a filtered node "{name}" '
+                    f'extender "{extender.name}" claims a filtered node "{name}" '
                     "which is not found in the input node list"
                 )
         for name, reason in result.unresolvable.items():
@@ -92,11 +94,15 @@ def _rejection(code: Code, reason: str) -> Status:
 def weighed(
     extender: Extender, scores: Iterable[tuple[str, int]], infos: Sequence[NodeInfo]
 ) -> tuple[int, ...]:
-    """What *extender*'s scores, by host, add to the total of each of *infos*."""
+    """What *extender*'s scores, by host, add to the total of each of *infos*.
+
+    It is bounded: kube-scheduler's sums of scores that are far too large come to anything.
+    """
     by_host: dict[str, int] = {}
     for host, score in scores:
         by_host[host] = by_host.get(host, 0) + score * extender.weight * SCORE_FACTOR
-    return tuple(by_host.get(info.name, 0) for info in infos)
+    sums = (by_host.get(info.name, 0) for info in infos)
+    return tuple(max(-_MOST, min(_MOST, one)) for one in sums)
 
 
 def sum_of(by_extender: Mapping[str, tuple[int, ...]], node_count: int) -> PrioritizeAnswer:
@@ -132,7 +138,7 @@ def _victim(extender: Extender, uid: str, info: NodeInfo) -> Pod:
     pod = info.pods.get(uid)
     if pod is None:
         raise ExtenderError(
-            f"extender: {extender.url_prefix} claims to preempt pod (UID: &{{{uid}}}) on node: "
+            f"extender: {extender.name} claims to preempt pod (UID: &{{{uid}}}) on node: "
             f"{info.name}, but the pod is not found on that node"
         )
     return pod

@@ -7,7 +7,7 @@ without `managedFields`; one whose text was not kept is written anew from what w
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -164,6 +164,9 @@ class _NodeList(msgspec.Struct, frozen=True):
     items: list[_Named] | None = None
 
 
+_Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
 def filter_result(body: bytes) -> FilterResult:
     """What an extender answered to filter. Raises `ExtenderError` if it is none."""
     members = lower_members(body)
@@ -184,7 +187,7 @@ def priorities(body: bytes) -> list[tuple[str, int]]:
     for item in _decode(body, list[msgspec.Raw] | None) or ():
         members = lower_members(item)
         host = _read(members, "host", str | None) or ""
-        found.append((host, _read(members, "score", int | None) or 0))
+        found.append((host, _read(members, "score", _Int64 | None) or 0))
     return found
 
 

@@ -145,7 +145,9 @@ class SchedulingLoop:
             if self._is_to_be_tried(queued, scheduler):
                 # 2. Decide, on the cluster as it is now.
                 decision, waited = yield from self._decide_asking(queued, scheduler)
-                self._conclude(queued, scheduler, decision, started_at, waited)
+                # The watch went on meanwhile, and has told whoever waits of a pod that is gone.
+                if self._wants_node(queued, scheduler):
+                    self._conclude(queued, scheduler, decision, started_at, waited)
         except Exception as error:
             self._lost(queued, error, scheduler, started_at)
         return True
@@ -191,12 +193,27 @@ class SchedulingLoop:
 
     def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
         pod = queued.pod
-        # 1. Pods that must not be tried: not ours any more, deleted meanwhile, already placed.
+        # 1. Pods that must not be tried: already placed, not ours any more, deleted meanwhile.
         if self._cache.get_pod(pod.uid) is not None:
-            self._queue.done(pod.uid)  # assumed or bound: the watch will end its stay here
+            # It was not ours for a while, and is still being bound from before that. The watch
+            # will end its stay here, unless that fails.
+            self._queue.requeue_error(queued)
             return False
         if scheduler.profile_of(pod) is None:
             self._queue.delete(pod)
+            self._queue.done(pod.uid)
+            return False
+        if not self._wants_node(queued, scheduler):
+            return False
+        if self._setbacks and self._setbacks.puts_off(pod.uid, pod.scheduler_name, pod.namespace):
+            self._queue.put_back(queued, PUT_OFF)
+            return False
+        return True
+
+    def _wants_node(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
+        """False if the pod is gone, placed by somebody else, not ours or on its way out by now."""
+        pod = queued.pod
+        if pod.uid not in self._queue:
             self._queue.done(pod.uid)
             return False
         if pod.is_terminating:
@@ -204,9 +221,6 @@ class SchedulingLoop:
             self._outcomes.skipped_deleting(
                 pod, profile=pod.scheduler_name, revision=scheduler.bundle.revision
             )
-            return False
-        if self._setbacks and self._setbacks.puts_off(pod.uid, pod.scheduler_name):
-            self._queue.put_back(queued, PUT_OFF)
             return False
         return True
 
@@ -229,18 +243,19 @@ class SchedulingLoop:
         self.counts.count(seconds - waited, failed, own)
         for failure in failures:
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
-        uid, profile = queued.uid, queued.pod.scheduler_name
+        profile = queued.pod.scheduler_name
+        whose = queued.uid, profile, queued.pod.namespace
         lost = losses(own, seconds - waited) if own else ()
         if lost:
             self._metrics.lost_seconds.labels(lost[0].policy, profile).inc(seconds - waited)
             if self._setbacks is not None:
-                self._setbacks.lose(uid, profile, lost[0], seconds - waited)
+                self._setbacks.lose(*whose, lost[0], seconds - waited)
         if decision.node is None:
             self._nowhere(queued, decision, scheduler, started_at)
         else:
             self._place(queued, decision, decision.node, scheduler, started_at)
         if self._setbacks and not lost:
-            self._setbacks.decided(uid, profile)
+            self._setbacks.decided(*whose)
 
     def _nowhere(
         self, queued: QueuedPod, decision: Decision, scheduler: Scheduler, started_at: float
@@ -269,6 +284,11 @@ class SchedulingLoop:
         started_at: float,
     ) -> None:
         pod = queued.pod
+        info = self._cache.node_info(node)
+        if info is None or info.node is None:  # since an extender was asked
+            rejection = Rejection(f"node `{node}` is gone", is_error=True)
+            self._not_placed(queued, rejection, scheduler, started_at)
+            return
         # 3. Count the pod on its node from now on, so that the next pod sees it there.
         try:
             added = decision.annotations

@@ -4,6 +4,7 @@ Owns the routes and their wording. What is healthy, ready or in force is asked f
 the application passes in.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -16,6 +17,9 @@ from prometheus_client.openmetrics.exposition import (
     CONTENT_TYPE_LATEST as OPENMETRICS_CONTENT_TYPE,
 )
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+from engine.lib.listening import listen
+from engine.telemetry.crowds import no_crowds
 
 log = structlog.get_logger(component="health")
 
@@ -52,6 +56,7 @@ class HealthServer:
     ) -> None:
         self._registry = registry
         self._runner: web.AppRunner | None = None
+        self._open = contextlib.AsyncExitStack()
         self._application = web.Application()
         router = self._application.router
         for path, checks in (("/healthz", healthz), ("/livez", livez), ("/readyz", readyz)):
@@ -64,17 +69,17 @@ class HealthServer:
         router.add_get("/", self._serve_index)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on *host* and *port* (0: a free one) and return the port."""
+        """Listen on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
         self._runner = web.AppRunner(self._application, access_log=None)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound_port: int = self._runner.addresses[0][1]
+        bound_port = await listen(self._runner, host, port)
+        await self._open.enter_async_context(no_crowds(self._runner))
         log.info("Serving health and metrics", host=host, port=bound_port)
         return bound_port
 
     async def stop(self) -> None:
         """Stop listening."""
+        await self._open.aclose()
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None

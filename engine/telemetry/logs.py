@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, Final, Literal, cast
 
 import msgspec
 import structlog
-from aiohttp.http_exceptions import HttpProcessingError
 
 LogFormat = Literal["json", "text"]
 
@@ -84,6 +83,20 @@ def _render_text(colors: bool) -> Any:
     return render
 
 
+def _bad_request(record: logging.LogRecord) -> str | None:
+    """What is wrong with a request that is no HTTP, if that is what *record* tells of.
+
+    Whoever reaches a port can send one: that is a line, and no fault of ours.
+    """
+    if not record.name.startswith("aiohttp") or record.exc_info is None:
+        return None
+    # Whoever serves has it; a command that does not is spared a tenth of a second.
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    error = record.exc_info[1]
+    return error.message if isinstance(error, HttpProcessingError) else None
+
+
 class _StandardLibraryHandler(logging.Handler):
     """Sends what libraries log through `logging` down the same road, one line each."""
 
@@ -91,11 +104,10 @@ class _StandardLibraryHandler(logging.Handler):
         try:
             level = record.levelno
             fields: dict[str, Any] = {"component": record.name}
-            error = record.exc_info[1] if record.exc_info else None
-            if isinstance(error, HttpProcessingError):
-                # Whoever reaches a port can send what is no HTTP: a line, and no fault of ours.
+            bad_request = _bad_request(record)
+            if bad_request is not None:
                 level = logging.WARNING
-                fields["reason"] = " ".join(error.message.split())[:_REASON_LENGTH]
+                fields["reason"] = " ".join(bad_request.split())[:_REASON_LENGTH]
             elif record.exc_info:
                 fields["exc_info"] = record.exc_info
             structlog.get_logger().log(level, record.getMessage(), **fields)

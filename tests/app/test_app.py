@@ -16,6 +16,8 @@ from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
 from engine.rollout.assembly import make_examiner
 from tests import builders
+from tests.app import harness
+from tests.app.gang_world import GANGS
 from tests.app.harness import (
     condition,
     events,
@@ -318,6 +320,23 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
     notes = [event["note"].split(" ", 1)[1] for event in events(cluster, "LeaderElection")]
     assert notes.count("became leader") == 2
     assert "stopped leading" in notes
+
+
+async def test_a_standby_keeps_nothing_of_groups_that_are_gone(cluster: DevCluster) -> None:
+    """It noted each change of a group until it led, be it for months."""
+    cluster.create(harness.namespace())
+    harness.edit(cluster, {"config.yaml": GANGS})
+    lease = LeaseSettings()
+    async with (
+        scheduler(cluster, from_config_map=True, lease=lease),
+        scheduler(cluster, from_config_map=True, lease=lease, wait=False) as standby,
+    ):
+        await eventually(standby.synced.is_set)
+        cluster.create(make_pod("one", labels={"example.com/group": "a", "example.com/min": "2"}))
+        await eventually(lambda: len(standby.queue) == 1)
+        cluster.delete("pods", "one", grace=0)
+        await eventually(lambda: len(standby.queue) == 0 and not standby.groups.has_changes)
+        assert not standby.leading.is_set()
 
 
 async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> None:

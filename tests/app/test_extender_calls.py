@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import shutil
+import ssl
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +35,7 @@ from engine.scheduling.extenders import (
 )
 from engine.telemetry.metrics import Metrics
 from tests.builders import container, make_node, make_pod, node_manifest, pod_manifest
+from tests.certificates import Authority
 from tests.small_extender import SmallExtender, names_asked
 
 NODES = ("a", "b", "c")
@@ -232,6 +236,22 @@ async def test_an_extender_whose_certificates_cannot_be_read_fails_like_one_that
     assert "open /nowhere/ca.crt" in str(answer.failure)
 
 
+async def test_an_extender_whose_certificates_come_later_is_asked_then(tmp_path: Path) -> None:
+    """It was taken for broken until the next edit of the configuration."""
+    authority = Authority(tmp_path)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(*authority.issue("127.0.0.1"))
+    ca = tmp_path / "later.crt"
+    async with (
+        SmallExtender(filter=_keeps("a"), tls=server) as extender,
+        Panel(_filtering(extender, tls=ExtenderTls(ca_file=str(ca)))) as calls,
+    ):
+        answer = await calls.filter(ExtenderFilter(make_pod(), _infos()))
+        assert "later.crt" in str(answer.failure)
+        shutil.copy(authority.file, ca)
+        assert (await calls.filter(ExtenderFilter(make_pod(), _infos()))).feasible == ("a",)
+
+
 # --- interest ----------------------------------------------------------------------------------
 
 
@@ -289,7 +309,13 @@ async def test_priorities_are_weighed_added_and_asked_for_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [lambda _: web.Response(status=500), lambda _: b"[{", lambda _: {"Host": "a"}]
+    "reply",
+    [
+        lambda _: web.Response(status=500),
+        lambda _: b"[{",
+        lambda _: {"Host": "a"},
+        lambda _: [{"Host": "a", "Score": 1 << 63}],
+    ],
 )
 async def test_a_failing_priority_counts_for_nothing(reply: Any) -> None:
     async with (

@@ -78,6 +78,19 @@ async def test_extenders_decide_where_pods_go(cluster: DevCluster, cached: bool)
     assert "node-1" not in asked_to_rank[0]
 
 
+async def test_a_score_beyond_all_measure_is_the_best_one(cluster: DevCluster) -> None:
+    """Some say the largest int there is; each attempt ended with an unexpected exception."""
+
+    def most(body: dict[str, Any]) -> Any:
+        return [{"Host": "node-1", "Score": -(1 << 63)}, {"Host": "node-3", "Score": (1 << 63) - 1}]
+
+    async with SmallExtender(prioritize=most) as extender:
+        edit(cluster, configuration(verbs(extender, "prioritize", weight=1 << 31)))
+        async with scheduler(cluster, from_config_map=True):
+            cluster.create(make_pod("p"))
+            await eventually(lambda: placements(cluster) == {"p": "node-3"})
+
+
 async def test_what_extenders_reject_is_said_and_any_event_is_worth_a_new_try(
     cluster: DevCluster,
 ) -> None:

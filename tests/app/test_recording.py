@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,10 +21,14 @@ from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
+from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
+from engine.queueing.nominator import Nominator
 from engine.recording.log_writer import BATCH_SECONDS, Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
+from engine.scheduling.decision import Decision
+from engine.scheduling.diagnosis import Diagnosis
 from tests.app import harness
 from tests.app.harness import eventually, metric
 from tests.controlplane import ControlPlane
@@ -254,6 +259,25 @@ async def test_a_checkpoint_larger_than_a_file_may_get_is_not_taken_for_each_dec
         assert metric(app, "starsched_record_checkpoints_total") < 6
     recorder.close()
     assert [o.is_same for o in outcomes(tmp_path)] == [True] * 12
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_checkpoint_waits_for_what_is_held_for_pods_on_their_way(
+    tmp_path: Path, is_gone: bool
+) -> None:
+    """Nothing is held for a pod that is gone when its extender has answered."""
+    recorder = make_recorder(tmp_path)
+    recorder.policies("revision", {})
+    recorder.deciding(Nominator())
+    reserves: tuple[Any, ...] = ((object(), object()),)
+    pod = Pod.from_plain(make_pod("web"))
+    recorder.decided(pod, Decision("node", Diagnosis(1), "revision", reserves=reserves))
+    if not is_gone:
+        recorder.cache.assume(pod, "node")
+    recorder.writer.wants_checkpoint = "size"
+    recorder.deciding(Nominator())
+    assert recorder.writer.wants_checkpoint == ("" if is_gone else "size")
+    recorder.close()
 
 
 async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(

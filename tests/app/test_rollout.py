@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.leader_election import LeaseSettings
+from engine.policy.bundle import Bundle, build_bundle
 from engine.rollout import rollout
 from engine.rollout.assembly import make_examiner
-from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, Store
+from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, LastGood, Store
 from engine.rollout.sources import Offer, OnOffer
 from tests.app.harness import (
     NAME,
@@ -176,8 +177,8 @@ BAD_EDITS = {
         "trial",
     ),
     "cannot tell victims apart": (
-        files("def victim_key(pod):\n    return None\n"),
-        "mine.star:1:5: victim_key() returned None, want an int, a string or a tuple",
+        files("def victim_key(pod):\n    return 1.5\n"),
+        "mine.star:1:5: victim_key() returned 1.5, want None, an int, a string or a tuple",
         "trial",
     ),
     "cannot tell candidates apart": (
@@ -362,6 +363,33 @@ async def test_a_bad_start_without_last_good_runs_the_builtin_policies(
         cluster.create(make_pod("one"))
         await eventually(lambda: node_of(cluster, "one"))
         await eventually(lambda: rejections(cluster))
+
+
+@pytest.mark.parametrize("has_last_good", [True, False])
+async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
+    cluster: DevCluster, tmp_path: Path, has_last_good: bool
+) -> None:
+    """A configuration whose text the reader of YAML failed on ended every start, for ever."""
+    edit(cluster, files(prefer("node-1")))
+    examiner = make_examiner()
+
+    def build(texts: Mapping[str, str]) -> Bundle:
+        if texts:
+            raise KeyError("a fault")
+        return build_bundle(texts)
+
+    store = DirectoryStore(tmp_path)
+    if has_last_good:
+        await store.save(LastGood("abc", files(prefer("node-2"))))
+    async with scheduler(
+        cluster,
+        from_config_map=True,
+        store=lambda _client: store,
+        examiner=examiner.building(build),
+    ) as app:
+        assert app.rollout.describe()["active"]["origin"] == "builtin"
+        await eventually(lambda: rejections(cluster))
+        assert rejections(cluster)[0] == "internal error: KeyError: 'a fault'"
 
 
 async def test_a_start_that_fails_its_trial_goes_back_to_the_last_good(

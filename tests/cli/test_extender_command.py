@@ -1,5 +1,8 @@
 """`starsched extender`: mistakes end it at once with a message."""
 
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +53,22 @@ def test_a_config_map_needs_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path:
     result = run("--policies=configmap:a/b", "--no-watch")
     assert result.exit_code == 2
     assert "no such file" in result.output
+
+
+@pytest.mark.parametrize("flag", ["--address", "--metrics-address"])
+def test_an_address_that_is_taken_is_told_in_one_line(flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = ("--policies=builtin", "--no-watch", "--metrics-address=none")
+        done = subprocess.run(
+            [sys.executable, "-m", "engine.cli.main", "extender", *arguments, f"{flag}={address}"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert f"Error: cannot listen on {address}: address already in use" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_configuration_that_is_none_is_a_usage_error(tmp_path: Path) -> None:

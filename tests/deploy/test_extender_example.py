@@ -28,7 +28,13 @@ NAME = "starsched-extender.starsched-extender.svc"
 pytestmark = pytest.mark.usefixtures("kustomize")
 
 #: Flags of the Deployment that hold for a pod's network and file system, not for ours.
-OF_THE_POD = ("--address", "--metrics-address", "--tls-cert-file", "--tls-private-key-file")
+OF_THE_POD = (
+    "--address",
+    "--metrics-address",
+    "--tls-cert-file",
+    "--tls-private-key-file",
+    "--client-ca-file",
+)
 
 
 def until(is_so: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -75,6 +81,21 @@ def test_the_pod_has_the_least_a_container_can_have() -> None:
     }
 
 
+def test_nobody_but_kube_scheduler_is_answered() -> None:
+    """Whoever reached the port could read which nodes the policies like."""
+    objects = render(FOLDER)
+    arguments = dict(a.partition("=")[::2] for a in container(objects)["args"])
+    assert arguments["--client-ca-file"] == "/etc/starsched/tls/ca.crt"
+    (extender,) = decode_configuration(SCHEDULER.read_text(encoding="utf-8")).extenders
+    assert extender.tls.cert_file
+    assert extender.tls.key_file
+    policy = pick(objects, "NetworkPolicy")["spec"]
+    labels = pick(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    named = {port["name"] for port in container(objects)["ports"]}
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == named
+
+
 def test_the_file_for_kube_scheduler_works_here_too() -> None:
     (extender,) = decode_configuration(SCHEDULER.read_text(encoding="utf-8")).extenders
     assert extender.tls.server_name == NAME
@@ -95,6 +116,7 @@ def test_kube_scheduler_decides_with_the_example(
     # 1. The extender, with the Deployment's arguments, as its account.
     authority = Authority(tmp_path)
     certificate, key = authority.issue(NAME)
+    shown, its_key = authority.issue("kube-scheduler")
     token = plane.service_account_token(ACCOUNT, ACCOUNT)
     arguments = [a for a in container(objects)["args"] if a.partition("=")[0] not in OF_THE_POD]
     log = tmp_path / "extender.log"
@@ -109,6 +131,7 @@ def test_kube_scheduler_decides_with_the_example(
         "--metrics-address=127.0.0.1:0",
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
+        f"--client-ca-file={authority.file}",
     ):
         port = until(lambda: port_in(log), "the extender serves")
         # 2. kube-scheduler, with the example's file; only what is of its host is ours.
@@ -117,7 +140,11 @@ def test_kube_scheduler_decides_with_the_example(
         config["leaderElection"]["leaderElect"] = False
         (extender,) = config["extenders"]
         extender["urlPrefix"] = f"https://127.0.0.1:{port}"
-        extender["tlsConfig"]["caFile"] = str(authority.file)
+        extender["tlsConfig"] |= {
+            "caFile": str(authority.file),
+            "certFile": str(shown),
+            "keyFile": str(its_key),
+        }
         # Here it must not get by without the extender unnoticed.
         extender["ignorable"] = False
         path = tmp_path / "scheduler.yaml"

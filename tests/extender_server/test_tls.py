@@ -8,9 +8,11 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import structlog
 
 from engine.extender_server import server as extender_server
 from engine.extender_server.server import ServerTls
+from tests.app.harness import eventually
 from tests.builders import node_manifest, pod_manifest
 from tests.certificates import Authority
 from tests.extender_server.harness import Running, extender, with_nodes, write
@@ -64,6 +66,10 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_changes_nothing(
         crt.write_text("half written", encoding="ascii")
         assert await ask(running, trusting(before)) == 200
         shutil.copy(new_crt, crt)
+        # Without its key yet, for as long as it takes to be looked at.
+        with structlog.testing.capture_logs() as logs:
+            await eventually(lambda: "Could not reload the certificate" in str(logs))
+        assert await ask(running, trusting(before)) == 200
         shutil.copy(new_key, key)
         async with asyncio.timeout(20):
             while True:
@@ -72,3 +78,31 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_changes_nothing(
                     break
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await ask(running, trusting(before))
+
+
+async def test_a_new_authority_of_clients_takes_the_place_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients were turned away until a restart, and those of the one before were not."""
+    monkeypatch.setattr(extender_server, "_CERTIFICATE_SECONDS", 0.02)
+    ours, before, after = Authority(tmp_path), Authority(tmp_path), Authority(tmp_path)
+    old, new = (trusting(ours, one.issue("scheduler@example.com")) for one in (before, after))
+    authorities = Path(shutil.copy(before.file, tmp_path / "clients.crt"))
+    tls = ServerTls(*ours.issue("127.0.0.1"), client_ca_file=authorities)
+    async with extender(write(tmp_path / "p", {}), tls=tls) as running:
+        assert await ask(running, old) == 200
+        shutil.copy(after.file, authorities)
+        async with asyncio.timeout(20):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    assert await ask(running, new) == 200
+                    break
+        with pytest.raises(aiohttp.ClientError):
+            await ask(running, old)
+
+
+def test_a_key_that_takes_a_passphrase_is_refused(tmp_path: Path) -> None:
+    """OpenSSL asked for it on the terminal, and waited."""
+    tls = ServerTls(*Authority(tmp_path).issue_encrypted("127.0.0.1"))
+    with pytest.raises(OSError, match="the private key is encrypted"):
+        tls.context()

@@ -1,5 +1,6 @@
 """An extender that watches the cluster: names are enough, and pods count where they are."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,32 @@ async def test_candidates_stay_only_where_the_victims_make_the_policies_agree(
         running.app.watched.cache.check_invariants()
 
 
+async def test_candidates_with_a_victim_that_is_never_evicted_are_left_out(
+    cluster: DevCluster, client: ApiClient, folder: Path
+) -> None:
+    text = 'def victim_key(pod):\n    return None if pod.labels["keep"] == "yes" else 0\n'
+    write(folder, {"few.star": FEW + text})
+    for name, keep in (("a", "yes"), ("b", "no")):
+        cluster.create(
+            make_pod(f"{name}1", nodeName=name, labels={"keep": keep}),
+            make_pod(f"{name}2", nodeName=name, labels={"keep": "no"}),
+        )
+    cluster.create(make_pod("c1", nodeName="c"))
+    uid = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.list("pods")}
+    async with extender(folder, client=client, watches=True) as running:
+        victims = {
+            name: {"Pods": [{"UID": uid[f"{name}1"]}], "NumPDBViolations": 0} for name in "ab"
+        }
+        asked = {"Pod": asked_pod(cluster), "NodeNameToMetaVictims": victims}
+        status, answer = await running.post("preempt", asked)
+        assert (status, answer) == (200, {"NodeNameToMetaVictims": {"b": victims["b"]}})
+        # A policy that fails here says so, as for any other hook.
+        victims["c"] = {"Pods": [{"UID": uid["c1"]}], "NumPDBViolations": 0}
+        status, answer = await running.post("preempt", asked)
+        assert status == 500
+        assert "few.star" in str(answer)
+
+
 async def test_binding_binds_once_and_says_why_not(
     cluster: DevCluster, client: ApiClient, folder: Path
 ) -> None:
@@ -175,6 +202,79 @@ def filter(pod, node, counts):
         pod = asked_pod(cluster, labels={"app": "web"})
         _, answer = await running.post("filter", with_names(pod, ["z1", "z1b", "z2"]))
         assert answer["NodeNames"] == ["z2"]
+
+
+COOL = '''"""Goes to nodes that are known to be cool, if the pod is known. Hooks: filter."""
+
+def filter(pod, node):
+    heat, wants = node.facts["heat"], pod.facts["wants"]
+    if wants == None:
+        return "nothing is known of the pod"
+    return None if heat != None and heat.value < 50 else "node(s) were not known to be cool"
+'''
+FACTS = """
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+facts:
+  sources:
+  - configMap: {namespace: default, name: heat}
+  - annotations: {of: pods, keys: {wants: %s}}
+"""
+
+
+def cool(key: str = "example.com/wants") -> dict[str, str]:
+    return {"cool.star": COOL, "runtime.yaml": FACTS % key}
+
+
+HEAT = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "heat", "namespace": "default"},
+    "data": {"a.json": '{"nodes": {"b": {"heat": 30}}}'},
+}
+
+
+def annotated_pod(cluster: DevCluster, key: str) -> dict[str, Any]:
+    manifest = make_pod("new")
+    cluster.create({**manifest, "metadata": {**manifest["metadata"], "annotations": {key: "1"}}})
+    return cluster.get("pods", "new", "default") or {}
+
+
+async def test_nothing_is_answered_before_the_sources_of_facts_have_spoken(
+    cluster: DevCluster, client: ApiClient, tmp_path: Path
+) -> None:
+    """An extender answered as if nobody had measured anything, for as long as that took."""
+    cluster.create(HEAT)
+    hold = cluster.faults.hang(verb="list", resource="configmaps", namespace="default")
+    folder = write(tmp_path / "p", cool())
+    starting = asyncio.ensure_future(_answers(cluster, client, folder))
+    await hold.wait_hit()
+    await asyncio.wait({starting}, timeout=0.5)
+    hold.release()
+    assert await starting == ["b"]
+
+
+async def _answers(cluster: DevCluster, client: ApiClient, folder: Path) -> list[str]:
+    """The nodes that an extender lets through as soon as it answers."""
+    pod = annotated_pod(cluster, "example.com/wants")
+    async with extender(folder, client=client, watches=True) as running:
+        _, answer = await running.post("filter", with_names(pod, ["a", "b"]))
+        return list(answer["NodeNames"])
+
+
+async def test_an_edit_of_the_sources_reads_the_pods_that_wait_too(
+    cluster: DevCluster, client: ApiClient, tmp_path: Path
+) -> None:
+    """A pod that waited already had no facts of its own after the edit, until it changed."""
+    cluster.create(HEAT)
+    pod = annotated_pod(cluster, "example.com/likes")
+    folder = write(tmp_path / "p", cool())
+    async with extender(folder, client=client, watches=True) as running:
+        first = running.app.rollout.active
+        write(folder, cool("example.com/likes"))
+        await eventually(lambda: running.app.rollout.active is not first)
+        _, answer = await running.post("filter", with_names(pod, ["a", "b"]))
+        assert answer["NodeNames"] == ["b"]
 
 
 @pytest.mark.parametrize("cached", [True, False])

@@ -120,6 +120,50 @@ def test_a_restart_goes_on_and_counts_nothing_twice() -> None:
     assert after.observe(_pod(uid="three", started=51), 100.0)
 
 
+def _refused(conditions: list[dict[str, str]], containers: list[dict[str, Any]]) -> WatchedPod:
+    """A pod that failed without an end of all its containers that somebody knows."""
+    status = {
+        "phase": "Failed",
+        "startTime": _time(40),
+        "conditions": conditions,
+        "containerStatuses": containers,
+    }
+    metadata = {"name": "p", "uid": "u", "labels": {"podtype": "web"}}
+    plain = {"metadata": metadata, "spec": {"nodeName": "a"}, "status": status}
+    return decode_watched_pod(msgspec.json.encode(plain))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "containers", "at"),
+    [
+        pytest.param([], [], 40, id="a kubelet that refused it"),
+        pytest.param(
+            [
+                {"type": "PodScheduled", "lastTransitionTime": _time(30)},
+                {"type": "DisruptionTarget", "lastTransitionTime": _time(60)},
+            ],
+            [
+                {"name": "one", "state": {"terminated": {"finishedAt": _time(50)}}},
+                {"name": "two", "state": {"terminated": {"finishedAt": None, "exitCode": 137}}},
+            ],
+            60,
+            id="an eviction that lost a container",
+        ),
+    ],
+)
+def test_a_pod_that_failed_without_an_end_counts_once_over_restarts(
+    conditions: list[dict[str, str]], containers: list[dict[str, Any]], at: int
+) -> None:
+    """Such pods stay for days, and counted anew, as failing now, with each start."""
+    pod = _refused(conditions, containers)
+    before = _learner()
+    assert before.observe(pod, 100.0)
+    assert before.to_plain()["until"] == at
+    after = _learner()
+    after.restore(before.to_plain(), 200.0)
+    assert not after.observe(pod, 300.0)
+
+
 @pytest.mark.parametrize(
     "plain",
     [

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,41 @@ async def test_a_config_map_is_followed_through_bad_edits(cluster: DevCluster) -
         await eventually(lambda: _heat(app) is None)
 
 
+async def test_a_broken_key_of_a_config_map_keeps_what_it_said(cluster: DevCluster) -> None:
+    """The facts of a key that one writer broke were gone when another key was good."""
+    source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
+    cluster.create(config_map(_files(COOL, source)), _node("a"))
+    good = {"cluster": {"price": 1}}
+    cluster.create(_facts_map(one={"nodes": {"a": {"heat": 70}}}, two=good))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: _heat(app) == 70)
+        cluster.update("configmaps", _facts_map(one="{", two={"cluster": {"price": 2}}))
+        await eventually(lambda: app.cache.snapshot().cluster_facts["price"].value == 2)
+        assert _heat(app) == 70
+        cluster.update("configmaps", _facts_map(one={"nodes": {"a": {"heat": 60}}}, three="{"))
+        await eventually(lambda: _heat(app) == 60)
+        cluster.update("configmaps", _facts_map(three="{"))
+        await eventually(lambda: _heat(app) is None)
+
+
+@pytest.mark.parametrize(
+    ("resource", "source"),
+    [
+        pytest.param("configmaps", "configMap: {namespace: default, name: heat}", id="ConfigMap"),
+        pytest.param("pods", "podDemand: {}", id="pods that are learned from"),
+    ],
+)
+async def test_a_source_that_may_not_be_watched_is_counted(
+    cluster: DevCluster, resource: str, source: str
+) -> None:
+    """Without the right to it no fact was known, and what counts failures said that all is well."""
+    cluster.create(config_map(_files(COOL, f"{{{source}}}")), _node("a"))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        cluster.faults.fail(403, verb="list", resource=resource, times=None)
+        cluster.expire_watches(resource)
+        await eventually(lambda: sum(app.facts.failures().values()) >= 2, what="failures")
+
+
 async def test_nothing_is_decided_before_the_sources_have_spoken(cluster: DevCluster) -> None:
     """A scheduler that started decided about the first pods as if no fact were known."""
     source = "{configMap: {namespace: default, name: heat}}"
@@ -193,6 +229,41 @@ async def test_a_fact_grows_old_while_a_policy_looks_at_ages(cluster: DevCluster
         await eventually(lambda: (app.cache.facts_of_node("a").own["heat"].age_seconds or 0) > 4)
         cluster.create(pod_manifest("p", image="app"))
         await eventually(lambda: "1 node(s) were not measured lately" in _message(cluster))
+
+
+CALM = '''"""Keeps off nodes of which trouble was told lately. Hooks: filter."""
+
+def filter(pod, node):
+    heat = node.facts["heat"]
+    return None if heat == None or heat.age_seconds > 1 else "node(s) had trouble lately"
+'''
+DROPPED = '''"""Keeps off nodes of which trouble is known. Hooks: filter."""
+
+def filter(pod, node):
+    return "node(s) had trouble" if node.facts["heat"] != None else None
+'''
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit"),
+    [pytest.param(CALM, "", id="read"), pytest.param(DROPPED, "maxAge: 1s", id="dropped")],
+)
+async def test_a_rejected_pod_is_tried_again_when_a_fact_is_too_old(
+    cluster: DevCluster, policy: str, limit: str
+) -> None:
+    """The age that a policy read was the one value whose change woke nobody, for five minutes."""
+    source = f"{{configMap: {{namespace: {NAMESPACE}, name: heat}}}}"
+    files = _files(policy, source)
+    files["runtime.yaml"] += f"  {limit}\n" if limit else ""
+    cluster.create(config_map(files), _node("a"))
+    async with running_scheduler(cluster, from_config_map=True) as app:
+        # A moment that is still to come counts as now: there is time to reject the pod.
+        soon = {"value": 1, "time": time.time() + 1}
+        cluster.create(_facts_map(one={"nodes": {"a": {"heat": soon}}}))
+        await eventually(lambda: _heat(app) == 1)
+        cluster.create(pod_manifest("p", image="app"))
+        await eventually(lambda: "1 node(s) had trouble" in _message(cluster))
+        await eventually(lambda: node_of(cluster, "p") == "a")
 
 
 # --- files -----------------------------------------------------------------------------------

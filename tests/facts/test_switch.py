@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from engine.devcluster import DevCluster
 from engine.facts import keeper
 from engine.facts.keeper import FactKeeper
 from engine.facts.readings import Reading
-from engine.facts.sources import Tell
+from engine.facts.source import Tell
 from engine.lib.clock import SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
@@ -128,7 +129,7 @@ class Said:
     async def run(self, tell: Tell) -> None:
         self.is_running = True
         try:
-            tell({("node", "a"): {self.name: Reading(40.0, "40")}})
+            tell({("node", "a"): {self.name: Reading(40.0, "40", 1.0)}})
             await asyncio.Event().wait()
         finally:
             self.is_running = False
@@ -146,6 +147,7 @@ class Bench:
             clock=SystemClock(),
             make_source=self._make,
             on_change=lambda: None,
+            on_age=lambda: None,
             objects=_nothing,
         )
 
@@ -155,6 +157,9 @@ class Bench:
 
     def shown(self) -> set[str]:
         return set(self.cache.facts_of_node("a").own)
+
+    def age(self, name: str) -> int:
+        return self.cache.facts_of_node("a").own[name].age_seconds or 0
 
     def running(self) -> list[str]:
         return [source.name for source in self.made if source.is_running]
@@ -185,6 +190,20 @@ async def test_what_is_prepared_is_shown_when_it_is_configured_and_not_before() 
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     assert bench.running() == []
+
+
+async def test_a_shorter_step_of_ages_is_in_force_at_once() -> None:
+    """Ages went by the step before it until that had passed, which may be hours."""
+    bench = Bench()
+    hours = replace(config("old"), age_step=timedelta(hours=5))
+    bench.keeper.configure(hours, reads_ages=True)
+    following = asyncio.ensure_future(bench.keeper.run())
+    await eventually(lambda: bench.shown() == {"old"})
+    bench.keeper.configure(replace(hours, age_step=timedelta(seconds=1)), reads_ages=True)
+    age = bench.age("old")
+    await eventually(lambda: bench.age("old") > age)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_what_was_prepared_for_nothing_is_ended() -> None:

@@ -1,10 +1,13 @@
 """Where credentials come from, and when they are read again."""
 
 import asyncio
+import base64
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +29,7 @@ from engine.kube.config import (
 )
 from engine.kube.errors import KubeConfigError, Unauthorized
 from engine.lib.clock import VirtualClock
+from tests.certificates import Authority
 from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import FaultyServer, answer, refuse
 
@@ -154,6 +158,61 @@ async def test_a_useless_kubeconfig_is_named(
     with pytest.raises(KubeConfigError, match=want) as caught:
         await kubeconfig_credentials(path, context)
     assert str(path) in str(caught.value)
+
+
+async def test_a_kubeconfig_that_cannot_be_looked_for_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One in a folder that is closed to the user ended the process with a traceback."""
+    monkeypatch.setenv("KUBECONFIG", "a" * 300)
+    with pytest.raises(KubeConfigError, match=r"kubeconfig.* aaa"):
+        await kubeconfig_credentials()
+
+
+async def test_a_kubeconfig_with_data_says_what_to_do_where_nothing_is_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = base64.b64encode(bytes(tmp_path)).decode()
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": data}
+    path = write_config(tmp_path / "config", {}, **cluster)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(KubeConfigError, match=r"no directory is writable .*\nhint: mount a /tmp"):
+        await kubeconfig_credentials(path)
+
+
+_HOMELESS = """
+import asyncio, os, pwd
+
+def nobody(uid):
+    raise KeyError(uid)
+
+pwd.getpwuid = nobody
+os.environ.pop("HOME", None)
+os.environ.pop("KUBECONFIG", None)
+from engine.kube.config import cluster_credentials, kubeconfig_credentials
+from engine.kube.errors import KubeConfigError
+
+try:
+    asyncio.run(kubeconfig_credentials())
+except KubeConfigError as error:
+    print(error)
+try:
+    cluster_credentials()
+except KubeConfigError as error:
+    print(error)
+"""
+
+
+def test_a_user_without_a_home_is_told_what_is_missing_or_needs_none() -> None:
+    """A numeric user without `$HOME` got a traceback, even in a pod, which reads none of it."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _HOMELESS], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.stderr == ""
+    no_file, not_in_a_cluster = ended.stdout.splitlines()
+    assert no_file.startswith("kubeconfig: no such file: ")
+    assert not_in_a_cluster.startswith("not in a cluster: ")
 
 
 @pytest.mark.parametrize(
@@ -418,6 +477,14 @@ async def test_a_kubeconfig_of_the_real_server_works(
 def test_tls_files_that_cannot_be_read_are_named(endpoint: dict[str, str], want: str) -> None:
     with pytest.raises(KubeConfigError, match=want):
         TlsContext(Endpoint(server="https://127.0.0.1:6443", **endpoint))  # type: ignore[arg-type]
+
+
+def test_a_key_that_takes_a_passphrase_is_refused(tmp_path: Path) -> None:
+    """OpenSSL asked for it on the terminal, and waited."""
+    cert, key = Authority(tmp_path).issue_encrypted("user@example.com")
+    endpoint = Endpoint(server="https://host", cert_file=str(cert), key_file=str(key))
+    with pytest.raises(KubeConfigError, match=r"client certificate .*the private key is encrypted"):
+        TlsContext(endpoint)
 
 
 def test_a_certificate_that_cannot_be_loaded_is_told_once(

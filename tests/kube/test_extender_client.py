@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+import shutil
 import ssl
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
+from engine.kube import extender_client
 from engine.kube.extender_client import ExtenderClient
 from tests.certificates import Authority
 from tests.small_extender import SmallExtender
@@ -84,6 +87,36 @@ async def test_an_extender_that_does_not_answer_in_time_is_an_error(head: bytes)
     gone.set()
     await client.close()
     server.close()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_an_answer_without_an_end_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    """All that came until the time-out was kept: an extender could fill the memory with it."""
+    monkeypatch.setattr(extender_client, "_MOST_BYTES", 1 << 20)
+    sent = 0
+
+    async def pour(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        if packed:
+            answer.enable_compression(web.ContentCoding.gzip)
+        await answer.prepare(request)
+        while sent < 64 << 20:
+            await answer.write(bytes(1 << 18))
+            sent += 1 << 18
+        return answer
+
+    runner = web.ServerRunner(web.Server(pour), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    client = _client(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    with pytest.raises(ExtenderError, match="the answer is larger than 1,048,576 bytes"):
+        await client.send("filter", b"{}")
+    await client.close()
+    await runner.cleanup()
+    assert packed or sent < 64 << 20
 
 
 async def test_an_extender_that_hangs_up_half_way_is_an_error() -> None:
@@ -203,6 +236,68 @@ async def test_a_client_certificate_is_shown_from_files_and_from_data(authority:
             await _ask(extender.url, ExtenderTls(ca_file=ca))
 
 
+async def test_a_client_certificate_from_data_needs_no_writable_directory(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the read-only file system of the manifests such an extender was never asked."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    crt, key = authority.issue("scheduler@example.com")
+    tls = _server_tls(authority, asks_client=True)
+    async with SmallExtender(filter=lambda _: b"ok", tls=tls) as extender:
+        data = ExtenderTls(
+            ca_data=authority.file.read_bytes(),
+            cert_data=crt.read_bytes(),
+            key_data=key.read_bytes(),
+        )
+        assert await _ask(extender.url, data) == b"ok"
+
+
+async def test_renewed_files_are_used_and_what_cannot_be_read_changes_nothing(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """They were read once, so an extender was refused when its authority or ours was renewed."""
+    ours, theirs = authority, Authority(tmp_path)
+    ca = shutil.copy(ours.file, tmp_path / "ca")
+    cert, key = ours.issue("scheduler@example.com")
+    shown = ExtenderTls(ca_file=str(ca), cert_file=str(cert), key_file=str(key))
+    seen: list[Any] = []
+    servers = []
+    for one in (ours, theirs):
+        runner = web.ServerRunner(web.Server(_serial(seen)), shutdown_timeout=0.1)
+        await runner.setup()
+        servers.append((runner, _server_tls(one, asks_client=True)))
+    first = web.TCPSite(servers[0][0], "127.0.0.1", 0, ssl_context=servers[0][1])
+    await first.start()
+    port = servers[0][0].addresses[0][1]
+    client = _client(f"https://127.0.0.1:{port}", tls=shown)
+    await client.send("filter", b"{}")
+    shutil.copy(ours.issue("renewed@example.com")[0], cert)  # without its key yet
+    await client.send("filter", b"{}")
+    assert seen[0] == seen[1]
+    new_cert, new_key = theirs.issue("scheduler@example.com")
+    for source, target in ((new_cert, cert), (new_key, key), (theirs.file, ca)):
+        shutil.copy(source, target)
+    await servers[0][0].cleanup()
+    second = web.TCPSite(servers[1][0], "127.0.0.1", port, ssl_context=servers[1][1])
+    await second.start()
+    await client.send("filter", b"{}")
+    assert seen[2] != seen[1]
+    await client.close()
+    await servers[1][0].cleanup()
+
+
+def _serial(seen: list[Any]) -> Any:
+    """Answers, and notes which certificate the client showed."""
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        seen.append(request.transport.get_extra_info("peercert")["serialNumber"])
+        return web.Response(body=b"ok")
+
+    return answer
+
+
 @pytest.mark.parametrize(
     ("tls", "want"),
     [
@@ -215,3 +310,29 @@ def test_tls_settings_that_cannot_be_used_are_said_at_once(tls: ExtenderTls, wan
     with pytest.raises(ExtenderError, match="couldn't build extenders") as caught:
         _client("https://127.0.0.1:1", tls=tls)
     assert want in str(caught.value)
+
+
+def test_a_key_that_takes_a_passphrase_is_refused(authority: Authority) -> None:
+    """OpenSSL asked for it on the terminal, and waited."""
+    crt, key = authority.issue_encrypted("scheduler@example.com")
+    files = ExtenderTls(cert_file=str(crt), key_file=str(key))
+    data = ExtenderTls(cert_data=crt.read_bytes(), key_data=key.read_bytes())
+    for tls in (files, data):
+        with pytest.raises(ExtenderError, match="tls: the private key is encrypted"):
+            _client("https://127.0.0.1:1", tls=tls)
+
+
+async def test_a_password_in_the_url_is_used_and_not_told() -> None:
+    """It was a label of a metric, and part of the event on every pod that an extender failed."""
+    async with SmallExtender(filter=lambda body: {}) as extender:
+        url = extender.url.replace("http://", "http://me:secret@")
+        client = _client(url)
+        try:
+            await client.send("filter", b"{}")
+            with pytest.raises(ExtenderError) as caught:
+                await client.send("gone", b"{}")
+        finally:
+            await client.close()
+    shown = f"{caught.value} {client!r} {client.extender!r} {client.extender.name}"
+    assert "secret" not in shown
+    assert client.extender.name == extender.url

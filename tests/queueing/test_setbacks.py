@@ -21,6 +21,7 @@ class Bench:
         self.clock = VirtualClock()
         self.slow = slow or set()
         self.seconds = seconds
+        self.namespaces: dict[str, str] = {}
         self.ready: list[str] = []
         self.gone: set[str] = set()
         self.lost_at: list[float] = []
@@ -37,16 +38,17 @@ class Bench:
         """Try everybody who is ready."""
         while self.ready:
             uid = self.ready.pop(0)
-            if self.setbacks and self.setbacks.puts_off(uid, "profile"):
+            whose = uid, "profile", self.namespaces.get(uid, "team")
+            if self.setbacks and self.setbacks.puts_off(*whose):
                 continue
             if uid in self.slow:
                 self.clock.advance(self.seconds)
                 self.lost_at.append(self.clock.monotonic())
-                self.setbacks.lose(uid, "profile", failed(), self.seconds)
+                self.setbacks.lose(*whose, failed(), self.seconds)
                 self.ready.append(uid)
             else:
                 self.done.append(uid)
-                self.setbacks.decided(uid, "profile")
+                self.setbacks.decided(*whose)
 
     def run(self, seconds: float) -> None:
         ends_at = self.clock.monotonic() + seconds
@@ -119,9 +121,34 @@ def test_a_policy_that_behaves_again_is_soon_as_before() -> None:
 
 def test_other_profiles_are_not_put_off() -> None:
     bench = Bench()
-    bench.setbacks.lose("p", "profile", failed(), 2.0)
-    assert bench.setbacks.puts_off("q", "profile") is not None
-    assert bench.setbacks.puts_off("q", "another") is None
+    bench.setbacks.lose("p", "profile", "team", failed(), 2.0)
+    assert bench.setbacks.puts_off("q", "profile", "team") is not None
+    assert bench.setbacks.puts_off("q", "profile", "others") is not None
+    assert bench.setbacks.puts_off("q", "another", "team") is None
+
+
+def test_pods_of_one_namespace_hold_up_those_of_others_for_a_moment_only() -> None:
+    """Whoever could make a few pods that run into a deadline held up all pods of the profile."""
+    bench = Bench(set(names(20)))
+    bench.namespaces = {f"good{i}": "others" for i in range(100)}
+    bench.ready = names(20)
+    bench.run(120)
+    for number in range(100):
+        bench.ready.append(f"good{number}")
+        bench.run(6)
+        assert bench.done == [f"good{i}" for i in range(number + 1)]
+    assert len(bench.lost_at) * bench.seconds < 720 / 8
+
+
+def test_a_policy_that_loses_time_everywhere_is_tried_as_rarely_as_for_one_namespace() -> None:
+    bench = Bench(set(names(60)))
+    bench.namespaces = {uid: f"team-{number % 20}" for number, uid in enumerate(names(60))}
+    bench.ready = names(60)
+    bench.run(600)
+    assert len(bench.lost_at) * bench.seconds < 600 / 8
+    bench.ready.append("good")
+    bench.run(40)
+    assert bench.done == ["good"]
 
 
 def test_a_pod_that_is_gone_does_not_take_the_turn_of_another() -> None:
@@ -139,7 +166,7 @@ def test_other_policies_begin_anew() -> None:
     bench.work()
     bench.setbacks.forget()
     assert not bench.setbacks
-    assert bench.setbacks.puts_off("c", "profile") is None
+    assert bench.setbacks.puts_off("c", "profile", "team") is None
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Health endpoints answer as those of a kube component do."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from engine.telemetry import crowds
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 
@@ -85,3 +87,23 @@ async def test_pages_are_plain_json(url: str) -> None:
     status, text = await get(url + "/policies")
     assert status == 200
     assert '"revision": "abc"' in text
+
+
+async def test_a_crowd_of_silent_connections_leaves(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reached the port could take all descriptors, and the API server with them."""
+    monkeypatch.setattr(crowds, "MOST_CONNECTIONS", 3)
+    host, _, port = url.removeprefix("http://").partition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+    slow = await asyncio.open_connection(host, int(port))
+    slow[1].write(b"GET /healthz HTTP/1.1\r\nX: ")
+    try:
+        async with asyncio.timeout(10):
+            for reader, _ in silent[:3]:
+                assert await reader.read() == b""
+        assert not any(reader.at_eof() for reader, _ in (*silent[3:], slow))
+        assert await get(url + "/livez") == (200, "ok")
+    finally:
+        for _, writer in (*silent, slow):
+            writer.close()

@@ -1,0 +1,60 @@
+"""What a source of facts is, and how it tells what is wrong with it.
+
+Owns no source: those are in `sources`, `prometheus` and `learned`. Who only keeps what sources say,
+or asks them once, needs no more than this, and none of the network.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import structlog
+
+from engine.facts.readings import Readings, Subject
+
+log = structlog.get_logger(component="facts")
+
+#: Takes everything that a source now says.
+Tell = Callable[[Mapping[Subject, Readings]], None]
+
+
+class Source(Protocol):
+    """Something that says facts."""
+
+    @property
+    def name(self) -> str:
+        """How logs and metrics call it."""
+        ...
+
+    @property
+    def failures(self) -> int:
+        """How often it could not be asked or read."""
+        ...
+
+    async def run(self, tell: Tell) -> None:
+        """Call *tell* with all readings, now and after each change, until cancelled."""
+        ...
+
+
+class Trouble:
+    """What is wrong with a source, or a *part* of it as its keys in the log say.
+
+    Counted every time, told once until it is something else.
+    """
+
+    def __init__(self, source: str, **part: str) -> None:
+        self._part = {"source": source, **part}
+        self._reason = ""
+        self.count = 0
+
+    def is_over(self) -> None:
+        """Nothing is wrong any more."""
+        if self._reason:
+            self._reason = ""
+            log.info("Trouble with facts is over", **self._part)
+
+    def tell(self, message: str, reason: str) -> None:
+        """Something is wrong."""
+        self.count += 1
+        if reason != self._reason:
+            self._reason = reason
+            log.warning(message, **self._part, reason=reason)
