@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.cluster_reading import tell_cuts
+from engine.cli.file_notes import tell_damage
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.json_output import print_json
 from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_sets import read_other
 from engine.framework.extension_points import HOOKS
@@ -178,7 +179,7 @@ def bench_command(policies: str, other: str | None, **options: Any) -> None:
             result["compared_with"] = sets[0].revision
             result["changes"] = msgspec.to_builtins(found)
             result["exceeded"] = exceeded
-        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        print_json(result)
     else:
         console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
         _print_costs(console, costs, silent)
@@ -255,7 +256,7 @@ def _workload(options: dict[str, Any]) -> Workload:
     if not options["inputs"]:
         return generated_workload(options["nodes"], options["pods"], options["seed"])
     read = read_workload(*options["inputs"])
-    tell_cuts(read.cuts)
+    tell_damage(read.damage)
     if not read.cluster.nodes:
         named = ", ".join(map(str, options["inputs"]))
         raise WorkloadError(f"{named}: want nodes, found none")
@@ -265,7 +266,7 @@ def _workload(options: dict[str, Any]) -> Workload:
 def _decided_by(bundle: Bundle, workload: Workload, options: dict[str, Any]) -> Workload:
     """The workload with pods that *bundle* decides: as they ask for it, or all of them."""
     profiles = [profile.scheduler_name for profile in bundle.profiles]
-    if options["profile"] is not None:
+    if options["profile"]:
         known_profile(bundle, options["profile"])
         return workload.decided_as(options["profile"])
     if any(one.pod.scheduler_name in profiles for one in workload.arrivals):

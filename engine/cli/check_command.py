@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from engine.cli.input_error import input_errors
+from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
 from engine.offline.policy_files import PolicyFiles
@@ -120,7 +121,7 @@ def check_command(
             answer["hooks"] = [msgspec.to_builtins(hook) for hook in hooks]
         if cost:
             answer["costs"] = [msgspec.to_builtins(hook) for hook in costs]
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print_json(answer)
     else:
         if reads:
             _print_reads(hooks)

@@ -6,9 +6,9 @@ are not among them.
 
 import datetime
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import msgspec
@@ -27,8 +27,6 @@ from engine.model.claim_decoding import decode_claim, without_parameters
 from engine.model.objects import ObjectMeta, Record, decode
 from engine.offline.cluster_file import Cluster, read_cluster, redacted
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 PRIORITY_CLASSES: Final = Resource(
     "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False
 )
@@ -36,7 +34,6 @@ _RESOURCES: Final = (NODES, PODS, *(resource for resource, _ in OTHER_OBJECTS), 
 _NEEDED: Final = (NODES, PODS)
 # A list that takes longer than the server keeps its moment is begun again.
 _ATTEMPTS: Final = 3
-_SHOWN: Final = 3
 
 
 def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str | None) -> Cluster:
@@ -56,20 +53,6 @@ def read_given(snapshot: tuple[Path, ...], kubeconfig: Path | None, context: str
         return cluster
     with input_errors(snapshot):
         return read_cluster(*snapshot)
-
-
-def tell_repeated(cluster: Cluster) -> None:
-    """Say which objects were given more than once, on stderr."""
-    if names := list(dict.fromkeys(cluster.repeated)):
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        said = ", ".join(names[:_SHOWN]) + more
-        click.echo(f"given more than once, the last one counts: {said}", err=True)
-
-
-def tell_cuts(places: Iterable[str]) -> None:
-    """Say where decision logs are cut off, on stderr."""
-    for place in places:
-        click.echo(f"{place}: it ends in the middle of an entry, which is left out", err=True)
 
 
 def read_live(

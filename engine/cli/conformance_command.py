@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.input_error import InputError
 from engine.cli.input_path import InputPath
+from engine.cli.json_output import print_json
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.conformance import (
     Agreement,
@@ -62,7 +62,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     every = [outcome for found in outcomes.values() for outcome in found]
     counts = Counter(outcome.agreement for outcome in every)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(_plain(outcomes))).decode())
+        print_json(_plain(outcomes))
     else:
         for path, found in outcomes.items():
             _print(path, found)

@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.cluster_reading import tell_cuts, tell_repeated
+from engine.cli.file_notes import tell_damage, tell_repeated
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
+from engine.cli.json_output import print_json
 from engine.cli.policy_option import known_profile, read_bundle
-from engine.offline.decision_log import is_log, read_log
+from engine.offline.decision_log import Damage, is_log, read_log
 from engine.offline.event_words import in_words
 from engine.offline.workload import read_workload
 from engine.policy.bundle import Bundle
@@ -125,7 +126,7 @@ def diff_command(before: str, after: str, **options: Any) -> None:
             **msgspec.to_builtins(found),
             "exceeded": exceeded,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        print_json(result)
     else:
         _print(found, "decisions" if _is_of_log(options) else "pods")
         for line in exceeded:
@@ -146,13 +147,13 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
                 "want a recorded log alone, without --seeds and --profile\n"
                 "hint: --simulate takes the log as a workload"
             )
-        cuts: list[str] = []
-        found = compare_logs(before, after, read_log(inputs[0], cuts.append))
-        tell_cuts(cuts)
+        damage = Damage()
+        found = compare_logs(before, after, read_log(inputs[0], damage))
+        tell_damage(damage)
         return found
     workload = read_workload(*inputs)
     tell_repeated(workload.cluster)
-    tell_cuts(workload.cuts)
+    tell_damage(workload.damage)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]

@@ -2,11 +2,12 @@
 
 Owns the few messages that it changes: texts get the types of parameters on their way to the
 server, whole texts are asked of the editor instead of edits, a folder is named where the editor
-names none, and what the server thinks is wrong with Python is kept from people who write Starlark.
-All else passes as it came.
+names none, and what the server thinks is wrong with Python is kept from people who write Starlark,
+and so is what it would write into a policy that Starlark does not have. All else passes as it came.
 """
 
 import contextlib
+import re
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
@@ -20,6 +21,18 @@ from engine.offline.typed_text import typed
 _FULL_TEXT: Final = 1
 _TEST: Final = "_test.star"
 _STOP_SECONDS: Final = 5.0
+# Fixes write `# pyright: ignore`, typing `{` makes an f-string of a string, and the commands have
+# the names of those that the server's own extension brings: an editor with both starts one of them.
+_FOR_PYTHON: Final = (
+    "diagnosticProvider",
+    "codeActionProvider",
+    "documentOnTypeFormattingProvider",
+    "executeCommandProvider",
+)
+_KEYWORD: Final = 14  # a kind of completion
+_KEYWORDS: Final = re.compile(
+    "and|break|continue|def|elif|else|for|if|in|lambda|not|or|pass|return|True|False|None"
+)
 
 Message = dict[str, Any]
 
@@ -101,8 +114,34 @@ def to_editor(message: Message) -> Message | None:
         sync = capabilities.get("textDocumentSync")
         own = sync if isinstance(sync, dict) else {"openClose": True}
         capabilities["textDocumentSync"] = {**own, "change": _FULL_TEXT}
-        capabilities.pop("diagnosticProvider", None)
+        for name in _FOR_PYTHON:
+            capabilities.pop(name, None)
+    elif isinstance(result, dict) and isinstance(result.get("items"), list):
+        result["items"] = _of_starlark(result["items"])
+    elif isinstance(result, list):
+        message["result"] = _of_starlark(result)
     return message
+
+
+def _of_starlark(items: list[Any]) -> list[Any]:
+    """Completions that Starlark has, and hints that stay hints; anything else is as it was."""
+    kept = []
+    for item in items:
+        if isinstance(item, dict) and "label" in item:
+            if "position" in item:  # a hint; accepted, it writes a type
+                item.pop("textEdits", None)
+            elif _is_for_python(item):
+                continue
+        kept.append(item)
+    return kept
+
+
+def _is_for_python(item: Message) -> bool:
+    """Whether a completion comes with an `import`, or names what only Python has."""
+    label = str(item["label"])
+    if item.get("kind") == _KEYWORD:
+        return _KEYWORDS.fullmatch(label) is None
+    return bool(item.get("additionalTextEdits")) or (label[:2] == label[-2:] == "__")
 
 
 def _pass(

@@ -4,9 +4,9 @@ import difflib
 from pathlib import Path
 
 import click
-import msgspec
 
 from engine.cli.input_error import input_errors
+from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.policy.builtin import builtin_files, pack_modules, pack_stem
 
@@ -64,7 +64,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
     wanted = [f"{stem}.star"] + ([f"{stem}_test.star"] if with_test else [])
     wanted = [path for path in wanted if path in shipped]
     if directory is None and output == "json":
-        _print_json({"files": {path: shipped[path] for path in wanted}})
+        print_json({"files": {path: shipped[path] for path in wanted}})
         return
     if directory is None:
         click.echo("\n".join(shipped[path] for path in wanted), nl=False)
@@ -78,14 +78,10 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
             write_file(directory / path, shipped[path])
     written = [str(directory / path) for path in wanted]
     if output == "json":
-        _print_json({"written": written})
+        print_json({"written": written})
         return
     for path in written:
         click.echo(f"wrote {path}")
-
-
-def _print_json(said: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
 
 
 def _stem(name: str) -> str:

@@ -7,11 +7,13 @@ import click
 import msgspec
 
 from engine.cli.cluster_option import cluster_options
-from engine.cli.cluster_reading import now_text, read_given, tell_repeated
+from engine.cli.cluster_reading import now_text, read_given
 from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
+from engine.cli.file_notes import tell_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
+from engine.cli.json_output import print_json
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.cluster_file import Cluster, named, read_objects
 from engine.offline.explanation import PodExplanation, explain
@@ -101,7 +103,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         raise InputError(str(error.args[0])) from error
     result = _with_paths(result, files)
     if options["output"] == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
+        print_json(result.to_plain())
     else:
         print_explanation(result, options["top"])
         for resource, reason in cluster.missing.items():

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
 from engine.cli.format_diff import format_diff
 from engine.cli.input_error import InputError, input_errors, reason_of
+from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.lib.directories import files_in, walk
 from engine.offline.text_places import not_utf8
@@ -80,7 +80,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
     if is_plain:
         said = {"files": total, "changed": changed, "problems": broken}
         said |= {"diffs": diffs} if diff else {}
-        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        print_json(said)
     elif paths != (Path("-"),):
         verb = "would change" if only_looks else "changed"
         click.echo(f"{total} file(s): {verb} {len(changed)}", err=diff)

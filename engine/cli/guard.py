@@ -27,12 +27,13 @@ CALL_SECONDS = 30.0
 # And what its process may grow by meanwhile, or during one test.
 _MEMORY: Final = 1 << 30
 LOOK_SECONDS: Final = 0.1
+#: The exit code of a command that Ctrl-C ended.
+INTERRUPTED: Final = 130
 # After so many looks a signal is passed on that came here alone; those at a terminal come to both.
 _PASSING_LOOKS: Final = 3
 # After so many, what was going on at a signal has not taken notice of it.
 _DEAF_LOOKS: Final = 10
 _EXIT_CODE: Final = 2
-_INTERRUPTED: Final = 130
 
 # What kills a process over what it does, and what that means. SIGKILL: the machine has no memory.
 _DEATHS: Final = {
@@ -77,7 +78,7 @@ def guard() -> None:
         lost, told = ({}, 0) if place.runs else (lost, max(told, place.told))
         test = place.text(TEST)
         if ward.is_interrupted or not test or test in lost:
-            _end_over(death, _INTERRUPTED if ward.is_interrupted else _EXIT_CODE)
+            _end_over(death, INTERRUPTED if ward.is_interrupted else _EXIT_CODE)
         lost = {**lost, test: death}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from engine.cli.output_file import real_place
 from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
 from engine.offline.decision_log import LogError
 from engine.offline.test_fixtures import FixtureError, find_misshapen
@@ -47,10 +48,21 @@ def reason_of(error: OSError) -> str:
 
 
 def require_places(*paths: Path | None) -> None:
-    """Raise `InputError` unless files can be made at *paths*: said before the work, not after."""
+    """Raise `InputError` unless a file of its own can be made at each of *paths*.
+
+    Said before the work, not after.
+    """
+    files: set[Path] = set()
     for path in paths:
-        if path is not None and not path.parent.is_dir():
+        if path is None:
+            continue
+        if not path.parent.is_dir():
             raise InputError(f"{path}: there is no directory `{path.parent}` to write it to")
+        with input_errors():
+            place = real_place(path)
+        if place in files and (place.is_file() or not place.exists()):
+            raise InputError(f"{path}: want a file for each output, got it twice")
+        files.add(place)
 
 
 def _with_place(error: ManifestError, paths: list[Path]) -> str:

@@ -5,6 +5,7 @@ commands do not pay for the scheduler's libraries.
 """
 
 import importlib
+import os
 import sys
 from importlib import metadata
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 import click
 from click.exceptions import NoSuchCommand
 
-from engine.cli.guard import guard
+from engine.cli.guard import INTERRUPTED, guard
 from engine.cli.standard_output import lost_output_ends_it
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
@@ -104,8 +105,18 @@ class _LazyGroup(click.Group):
         return super().__call__(*args, **kwargs)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        if os.environ.get("NO_COLOR"):
+            kwargs.setdefault("color", False)  # rich looks there itself, click does not
         with lost_output_ends_it():
             return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Ctrl-C ends it by a code of its own: 1 is what a command has found."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\ninterrupted", err=True)
+            raise SystemExit(INTERRUPTED) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import click
-import msgspec
 
 from engine.cli.input_error import input_errors
+from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.offline.scaffold import EITHER, HOOKS, new_policy
 from engine.policy.builtin import KUBERNETES, builtin_files
@@ -84,7 +84,7 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
             write_file(directory / file, text)
     written = [str(directory / file) for file in texts]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode({"written": written})).decode())
+        print_json({"written": written})
         return
     for path in written:
         click.echo(f"wrote {path}")

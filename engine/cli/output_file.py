@@ -4,6 +4,7 @@ Owns that a full disk costs nobody the file that was there, and that an error na
 """
 
 import contextlib
+import errno
 import io
 import os
 from collections.abc import Iterator
@@ -22,13 +23,41 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def real_place(path: Path) -> Path:
+    """Where *path* leads if links are followed. Raises `OSError` if they lead in a circle."""
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return place
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside *path*, which takes its place once the block has written it whole.
+
+    Whoever reads *path* meanwhile sees all of what was there. Each process has one of its own.
+    An `OSError` about it names *path*.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        beside.replace(path)
+    except OSError as error:
+        if str(error.filename) == str(beside):
+            error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def write_file(path: Path, text: str | bytes) -> None:
     """Write *text* to *path* in place, so that links, owner and mode stay.
 
     Raises an `OSError` that names it. Where it is room that is missing, the file is as it was then,
     or is none if it was none.
     """
-    data = text.encode() if isinstance(text, str) else text
+    # A name of a file in it, which need not be UTF-8, is those bytes again.
+    data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     is_new = not os.path.lexists(path)
     is_kept = path.is_file()
     with naming(path):

@@ -2,7 +2,7 @@
 
 import datetime
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,11 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.cluster_reading import tell_cuts
+from engine.cli.file_notes import tell_damage
 from engine.cli.input_error import InputError, input_errors
+from engine.cli.json_output import print_json
 from engine.cli.policy_option import read_bundle
-from engine.offline.decision_log import read_log
+from engine.offline.decision_log import Damage, read_log
 from engine.policy.errors import PolicyErrors
 from engine.recording.entries import Entry
 from engine.recording.replay import Outcome, Replayer
@@ -64,10 +65,10 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise click.UsageError("want --policies with --config")
     bundle = read_bundle(policies, config)[0] if policies is not None else None
     replayer = Replayer(bundle)
-    same, differences, revisions, cuts = 0, list[Outcome](), dict[str, None](), list[str]()
+    same, differences, revisions, damage = 0, list[Outcome](), dict[str, None](), Damage()
     try:
         with input_errors():
-            for outcome in watched(replayer, log, cuts.append):
+            for outcome in watched(replayer, log, damage):
                 revisions[outcome.revision] = None
                 if outcome.is_same:
                     same += 1
@@ -77,10 +78,11 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()
-    tell_cuts(cuts)
+        tell_damage(damage)  # also if it is why the rest makes no sense
     if output == "json":
         result = {
-            "cutOff": cuts,
+            "cutOff": damage.cuts,
+            "missing": damage.missing,
             "decisions": replayer.decisions,
             "same": same,
             "gaps": replayer.gaps,
@@ -88,13 +90,13 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
             "replayedBy": bundle.revision if bundle is not None else None,
             "differences": differences,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        print_json(result)
     else:
         _print(replayer, same, differences, list(revisions), bundle.revision if bundle else None)
     raise SystemExit(DIFFERENT if differences else SAME)
 
 
-def watched(replayer: Replayer, log: Path, on_cut: Callable[[str], None]) -> Iterator[Outcome]:
+def watched(replayer: Replayer, log: Path, damage: Damage) -> Iterator[Outcome]:
     """The outcomes of *log*, with a count of them while somebody watches."""
     progress = Progress(
         TextColumn("replaying"),
@@ -106,7 +108,7 @@ def watched(replayer: Replayer, log: Path, on_cut: Callable[[str], None]) -> Ite
     )
     with progress:
         bar = progress.add_task("replaying", total=None)
-        for outcome in replayer.outcomes(read_log(log, on_cut)):
+        for outcome in replayer.outcomes(read_log(log, damage)):
             progress.advance(bar)
             yield outcome
 

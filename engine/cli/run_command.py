@@ -39,6 +39,7 @@ from engine.kube.errors import KubeConfigError
 from engine.leader_election import LeadershipLost, LeaseSettings
 from engine.lib import event_loop, garbage
 from engine.lib.clock import SystemClock
+from engine.lib.listening import CannotListen
 from engine.lib.open_files import allow_open_files
 from engine.policy.config import (
     API_VERSION,
@@ -208,6 +209,8 @@ async def _serve(
     except LeadershipLost as lost:
         log.error("Leaderelection lost", reason=str(lost))
         return 1
+    except CannotListen as error:
+        raise click.UsageError(str(error)) from error
     except Exception:
         log.exception("Scheduler failed")
         return 1
@@ -241,7 +244,9 @@ async def _choose_parts(
         if config_text is not None
         else KubeSchedulerConfiguration()
     )
-    said = yaml.safe_load(config_text) if config_text is not None else {}
+    # A `PolicyRuntime` may be in the same file.
+    documents = filter(None, yaml.safe_load_all(config_text or ""))
+    said: dict[str, Any] = next((one for one in documents if one.get("kind") == KIND), {})
     lease = chosen_lease(options, config, said.get("leaderElection") or {})
     # The client comes last among the things that can be wrong: it holds connections.
     kubeconfig = options["kubeconfig"] or config.client_connection.kubeconfig or None

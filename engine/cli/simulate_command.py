@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.cluster_reading import tell_cuts, tell_repeated
+from engine.cli.file_notes import tell_damage, tell_repeated
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
+from engine.cli.json_output import print_json
 from engine.cli.line_chart import line_chart
 from engine.cli.output_file import write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
@@ -126,7 +126,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     tell_repeated(planned.cluster)
-    tell_cuts(planned.cuts)
+    tell_damage(planned.damage)
     if planned.cluster.skipped:
         counts = planned.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)
@@ -142,7 +142,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         if chart is not None:
             write_file(chart, _chart(recorder.steps))
     if options["output"] == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(result.to_plain())).decode())
+        print_json(result.to_plain())
     else:
         print_report(result)
     raise SystemExit(1 if result.failed else 3 if result.pending else 0)
@@ -156,7 +156,7 @@ def _planned(bundle: Bundle, paths: tuple[Path, ...], options: dict[str, Any]) -
     if not count.isdecimal() or int(count) > _MOST_NODES:
         wanted = f"want `+N`, at most +{_MOST_NODES}, got `{more}`"
         raise click.BadParameter(wanted, param_hint="--nodes")
-    if options["profile"] is not None:
+    if options["profile"]:
         known_profile(bundle, options["profile"])
         planned = planned.decided_as(options["profile"])
     planned = planned.with_nodes(int(count))

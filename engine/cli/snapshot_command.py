@@ -6,11 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import click
-import msgspec
 
 from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_live
 from engine.cli.fact_reading import FactsAt, facts_config, read_facts
+from engine.cli.input_error import InputError, require_places
+from engine.cli.json_output import print_json
+from engine.cli.output_file import real_place, replacing, write_file
 from engine.facts.collection import FactsDocument
 from engine.offline.cluster_file import snapshot_bytes
 from engine.telemetry.logs import configure_logging
@@ -54,7 +56,7 @@ def snapshot_command(
     left out. It only lists: a role that may list these kinds is enough.
 
     \b
-    Exit codes: 0 written, 1 the cluster cannot be read, 2 wrong usage.
+    Exit codes: 0 written, 1 the cluster cannot be read, 2 wrong usage, or FILE cannot be written.
 
     \b
     Examples:
@@ -63,6 +65,7 @@ def snapshot_command(
       starsched snapshot cluster.json.gz --policies configmap:starsched/starsched-policies
       starsched snapshot - | jq '.items | group_by(.kind) | map({(.[0].kind): length}) | add'
     """
+    require_places(file)
     configure_logging(verbosity=-1, log_format="text")
     at = FactsAt(kubeconfig, context, policies or "", state_dir)
     config = facts_config(at) if policies is not None else None
@@ -88,7 +91,7 @@ def snapshot_command(
             "facts": [one.source for one in facts],
             "missing": missing,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        print_json(said)
         return
     shown = ", ".join(f"{number} {kind}" for kind, number in counts.most_common(4))
     click.echo(f"{file}: {len(items)} objects ({shown}, ...), {len(text):,} bytes", err=True)
@@ -97,15 +100,18 @@ def snapshot_command(
 
 
 def _write(file: Path, text: bytes) -> None:
-    """Write *file* whole or not at all, for its owner alone: a cluster's state is nobody else's."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    """Write *file* whole or not at all, for its owner alone: a cluster's state is nobody else's.
+
+    Of a link, what it leads to is written; what is no file, such as a device, is written into.
+    """
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
+        if file.exists() and not file.is_file():
+            write_file(file, text)
+            return
+        with replacing(real_place(file)) as beside:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(text)
-            beside.replace(file)
-        finally:
-            beside.unlink(missing_ok=True)
     except OSError as error:
-        raise click.ClickException(f"{file}: {error.strerror}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"{file}: {reason}") from error

@@ -5,6 +5,7 @@ Owns how every command ends then. What files cannot hold is told where they are 
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ def lost_output_ends_it() -> Iterator[None]:
             nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # to the end
             os.set_inheritable(nowhere.fileno(), True)  # as the usual ones are
             setattr(sys, name, nowhere)
+    # A name of a file need not be UTF-8; in most locales what cannot be encoded is an error.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as the standard error
     try:
         try:
             yield

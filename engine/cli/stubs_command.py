@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from engine.cli.editor_bridge import serve
 from engine.cli.input_error import input_errors
+from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.offline.stubs import stub_text
 
@@ -63,7 +63,10 @@ def stubs_command(
     if output == "json" and (prints or server is not None):
         raise click.UsageError("--output json is about the file: want no --stdout or --serve")
     if server is not None:
-        command = shlex.split(server)
+        try:
+            command = shlex.split(server)
+        except ValueError as error:
+            raise click.UsageError(f"--serve: want a command, got `{server}`: {error}") from error
         if not command:
             raise click.UsageError("--serve wants the command of a language server")
         try:
@@ -79,7 +82,7 @@ def stubs_command(
         return
     path = directory / FILE
     try:
-        is_current = path.read_text(encoding="utf-8") == text
+        is_current = path.read_bytes() == text.encode()
     except OSError:
         is_current = False
     if check:
@@ -93,5 +96,7 @@ def stubs_command(
 
 
 def _say(output: str, text: str, plain: dict[str, object]) -> None:
-    is_json = output == "json"
-    click.echo(msgspec.json.format(msgspec.json.encode(plain)).decode() if is_json else text)
+    if output == "json":
+        print_json(plain)
+    else:
+        click.echo(text)

@@ -1,11 +1,18 @@
 """`starsched sweep`: simulations over a grid of arguments and seeds, on many processes."""
 
+import logging
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
+from concurrent.futures import (
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +23,12 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.cluster_reading import tell_cuts
 from engine.cli.deputy import PolicyEndedError
+from engine.cli.file_notes import tell_damage
+from engine.cli.guard import INTERRUPTED
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
+from engine.cli.json_output import print_json
 from engine.cli.output_file import naming, write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import is_among, read_config
@@ -30,7 +39,7 @@ from engine.cli.sweep_reports import (
     require_parquet,
     write_table,
 )
-from engine.cli.sweep_workers import measure_apart, measure_watched
+from engine.cli.sweep_workers import measure_watched, travelling
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points
 from engine.offline.workload import WorkloadError, read_workload
@@ -38,7 +47,6 @@ from engine.offline.world import ManifestError
 from engine.policy.errors import PolicyErrors
 from engine.telemetry.logs import configure_logging
 
-INTERRUPTED: Final = 130
 _DASK: Final = "dask://"
 _RESULTS: Final = "results.jsonl"
 # What a line of it begins with.
@@ -152,14 +160,13 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
     try:
         with _ended_by_signals(), executor(options["executor"], options["jobs"]) as pool:
-            is_local = isinstance(pool, ProcessPoolExecutor)
-            work = measure_watched if is_local else measure_apart
-            for one in _computed(pool, work, missing, log):
+            for one in _computed(pool, missing, log):
                 known[one.key] = one
         results = [known[point.key] for point in points]
         table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
-        write_table(table, results)
-        write_file(chart, bar_chart(results))
+        with input_errors():
+            write_table(table, results)
+            write_file(chart, bar_chart(results))
     except KeyboardInterrupt:
         there = sum(point.key in known for point in points)
         click.echo(
@@ -185,7 +192,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
             "new": len(missing),
             "results": results,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(said)).decode())
+        print_json(said)
         return
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     print_means(results, console)
@@ -205,7 +212,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     text = read_config(config) if config is not None and is_apart else None
     try:
         with input_errors(workload):
-            tell_cuts(read_workload(*workload).cuts)
+            tell_damage(read_workload(*workload).damage)
             return make_points(
                 files.texts,
                 text,
@@ -237,19 +244,35 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
     if not where.startswith(_DASK):
         raise click.UsageError(f"--executor: want `processes` or `dask://HOST:PORT`, got `{where}`")
     try:
-        from distributed import Client
+        from distributed import Client, KilledWorker
     except ImportError as error:
         raise click.UsageError(
             "--executor dask://: want Dask, which is not installed\n"
             "hint: pip install distributed, or starsched[dask]"
         ) from error
     address = where.removeprefix(_DASK)
+    # What it has to say is said below, and without its tracebacks.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(f"tcp://{address}")  # type: ignore[no-untyped-call]  # it has no types
     except (OSError, ValueError) as error:
         raise click.ClickException(f"--executor {where}: {error}") from error
     with client:
-        yield client.get_executor(pure=False)  # type: ignore[no-untyped-call]  # the same
+        if not client.nthreads():  # type: ignore[no-untyped-call]  # the same
+            click.echo(f"{where} has no workers yet: waiting for them", err=True)
+        try:
+            yield client.get_executor(pure=False)  # type: ignore[no-untyped-call]  # the same
+        except ImportError as error:
+            raise click.ClickException(
+                f"--executor {where}: a worker lacks starsched, or has another version: {error}"
+            ) from error
+        except (CancelledError, KilledWorker) as error:
+            what = "its workers died" if isinstance(error, KilledWorker) else "it went away"
+            raise click.ClickException(
+                f"--executor {where}: {what}\n"
+                "hint: the results that came are kept; the same command goes on from there"
+            ) from error
 
 
 def _ignore_signals() -> None:
@@ -297,9 +320,13 @@ def read_results(path: Path) -> dict[str, Measured]:
     return found
 
 
-def _computed(
-    pool: Executor, work: Callable[[Point], Measured], points: Sequence[Point], path: Path
-) -> Iterator[Measured]:
+def _submit(pool: Executor, point: Point) -> Future[Measured]:
+    if isinstance(pool, ProcessPoolExecutor):
+        return pool.submit(measure_watched, point)
+    return pool.submit(travelling(), msgspec.json.encode(point))
+
+
+def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[Measured]:
     progress = Progress(
         TextColumn("simulations"),
         BarColumn(),
@@ -311,7 +338,7 @@ def _computed(
     )
     with naming(path), path.open("ab") as log, progress:
         bar = progress.add_task("simulations", total=len(points))
-        waiting = [pool.submit(work, point) for point in points]
+        waiting = [_submit(pool, point) for point in points]
         try:
             for done in as_completed(waiting):
                 one = done.result()

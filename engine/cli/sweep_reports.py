@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape as plain
 from rich.table import Table
 
-from engine.cli.output_file import naming
+from engine.cli.output_file import naming, replacing
 from engine.offline.sweep import Measured
 
 _MOST_COLUMNS: Final = 6
@@ -66,14 +66,8 @@ def require_parquet() -> None:
 
 def write_table(path: Path, results: Sequence[Measured]) -> None:
     """Write *results* to *path*, as Parquet if it ends so and as CSV otherwise."""
-    beside = path.with_name(f".{path.name}")
-    try:
-        with naming(path):
-            _write_table(beside, columns_of(results), is_parquet=path.suffix == ".parquet")
-            # Whoever reads the table of an earlier sweep meanwhile sees all of it.
-            beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with naming(path), replacing(path) as beside:
+        _write_table(beside, columns_of(results), is_parquet=path.suffix == ".parquet")
 
 
 def _write_table(path: Path, columns: dict[str, list[Any]], *, is_parquet: bool) -> None:

@@ -8,8 +8,12 @@ import functools
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
 
 from engine.cli.deputy import Deputy, PolicyEndedError, serve
 from engine.offline.sweep import Measured, Point, measure
@@ -55,6 +59,27 @@ def measure_apart(point: Point) -> Measured:
         raise error
     result: Measured = measured
     return result
+
+
+def measure_encoded(point: bytes) -> Measured:
+    """`measure_apart` of a point that came as JSON."""
+    return measure_apart(msgspec.json.decode(point, type=Point))
+
+
+def travelling() -> Callable[[bytes], Measured]:
+    """`measure_encoded` as something that every worker of Dask, and its scheduler, can decode.
+
+    A worker without starsched would lose its connection over a function of ours, and its points
+    would go to the next one. Of a function in a function Dask sends the code: that it can run, and
+    the import in it fails as an error of the point.
+    """
+
+    def measured(point: bytes) -> Any:
+        from engine.cli import sweep_workers
+
+        return sweep_workers.measure_encoded(point)
+
+    return measured
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from engine.cli.coverage_output import CoverageOutput
 from engine.cli.input_error import require_places
+from engine.cli.json_output import print_json
 from engine.cli.policy_paths import command_paths
 from engine.cli.test_reports import as_counts, as_junit, as_plain, print_result, summary
 from engine.cli.test_session import TestSession
@@ -121,7 +122,7 @@ def test_command(
         answer = as_plain(outcome.results, outcome.problems)
         if lines.is_wanted:
             answer["coverage"] = as_counts(outcome.reached, is_whole=with_libraries)
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print_json(answer)
     elif output == "junit":
         click.echo(as_junit(outcome.results, outcome.problems))
     else:
@@ -141,7 +142,7 @@ def _list(session: TestSession, output: str) -> None:
     names, problems = session.names()
     if output == "json":
         answer = {"tests": names, "problems": msgspec.to_builtins(problems)}
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        print_json(answer)
     elif output == "text":
         for line in [*names, *map(str, problems)]:
             click.echo(line)

@@ -463,7 +463,8 @@ def _parsed(kind: Kind, raw: bytes, content_type: str, *, patch: bool = False) -
     if not patch and content_type not in (_JSON, "application/octet-stream", ""):
         raise unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+            "application/json, application/yaml; for `kubectl create namespace` and the like: "
+            "`--dry-run=client -o yaml | kubectl create -f -`"
         )
     try:
         return _decode(raw)

@@ -35,6 +35,8 @@ _SUFFIXES: Final = (".json", ".yaml", ".yml", ".json.gz", ".yaml.gz", ".yml.gz")
 _FINISHED: Final = ("Succeeded", "Failed")
 # Kinds that are looked into before they are decoded; "object" is a pod that says no kind.
 _WITH_STATUS: Final = ("Node", "Pod", "PodGroup", "object")
+# Versions of the API whose claims and slices have other members than `v1`.
+_OTHER_DEVICES: Final = tuple(f"resource.k8s.io/{one}" for one in ("v1alpha3", "v1beta1"))
 # What the API server itself resolves, for manifests that it has never seen.
 _SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
@@ -287,6 +289,10 @@ def _require_shape(manifest: Manifest) -> None:
     value = manifest.get("value", 0)
     if kind == "PriorityClass" and (not isinstance(value, int) or isinstance(value, bool)):
         raise ManifestError(f"{kind} `{name}`: value: want an int, got `{value}`")
+    version = manifest.get("apiVersion")
+    if kind in ("ResourceClaim", "ResourceSlice") and version in _OTHER_DEVICES:
+        wanted = "want `resource.k8s.io/v1`"
+        raise ManifestError(f"{kind} `{name}`: apiVersion: {wanted}, got `{version}`")
     if kind == "PodGroup":
         try:
             api.from_plain(api.PlainObject, manifest)
@@ -370,8 +376,8 @@ def read_cluster(*paths: Path) -> Cluster:
     for one in planned:
         if one["kind"] != "Pod" or _key(one) not in there:
             cluster.add(one)
-    cluster.nodes = _last_of_each("Node", cluster.nodes, cluster.repeated)
-    cluster.pods = _last_of_each("Pod", named(cluster.pods), cluster.repeated)
+    cluster.nodes = last_of_each("Node", cluster.nodes, cluster.repeated)
+    cluster.pods = last_of_each("Pod", named(cluster.pods), cluster.repeated)
     return cluster
 
 
@@ -391,7 +397,7 @@ def named(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return pods
 
 
-def _last_of_each(
+def last_of_each(
     kind: str, manifests: list[dict[str, Any]], repeated: list[str]
 ) -> list[dict[str, Any]]:
     """*manifests* with the last one of each name, in its place; *repeated* is told of the others.

@@ -8,7 +8,8 @@ import contextlib
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -32,7 +33,10 @@ class LogError(ValueError):
 
 
 class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_hash": "podHash"}):
-    """An entry as read; see `entries` for which kind has what. `place` is its `file:line`."""
+    """An entry as read; see `entries` for which kind has what.
+
+    `place` is its `file:line`; `lacks` says what is not there before it, "" if nothing is missing.
+    """
 
     number: int
     at: float
@@ -64,6 +68,20 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
     answers: list[dict[str, Any]] = []
     error: str = ""
     place: str = ""
+    lacks: str = ""
+
+
+@dataclass
+class Damage:
+    """What is told of a log that does not hold all that was written.
+
+    Attributes:
+        cuts: Where a file ends in the middle of an entry, which is left out: `file:line`.
+        missing: What is not there between two entries or files, each with the place after it.
+    """
+
+    cuts: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
 
 def number_of(file: Path) -> int | None:
@@ -90,22 +108,23 @@ def is_log(path: Path) -> bool:
         return False
 
 
-def read_log(path: Path, on_cut: Callable[[str], None] | None = None) -> Iterator[Line]:
+def read_log(path: Path, damage: Damage | None = None) -> Iterator[Line]:
     """The entries of a file, or of all files of a directory in order.
 
-    A file that ends in the middle of a line, as after a crash, ends before it; *on_cut* is told the
-    place, `file:line`. Raises `LogError`, also for a log that ends before its first checkpoint
-    does, which has no decisions.
+    A file that ends in the middle of a line, as after a crash, ends before it; *damage* gets that,
+    and what is missing in between. Raises `LogError`, also for a log that ends before its first
+    checkpoint does, which has no decisions.
 
     What a running scheduler deletes meanwhile is still read: it is open.
     """
     with contextlib.ExitStack() as closing:
-        yield from _entries(_open_files(path, closing), on_cut)
+        yield from _entries(_open_files(path, closing), Damage() if damage is None else damage)
 
 
 def _open_files(path: Path, closing: contextlib.ExitStack) -> list[tuple[Path, IO[bytes]]]:
     is_directory = path.is_dir()
-    files = log_files(path) if is_directory else [path]
+    # One that somebody has unpacked beside it is the same file.
+    files = list({number_of(f): f for f in log_files(path)}.values()) if is_directory else [path]
     allow_open_files(_OTHER_FILES + len(files))
     opened: list[tuple[Path, IO[bytes]]] = []
     for file in files:
@@ -120,31 +139,60 @@ def _open_files(path: Path, closing: contextlib.ExitStack) -> list[tuple[Path, I
     return opened
 
 
-def _entries(
-    files: list[tuple[Path, IO[bytes]]], on_cut: Callable[[str], None] | None
-) -> Iterator[Line]:
+def _entries(files: list[tuple[Path, IO[bytes]]], damage: Damage) -> Iterator[Line]:
     decoder = msgspec.json.Decoder(Line)
     number, has_checkpoint = 0, False
+    before: Line | None = None
+    file_before: Path | None = None
     for file, raw in files:
         number = 0
         for number, text in enumerate(_lines(file, raw), 1):
             if text == _CUT:
-                if on_cut is not None:
-                    on_cut(f"{file}:{number}")
+                damage.cuts.append(f"{file}:{number}")
                 break
             try:
                 line = decoder.decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise LogError(f"{file}:{number}: want an entry of a log: {error}") from error
             if number == 1 and (line.event != "log" or line.format != FORMAT):
-                raise LogError(f"{file}: want a decision log of format {FORMAT}")
+                got = f"format {line.format}" if line.event == "log" else f"`{line.event}`"
+                wanted = f"want a decision log of format {FORMAT}"
+                raise LogError(f"{file}:{number}: {wanted}, got {got}")
             line.place = f"{file}:{number}"
+            line.lacks = _files_between(file_before, file) or _entries_between(before, line)
+            if line.lacks:
+                damage.missing.append(f"{line.place}: {line.lacks}")
+            before, file_before = line, file
             has_checkpoint = has_checkpoint or line.event == "checkpoint"
             yield line
     if not has_checkpoint:
         raise LogError(
             f"{file}:{number or 1}: want a whole checkpoint, the log ends before it does"
         )
+
+
+def _files_between(before: Path | None, file: Path) -> str:
+    """Which files are missing before *file*. Only the oldest are ever deleted."""
+    last, number = (number_of(one) if one is not None else None for one in (before, file))
+    if last is None or number is None or number - last in (0, 1):
+        return ""
+    return f"{_all('file', last + 1, number - 1)} missing before it"
+
+
+def _entries_between(before: Line | None, line: Line) -> str:
+    """What is missing between two entries. Each start and each failure begins to count anew."""
+    if before is None or (line.event == "log" and line.reason != "size"):
+        return ""
+    first, last = before.number + 1, line.number - 1
+    if first == line.number:
+        return ""
+    if first > last:
+        return f"entry {line.number} comes after entry {before.number}"
+    return f"{_all('entry', first, last)} missing before it"
+
+
+def _all(kind: str, first: int, last: int) -> str:
+    return f"{kind} {first} is" if first == last else f"every {kind} from {first} to {last} is"
 
 
 @contextlib.contextmanager

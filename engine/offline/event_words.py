@@ -22,6 +22,11 @@ _PHRASES: Final = (
         "no pods there are less urgent than this one (by priority), so none is evicted for it",
     ),
     (
+        "node(s) would fit only without pods that are never evicted",
+        "the pod would fit if less urgent pods went, of which a policy's `victim_key` says None: "
+        "never to be evicted",
+    ),
+    (
         "Preemption is not helpful for scheduling",
         "evicting pods there would not change what keeps this one out",
     ),
@@ -35,7 +40,8 @@ _PHRASES: Final = (
     ),
     (
         "no candidate node for preemption",
-        "an extender let no node stay where evicting pods would help",
+        "an extender let no node stay where evicting pods would help, or named pods that are never "
+        "evicted",
     ),
 )
 

@@ -237,7 +237,9 @@ def explain(
         eviction={}
         if eviction is None
         else {eviction.node: tuple(p.key for p in eviction.victims)},
-        remedies=tuple(remedies(pod, snapshot, matrix)) if decision.node is None else (),
+        remedies=tuple(remedies(pod, snapshot, matrix, nominator, decision.diagnosis.kept_by))
+        if decision.node is None
+        else (),
         notes=_notes(bundle, pod, unknown_facts),
         failures=tuple(failures),
     )

@@ -14,6 +14,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.queueing.nominator import Nominator
+from engine.scheduling.rejections import left_out_by
 from engine.scheduling.scheduling_cycle import Scheduler
 
 _POINTS = ("preFilter", "filter")
@@ -66,7 +67,9 @@ def ask_each(
         if diagnosis.pre_filter is not None:
             found[name] = dict.fromkeys(names, diagnosis.pre_filter)
         else:
-            found[name] = {
+            chosen = explanation.pre_filter_nodes
+            outside = () if chosen is None else set(names).difference(chosen)
+            found[name] = dict.fromkeys(outside, left_out_by((name,))) | {
                 node: status for node, status in explanation.rejected.items() if status.is_rejection
             }
     return Matrix(names, found, tuple(failures))

@@ -4,19 +4,21 @@ Owns the arithmetic for kube-scheduler's own policies (room, taints, labels). Of
 the runtime's answer counts: on how many nodes nothing else stands in the way.
 """
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.model.node_info import NodeInfo
-from engine.model.objects import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint
+from engine.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from engine.model.pod import Pod
-from engine.model.selectors import matches_node_selector
+from engine.model.selectors import matches_node_selector_term
 from engine.offline.matrix import Matrix
 from engine.queueing.hints.nodes import tolerates
+from engine.queueing.nominator import Nominator
 
 _MOST: Final = 3
 _FIT: Final = "NodeResourcesFit"
@@ -38,8 +40,17 @@ class Remedy(msgspec.Struct, frozen=True):
     nodes: int
 
 
-def remedies(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> list[Remedy]:
-    """What would help, the most promising first within each policy."""
+def remedies(
+    pod: Pod,
+    snapshot: Snapshot,
+    matrix: Matrix,
+    nominator: Nominator,
+    kept_by: Mapping[str, int],
+) -> list[Remedy]:
+    """What would help, the most promising first within each policy.
+
+    *kept_by*: on how many nodes a policy keeps the pods whose eviction would make room.
+    """
     found: list[Remedy] = []
     for policy, rejected in matrix.rejections.items():
         if not rejected:
@@ -51,7 +62,7 @@ def remedies(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> list[Remedy]:
         fits = bool(alone)
         match policy:
             case "NodeResourcesFit":
-                found += _room(pod, infos, fits)
+                found += _room(pod, infos, nominator, fits)
             case "TaintToleration":
                 found += _taints(pod, infos, fits)
             case "NodeAffinity":
@@ -59,32 +70,46 @@ def remedies(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> list[Remedy]:
             case "NodeUnschedulable" if fits:
                 text = f"uncordon {_named([info.name for info in infos])}"
                 found.append(Remedy(policy, text, len(infos)))
+    for policy, nodes in kept_by.items():
+        text = "evict less urgent pods that it keeps: its victim_key says None of them"
+        found.append(Remedy(policy, text, nodes))
     return found
 
 
-def shortfall(pod: Pod, info: NodeInfo) -> dict[str, int]:
-    """How much of each resource *info* lacks for *pod*: millicores for cpu, else whole units."""
+def shortfall(pod: Pod, info: NodeInfo, promised: Sequence[Pod] = ()) -> dict[str, int]:
+    """How much of each resource *info* lacks for *pod*: millicores for cpu, else whole units.
+
+    *promised* are the pods for which room is kept there.
+    """
     if info.node is None:
         return {}
     offered, wanted = info.node.allocatable, {**pod.requests, "pods": 1}
-    taken = {**info.requested, "pods": len(info.pods)}
+    taken = Counter({**info.requested, "pods": len(info.pods) + len(promised)})
+    for other in promised:
+        taken.update(other.requests)
     lacking = {
         name: amount + taken.get(name, 0) - offered.get(name, 0) for name, amount in wanted.items()
     }
     return {name: amount for name, amount in lacking.items() if amount > 0 and wanted[name] > 0}
 
 
-def _room(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
+def _room(pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool) -> Iterator[Remedy]:
     """The nodes that lack the least of what the pod asks for."""
+
+    def promised(info: NodeInfo) -> list[Pod]:
+        others = nominator.pods_on(info.name)
+        return [one for one in others if one.uid != pod.uid and one.priority >= pod.priority]
 
     def share(lacking: dict[str, int], info: NodeInfo) -> float:
         wanted = {**pod.requests, "pods": 1}
         return max(amount / max(1, wanted[name]) for name, amount in lacking.items())
 
-    short = [(lacking, info) for info in infos if (lacking := shortfall(pod, info))]
+    short = [(lacking, info) for info in infos if (lacking := shortfall(pod, info, promised(info)))]
     short.sort(key=lambda pair: (len(pair[0]), share(*pair), pair[1].name))
     for lacking, info in short[:_MOST]:
-        amounts = " and ".join(amount_text(name, amount) for name, amount in lacking.items())
+        amounts = " and ".join(
+            amount_text(name, amount, is_least=True) for name, amount in lacking.items()
+        )
         yield Remedy(_FIT, f"{info.name} lacks {amounts}", int(fits))
     # What no node could give even if it were empty is a mistake in the pod, or a missing shape.
     for name, amount in pod.requests.items():
@@ -116,44 +141,95 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
 
 def _labels(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     """The sets of requirements that nodes do not meet, the one that stops most nodes first."""
-    sets: Counter[tuple[str, ...]] = Counter(_unmet(pod, info) for info in infos)
-    sets.pop((), None)
-    for unmet, number in sorted(sets.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]:
+    sets: Counter[tuple[str, ...]] = Counter()
+    helped: Counter[tuple[str, ...]] = Counter()
+    for info in infos:
+        unmet, can_be_met = _unmet(pod, info)
+        if unmet:
+            sets[unmet] += 1
+            helped[unmet] += can_be_met
+    for unmet, _ in sorted(sets.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]:
         text = "nodes do not meet " + " and ".join(f"`{one}`" for one in unmet)
-        yield Remedy("NodeAffinity", text, number if fits else 0)
+        yield Remedy("NodeAffinity", text, helped[unmet] if fits else 0)
 
 
-def _unmet(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
-    """The fewest requirements of the pod that the node would have to meet in addition."""
+def _unmet(pod: Pod, info: NodeInfo) -> tuple[tuple[str, ...], bool]:
+    """The fewest requirements of the pod that the node would have to meet in addition.
+
+    And whether labels can make it meet them: none changes its name, or meets what contradicts
+    itself.
+    """
     if info.node is None:
-        return ()
+        return (), False
     spec, labels = pod.manifest.spec, info.node.labels
+    chosen = [
+        NodeSelectorRequirement(key=key, operator="In", values=[value])
+        for key, value in spec.node_selector.items()
+    ]
     unmet = [f"{k}={v}" for k, v in spec.node_selector.items() if labels.get(k) != v]
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
-    if required is not None and not matches_node_selector(required, labels, info.name):
-        by_term = [
-            [_requirement_text(r) for term in _single_terms(one) for r in _unmet_of(term, info)]
-            for one in required.node_selector_terms
-        ]
-        by_term.sort(key=len)
-        unmet += next((term for term in by_term if term), ["any term"])
-    return tuple(unmet)
-
-
-def _single_terms(term: NodeSelectorTerm) -> Iterator[NodeSelectorTerm]:
-    for requirement in term.match_expressions:
-        yield NodeSelectorTerm(match_expressions=[requirement])
-    for requirement in term.match_fields:
-        yield NodeSelectorTerm(match_fields=[requirement])
+    if required is None:
+        return tuple(unmet), True
+    ways: list[tuple[list[str], bool]] = []
+    for term in required.node_selector_terms:
+        missing = _unmet_of(term, info)
+        if missing or matches_node_selector_term(term, labels, info.name):
+            is_other_name = any(one in term.match_fields for one in missing)
+            can_be_met = not is_other_name and _can_be_met([*chosen, *term.match_expressions])
+            ways.append(([_requirement_text(one) for one in missing], can_be_met))
+    if not ways:
+        return (*unmet, "any term"), False
+    texts, can_be_met = min(ways, key=lambda way: (not way[1], len(way[0])))
+    return (*unmet, *texts), can_be_met
 
 
 def _unmet_of(term: NodeSelectorTerm, info: NodeInfo) -> list[NodeSelectorRequirement]:
+    """The requirements of *term* that the node does not meet by itself."""
     assert info.node is not None
-    selector = NodeSelector(node_selector_terms=[term])
-    if matches_node_selector(selector, info.node.labels, info.name):
-        return []
-    return [*term.match_expressions, *term.match_fields]
+    labels, name = info.node.labels, info.name
+    alone = [NodeSelectorTerm(match_expressions=[one]) for one in term.match_expressions]
+    alone += [NodeSelectorTerm(match_fields=[one]) for one in term.match_fields]
+    return [
+        one
+        for single in alone
+        if not matches_node_selector_term(single, labels, name)
+        for one in (*single.match_expressions, *single.match_fields)
+    ]
+
+
+def _can_be_met(requirements: Sequence[NodeSelectorRequirement]) -> bool:
+    """Whether some labels meet all of *requirements*. Each key stands by itself."""
+    by_key: dict[str, list[NodeSelectorRequirement]] = {}
+    for one in requirements:
+        by_key.setdefault(one.key, []).append(one)
+    return all(
+        any(
+            matches_node_selector_term(NodeSelectorTerm(match_expressions=of_key), labels, "")
+            for labels in _tries(key, of_key)
+        )
+        for key, of_key in by_key.items()
+    )
+
+
+def _tries(key: str, requirements: list[NodeSelectorRequirement]) -> Iterator[Mapping[str, str]]:
+    """No label *key*, and one with each value that can matter to *requirements*."""
+    yield {}
+    wanted = [one.values for one in requirements if one.operator == "In"]
+    if wanted:
+        yield from ({key: value} for value in min(wanted, key=len))
+        return
+    named = [value for one in requirements for value in one.values]
+    yield {key: "any" + "".join(named)}
+    bounds: dict[str, list[int]] = {"Gt": [], "Lt": []}
+    for one in requirements:
+        if one.operator in bounds:
+            with contextlib.suppress(ValueError):
+                bounds[one.operator] += map(int, one.values)
+    # Of an order, the neighbours of the strictest bounds; one more of them than can be forbidden.
+    for step in range(1, len(named) + 2):
+        yield from ({key: str(bound + step)} for bound in sorted(bounds["Gt"])[-1:])
+        yield from ({key: str(bound - step)} for bound in sorted(bounds["Lt"])[:1])
 
 
 def _requirement_text(requirement: NodeSelectorRequirement) -> str:
@@ -168,23 +244,31 @@ def taint_text(taint: Taint) -> str:
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def amount_text(resource: str, amount: int) -> str:
-    """`500m cpu`, `1.5Gi memory`, `2 nvidia.com/gpu`: an amount as people write it."""
+def amount_text(resource: str, amount: int, *, is_least: bool = False) -> str:
+    """`500m cpu`, `1.5Gi memory`, `2 nvidia.com/gpu`: an amount as people write it.
+
+    One that *is_least* is never rounded to less.
+    """
     if resource == "cpu":
         return f"{amount // 1000} cpu" if amount % 1000 == 0 else f"{amount}m cpu"
     if resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-"):
-        return f"{bytes_text(amount)} {resource}"
+        return f"{bytes_text(amount, is_least=is_least)} {resource}"
     return f"{amount} {resource}"
 
 
-def bytes_text(amount: int) -> str:
-    """`1.5Gi`: bytes with the largest unit that leaves at least 1."""
-    value, unit = float(amount), ""
+def bytes_text(amount: int, *, is_least: bool = False) -> str:
+    """`1.5Gi`: bytes with the largest unit that leaves at least 1; see `amount_text`."""
+    value, unit, size = float(amount), "", 1
     for larger in _BINARY:
         if value < 1024:
             break
-        value, unit = value / 1024, larger
-    return f"{value:.3g}{unit}" if value < 1000 else f"{value:.0f}{unit}"
+        value, unit, size = value / 1024, larger, size * 1024
+    places = 0 if value >= 100 else 1 if value >= 10 else 2
+    # In whole hundredths and the like of the unit: floats would round as they please.
+    parts = -(-amount * 10**places // size) if is_least else round(value * 10**places)
+    whole, rest = divmod(parts, 10**places)
+    digits = f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".") if places else str(whole)
+    return f"{digits}{unit}"
 
 
 def _named(names: list[str]) -> str:

@@ -18,7 +18,7 @@ from engine.lib import garbage
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.workload import Workload, with_uid
+from engine.offline.workload import Arrival, Workload, with_uid
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.queueing.events import (
@@ -118,6 +118,8 @@ class Simulation:
             if info is not None
             for pod in info.pods.values()
         }
+        self._at_start = {pod.key for pod in self.placed.values()}
+        self._latest: dict[str, Arrival] = {}
         self._pending: set[str] = set()
         self.evictions = 0
         self.decisions = 0
@@ -204,9 +206,11 @@ class Simulation:
         for at, key in workload.departures:
             plan(at, 1, lambda k=key: self._leave(k))  # type: ignore[misc]
         for one in workload.arrivals:
-            plan(one.at, 2, lambda a=one: self._arrive(a.pod))  # type: ignore[misc]
+            plan(one.at, 2, lambda a=one: self._arrive(a))  # type: ignore[misc]
             if one.until is not None:
-                plan(one.until, 1, lambda a=one: self._leave(a.pod.key))  # type: ignore[misc]
+                # One that is there for no time at all comes before it goes.
+                rank = 1 if one.until > one.at else 3
+                plan(one.until, rank, lambda a=one: self._end(a))  # type: ignore[misc]
         heapq.heapify(events)
         self._events = events
 
@@ -286,10 +290,13 @@ class Simulation:
         for pod in list(info.pods.values()):  # they go with it
             self._evict(pod)
 
-    def _arrive(self, pod: Pod) -> None:
+    def _arrive(self, arrival: Arrival) -> None:
+        pod = arrival.pod
+        self._latest[pod.key] = arrival
         before = self.lives.get(pod.key)
-        if before is not None:  # the name is free again, or it is now
+        if before is not None or pod.key in self._at_start:  # the name is free again, or it is now
             self._leave(pod.key)
+        if before is not None:
             self.lives[f"{pod.key}#{len(self.lives)}"] = before
         self.lives[pod.key] = life = Life(pod, self.now)
         self._pending.add(pod.key)
@@ -299,6 +306,11 @@ class Simulation:
             return
         self._groups.put(pod)
         self._queue.add(pod)
+
+    def _end(self, arrival: Arrival) -> None:
+        """The pod's time is over. Another one of its name, come since, is not meant."""
+        if self._latest.get(arrival.pod.key) is arrival:
+            self._leave(arrival.pod.key)
 
     def _leave(self, key: str) -> None:
         life = self.lives.get(key)

@@ -25,12 +25,12 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.policy.profiles import DEFAULT_PLUGINS
 
 _OPTION: Final = "--set"
 # Where an argument is in a configuration, and what is to be said of it.
 _ARGUMENT: Final = re.compile(r"profiles\[(\d+)\]\.pluginConfig\[(\d+)\]\.args([^:\s]*): ")
-_DOCUMENTS: Final = (".yaml", ".yml", ".json")
 
 
 class SweepError(ValueError):
@@ -61,6 +61,8 @@ class Axis:
             raise SweepError(
                 f"{_OPTION} {path}: want values of YAML, got `{said}`: {what}"
             ) from error
+        if not values:
+            raise SweepError(f"{_OPTION} {path}: want values, got none")
         return cls(path, tuple({repr(value): value for value in values}.values()))
 
 
@@ -160,7 +162,7 @@ def with_arguments(
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND}
     if config is not None:
         document = _document(config)
-    for name in [name for name in texts if name.endswith(_DOCUMENTS)]:
+    for name in [name for name in texts if name.endswith(DOCUMENT_SUFFIXES)]:
         parts = [part for part in yaml.safe_load_all(texts[name]) if isinstance(part, dict)]
         found = [part for part in parts if part.get("kind") == KIND]
         if found:

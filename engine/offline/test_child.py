@@ -15,6 +15,8 @@ from typing import BinaryIO, Final
 import msgspec
 import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no file can be opened
 
+from engine.lib.address_space import be_ended_first, limit_address_space
+from engine.lib.system_calls import leave_others_alone
 from engine.offline.policy_tests import TestCase, TestResult, TestRunner, discover
 from engine.offline.test_fixtures import GivenFiles
 from engine.policy.builtin import builtin_files
@@ -109,12 +111,13 @@ def _confine(address_space: int) -> None:
     """Take from this process what tests do not need; there is no way back.
 
     No privileges by way of other programs, no children, no new descriptors (files, sockets),
-    nothing written to files, no core dumps, and *address_space* bytes beside what is in use.
+    nothing written to files, no core dumps, no way to other processes, and *address_space* bytes
+    beside what is in use; fewer if the machine has no more, for then this process is ended first.
     """
     if sys.platform != "linux":
         return  # a workstation; clusters run Linux
+    be_ended_first()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    most = pages * resource.getpagesize() + address_space
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot give up new privileges")
     for kind in (
@@ -124,4 +127,5 @@ def _confine(address_space: int) -> None:
         resource.RLIMIT_NOFILE,
     ):
         resource.setrlimit(kind, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    limit_address_space(pages * resource.getpagesize() + address_space)
+    leave_others_alone()

@@ -9,6 +9,7 @@ import csv
 import difflib
 import gzip
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -102,7 +103,7 @@ class DirectoryFiles:
         root = self.root.resolve()
         given = root / path
         # Links are followed first: one that leads out of the tree is a way out of it too.
-        real = given.resolve()
+        real = Path(os.path.realpath(given))
         if not path or Path(path).is_absolute() or not real.is_relative_to(root):
             raise FixtureError(
                 f"{path}: want a path in the directory of the test, or below it, got one outside"

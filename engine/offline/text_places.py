@@ -119,7 +119,7 @@ def _repeated(name: str, raw: bytes, key: str) -> TextError:
 def parsed_yaml(name: str, text: str) -> list[Any]:
     """The documents of a YAML text, None for empty ones. Raises `TextError`."""
     try:
-        return list(yaml.load_all(text, Loader))  # a safe loader, but for its name
+        documents = list(yaml.load_all(text, Loader))  # a safe loader, but for its name
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -127,6 +127,32 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         raise TextError(f"{place}: want YAML: {what}") from error
     except (ValueError, RecursionError) as error:
         raise TextError(f"{name}: want YAML: {error}") from error
+    if "&" in text and any(map(_holds_itself, documents)):
+        raise TextError(f"{name}: want YAML that ends: an alias leads to what it is in")
+    return documents
+
+
+def _holds_itself(value: Any) -> bool:
+    """True for what can only be written with an alias, and by no means as JSON."""
+    around: set[int] = set()
+    known: set[int] = set()
+    # What is still to be looked at, and what was: that is left again.
+    stack = [(value, False)]
+    while stack:
+        one, is_left = stack.pop()
+        if not isinstance(one, dict | list):
+            continue
+        if is_left:
+            around.discard(id(one))
+            known.add(id(one))
+        elif id(one) in around:
+            return True
+        elif id(one) not in known:
+            around.add(id(one))
+            stack.append((one, True))
+            inner = one.values() if isinstance(one, dict) else one
+            stack.extend((below, False) for below in inner)
+    return False
 
 
 def line_at(text: str, number: int, path: tuple[str | int, ...]) -> int:

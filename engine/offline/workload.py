@@ -4,10 +4,11 @@ Owns reading workloads: clusters (every pending pod comes at the start), timed e
 decision logs, and the tables of the openb trace. Carrying them out is `simulation`'s.
 """
 
+import codecs
 import csv
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import inf
@@ -19,11 +20,12 @@ import msgspec
 from engine.lib.json_keys import repeated_key
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.cluster_file import Cluster, read_cluster, unpacked
-from engine.offline.decision_log import LogError, is_log, read_log
+from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
+from engine.offline.decision_log import Damage, LogError, is_log, read_log
 from engine.offline.recorded_workload import recorded_workload
 from engine.offline.text_places import TextError, decoded
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
+from engine.policy.documents import did_you_mean
 
 GPU_PREFIX: Final = "alibabacloud.com/gpu-"
 #: A GPU in thousandths, for policies that count amounts and know nothing of single GPUs.
@@ -69,14 +71,14 @@ class Workload:
         arrivals: Pods that want a node, in the order of the files.
         changes: Nodes that come and go.
         departures: Pods (by key) that go, at times; for those that are there at the start too.
-        cuts: Where a decision log ends in the middle of an entry, which is left out: `file:line`.
+        damage: What decision logs among the files do not hold.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
     arrivals: list[Arrival] = field(default_factory=list)
     changes: list[NodeChange] = field(default_factory=list)
     departures: list[tuple[float, str]] = field(default_factory=list)
-    cuts: list[str] = field(default_factory=list)
+    damage: Damage = field(default_factory=Damage)
 
     def decided_as(self, scheduler_name: str) -> "Workload":
         """The same with every pod that comes naming this scheduler."""
@@ -156,17 +158,23 @@ def read_workload(*paths: Path) -> Workload:
         cluster = read_cluster(*manifests)
         _merge(workload.cluster, cluster)
     came = False
+    rows: _Rows = {}
+    deletes: list[tuple[str, str, str]] = []
     for path in paths:
         if path in logs:
             _read_recorded(path, workload)
         elif _form(path) == ".csv":
-            _read_table(path, workload)
+            _read_table(path, workload, rows)
         elif _form(path) == ".jsonl":
-            _read_events(path, workload)
+            deletes += _read_events(path, workload)
         elif not came:
             came = True
             _come_at_start(cluster, workload)
-    nodes, pods = workload.cluster.nodes or workload.changes, workload.cluster.pods
+    there = workload.cluster
+    there.nodes = last_of_each("Node", there.nodes, there.repeated)
+    # Of a cluster, those too that the workload leaves out, as they have ended.
+    _require_known(deletes, workload, [*there.pods, *(cluster.pods if manifests else ())])
+    nodes, pods = there.nodes or workload.changes, there.pods
     if paths and not (nodes or pods or workload.arrivals):
         named = ", ".join(map(str, paths))
         counts = workload.cluster.skipped.most_common(3)
@@ -177,7 +185,7 @@ def read_workload(*paths: Path) -> Workload:
 
 def _form(path: Path) -> str:
     """The suffix that says what is in a file, compressed or not."""
-    return Path(path.name.removesuffix(".gz")).suffix
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def _merge(into: Cluster, more: Cluster) -> None:
@@ -204,7 +212,7 @@ def _come_at_start(cluster: Cluster, workload: Workload) -> None:
 def _read_recorded(path: Path, workload: Workload) -> None:
     """The cluster and the pods of a decision log."""
     try:
-        found = recorded_workload(read_log(path, workload.cuts.append))
+        found = recorded_workload(read_log(path, workload.damage))
     except LogError as error:
         raise WorkloadError(str(error)) from error
     _merge(workload.cluster, found.cluster)
@@ -217,26 +225,52 @@ def _read_recorded(path: Path, workload: Workload) -> None:
         )
 
 
-def _read_events(path: Path, workload: Workload) -> None:
-    """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name)."""
+def _read_events(path: Path, workload: Workload) -> list[tuple[str, str, str]]:
+    """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name).
+
+    Returns what is deleted: the place where that is said, `node` or `pod`, and its name.
+    """
     count = 0
-    for number, line in enumerate(unpacked(path).splitlines(), 1):
+    deletes = []
+    text = unpacked(path).removeprefix(codecs.BOM_UTF8)
+    for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             count += 1
             try:
                 event = msgspec.json.decode(line)
                 if (key := repeated_key(line)) is not None:
                     raise WorkloadError(f"want each key once in an object, got `{key}` twice")
-                _event(event, workload)
+                if gone := _event(event, workload):
+                    deletes.append((f"{path}:{number}", *gone))
             except (msgspec.DecodeError, RecursionError) as error:
                 raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
             except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
                 raise WorkloadError(f"{path}:{number}: {error}") from error
     if not count:
         raise WorkloadError(f"{path}: want events, one a line, found none")
+    return deletes
 
 
-def _event(event: Any, workload: Workload) -> None:
+def _require_known(
+    deletes: Sequence[tuple[str, str, str]], workload: Workload, pods: Iterable[Manifest]
+) -> None:
+    """Raise `WorkloadError` for the first delete of what no file of the workload has."""
+    if not deletes:
+        return
+    known = {
+        "node": {node_of(one).name for one in workload.cluster.nodes}
+        | {one.name for one in workload.changes if one.node is not None},
+        "pod": {pod_of(one).key for one in pods} | {one.pod.key for one in workload.arrivals},
+    }
+    for place, kind, name in deletes:
+        if name not in known[kind]:
+            hint = did_you_mean(name, known[kind])
+            more = f"\nhint: {hint}" if hint else ""
+            raise WorkloadError(f"{place}: want the name of a {kind}, got `{name}`{more}")
+
+
+def _event(event: Any, workload: Workload) -> tuple[str, str] | None:
+    """Take *event* in; of one that deletes, `node` or `pod` and the name."""
     at = event.get("at", 0) if isinstance(event, dict) else None
     if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
         raise WorkloadError("want an object with `at`, seconds from the start")
@@ -273,17 +307,23 @@ def _event(event: Any, workload: Workload) -> None:
         if kind == "node":
             workload.changes.append(NodeChange(at, name, None))
         else:
-            key = name if "/" in name else f"default/{name}"
-            workload.departures.append((at, key))
+            name = name if "/" in name else f"default/{name}"
+            workload.departures.append((at, name))
+        return kind, name
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
+    return None
 
 
 def _is_pod(added: Any) -> bool:
     return isinstance(added, dict) and added.get("kind", "Pod") == "Pod"
 
 
-def _read_table(path: Path, workload: Workload) -> None:
+# By pod: the file and line of each row that it has, and from when until when it is there.
+_Rows = dict[str, list[tuple[Path, int, float, float]]]
+
+
+def _read_table(path: Path, workload: Workload, rows: _Rows) -> None:
     try:
         text = decoded(str(path), unpacked(path))
     except TextError as error:
@@ -293,10 +333,12 @@ def _read_table(path: Path, workload: Workload) -> None:
         columns = frozenset(table.columns)
         if not columns:
             raise WorkloadError(f"{path}: want a table, found no line")
+        if twice := [name for name, count in Counter(table.columns).items() if count > 1]:
+            raise ValueError(f"want each column once, got `{twice[0]}` twice")
         if columns >= _NODE_COLUMNS:
             workload.cluster.nodes += _nodes(table)
         elif columns >= _POD_COLUMNS:
-            workload.arrivals += _arrivals(table)
+            workload.arrivals += _arrivals(path, table, rows)
         else:
             wanted = ", or of pods: ".join(
                 ", ".join(f"`{name}`" for name in sorted(them))
@@ -306,7 +348,10 @@ def _read_table(path: Path, workload: Workload) -> None:
             raise WorkloadError(
                 f"{path}:{table.line}: want the columns of nodes: {wanted}; got {got}"
             )
-    except (ValueError, TypeError, csv.Error) as error:
+    except csv.Error as error:
+        # Of a row that was not read to its end.
+        raise WorkloadError(f"{path}:{table.line + 1}: {error}") from error
+    except (ValueError, TypeError) as error:
         if isinstance(error, WorkloadError):
             raise
         raise WorkloadError(f"{path}:{table.line}: {error}") from error
@@ -359,9 +404,7 @@ def _nodes(table: _Table) -> Iterator[dict[str, Any]]:
         yield table_node(row)
 
 
-def _arrivals(table: _Table) -> Iterator[Arrival]:
-    # By name: the line of the row before, and until when that pod is there.
-    there: dict[str, list[tuple[int, float, float]]] = {}
+def _arrivals(path: Path, table: _Table, rows: _Rows) -> Iterator[Arrival]:
     for row in table.rows("name"):
         gone = row.get("deletion_time")
         at = _seconds(row, "creation_time")
@@ -369,11 +412,12 @@ def _arrivals(table: _Table) -> Iterator[Arrival]:
         until = max(_seconds(row, "deletion_time"), at + 1) if gone else None
         pod = pod_of(table_pod(row))
         end = inf if until is None else until
-        stays = there.setdefault(pod.key, [])
-        for line, since, to in stays:
+        stays = rows.setdefault(pod.key, [])
+        for file, line, since, to in stays:
             if since < end and at < to:
-                raise ValueError(f"name: the pod `{row['name']}` of line {line} is still there")
-        stays.append((table.line, at, end))
+                place = f"line {line}" if file == path else f"{file}:{line}"
+                raise ValueError(f"name: the pod `{row['name']}` of {place} is still there")
+        stays.append((path, table.line, at, end))
         yield Arrival(at, pod, until)
 
 

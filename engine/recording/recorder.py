@@ -179,6 +179,7 @@ class Recorder:
         self._held: list[tuple[float, str, Entry]] | None = None
         self._promises = -1
         self._holders: set[str] = set()
+        self._to_hold = ""  # the uid of a pod for which plugins hold something once it is assumed
         self._deferred = 0
         for kind in self._kinds:
             self.cache.objects.listen(kind, self._listener(kind))
@@ -217,7 +218,10 @@ class Recorder:
             if self._is_overrun:
                 self.writer.counts.dropped += 1
             return
-        if kind == "forget":
+        if kind == "assume":
+            if contents["uid"] == self._to_hold:
+                self._holders.add(self._to_hold)
+        elif kind == "forget":
             self._holders.discard(contents["uid"])
         elif kind == "pod":
             self._holders.discard(contents["object"].uid)
@@ -270,8 +274,7 @@ class Recorder:
             }
             if answers:
                 contents["answers"] = [answer_plain(answer) for answer in answers]
-            if decision.reserves and decision.node is not None:
-                self._holders.add(pod.uid)
+            self._to_hold = pod.uid if decision.reserves and decision.node is not None else ""
             self._end("decision", contents)
         except Exception as error:
             self._fail(error)

@@ -98,7 +98,6 @@ class Replayer:
         self._is_building = False
         self._is_skipping = False
         self._needs_checkpoint = True
-        self._last = 0
         self._notes: tuple[str, ...] = ()
         self._lost = 0
         self.decisions = 0
@@ -148,7 +147,7 @@ class Replayer:
         if line.event == "log":
             # What continues without a gap needs no checkpoint: what plugins hold is known better
             # than a checkpoint can tell.
-            is_next = line.reason == "size" and line.number == self._last + 1
+            is_next = line.reason == "size" and not line.lacks
             if is_next and not self._needs_checkpoint:
                 self._is_skipping = True
             else:
@@ -156,9 +155,8 @@ class Replayer:
                 self._needs_checkpoint = False
                 self._clear()
                 self._notes = ()
-        elif line.number != self._last + 1:
-            self._notes = (f"entries {self._last + 1} to {line.number - 1} are missing",)
-        self._last = line.number
+        elif line.lacks:
+            self._notes = (line.lacks,)
 
     def _compare_state(self, line: Line) -> None:
         if line.state and line.state != str(self._state):

@@ -204,6 +204,32 @@ def test_a_slower_edit_since_a_git_revision_fails(tmp_path: Path) -> None:
     assert "no git revision" in wrong.output
 
 
+def test_a_revision_is_read_as_the_directory_would_be(tmp_path: Path) -> None:
+    """Of a link, git holds the path as its text: that was taken for a policy, and none parsed."""
+    git(tmp_path, "init", "-q")
+    directory = policies(tmp_path / "p", SHORT)
+    (directory / "disk.star").rename(tmp_path / "shared.star")
+    (directory / "disk.star").symlink_to("../shared.star")
+    (tmp_path / "shared.star").write_bytes(b"\xef\xbb\xbf" + SHORT.encode())
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "Share it")
+    same = measured(directory, "--compare", "HEAD", "--rounds", 1)
+    assert same["revision"] == same["compared_with"]
+    # What leads nowhere is told, and so is what git says.
+    (directory / "disk.star").unlink()
+    (directory / "disk.star").symlink_to("/nowhere/disk.star")
+    git(tmp_path, "commit", "-qam", "Lose it")
+    (directory / "disk.star").unlink()
+    policies(directory, SHORT)
+    lost = bench(directory, "--compare", "HEAD")
+    assert lost.exit_code == 2
+    wanted = "want a file, got a link to none in the repository"
+    assert f"Error: HEAD:{directory}/disk.star: {wanted}\n" in lost.output
+    apart = bench(policies(tmp_path.parent / f"{tmp_path.name}-apart", SHORT), "--compare", "HEAD")
+    assert "no git revision of" in apart.output
+    assert ": not a git repository" in apart.output
+
+
 def test_a_read_that_defeats_reuse_counts_although_a_call_costs_no_more(tmp_path: Path) -> None:
     before, after = policies(tmp_path / "a", SHORT), policies(tmp_path / "b", NAMED)
     said = measured(after, "--compare", before, "--fail-over", "200%")

@@ -119,6 +119,15 @@ BROKEN = [
         id="priority",
     ),
     pytest.param(
+        (
+            "x.yaml",
+            NODE + "kind: ResourceSlice\napiVersion: resource.k8s.io/v1beta1\n"
+            "metadata: {name: s}\nspec: {devices: [{name: d, basic: {}}]}\n",
+        ),
+        ": ResourceSlice `s`: apiVersion: want `resource.k8s.io/v1`, got `resource.k8s.io/v1beta1`",
+        id="devices of an older version",
+    ),
+    pytest.param(
         ("x.yaml", NODE + POD + "spec: {priorityClassName: high}\n"),
         ": pod `p`: no PriorityClass `high` is known",
         id="class",
@@ -147,6 +156,11 @@ BROKEN = [
         ("decisions-000001.jsonl", LOG_HEAD + f'{{"n": 2, "t": 0, "e": "node", "x": {DEEP}}}\n'),
         ":2: want an entry of a log: ",
         id="deep log",
+    ),
+    pytest.param(
+        ("x.yaml", NODE + POD + "spec: &spec {containers: [{name: c, args: [*spec]}]}\n"),
+        ": want YAML that ends: an alias leads to what it is in",
+        id="a pod that holds itself",
     ),
     pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),
 ]
@@ -252,6 +266,64 @@ def test_a_place_that_cannot_be_written_is_named(
     Path("policies").mkdir()
     Path("policies", "x.star").write_text("x = 1\n")
     assert "file" in error_of(run(*arguments)).partition(":")[0]
+
+
+@pytest.mark.parametrize("name", ["x.star", "runtime.yaml"])
+def test_a_configuration_beside_the_policies_has_to_be_one(tmp_path: Path, name: str) -> None:
+    """Whatever lay there was taken for the one that counts anyway, and there was none."""
+    (tmp_path / "x.star").write_text("def filter(pod, node):\n    return None\n")
+    (tmp_path / "runtime.yaml").write_text(
+        "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nlimits: {deadline: 1s}\n"
+    )
+    result = run("check", tmp_path, "--config", tmp_path / name)
+    assert result.exit_code == 1, result.output
+    assert f"{tmp_path / name}:" in result.output
+
+
+def test_a_configuration_may_have_the_name_of_test_data(tmp_path: Path) -> None:
+    """It was taken for the policies' own, where nobody looks for one in such a file."""
+    (tmp_path / "x.star").write_text("def filter(pod, node):\n    return None\n")
+    (tmp_path / "x_test.yaml").write_text(f"apiVersion: {API_VERSION}\nkind: {KIND}\nodd: 1\n")
+    result = run("check", tmp_path, "--config", tmp_path / "x_test.yaml")
+    assert result.exit_code == 1, result.output
+    assert f"{tmp_path / 'x_test.yaml'}:3:6: odd: unknown field" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "x.yaml", "--steps", "file.svg", "--chart", "./file.svg"],
+        ["test", "policies", "--coverage-html", "file.x", "--coverage-lcov", "file.x"],
+    ],
+    ids=" ".join,
+)
+def test_two_outputs_want_a_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """The second was written over the first, in silence."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(NODE + POD)
+    Path("policies").mkdir()
+    Path("policies", "x.star").write_text("x = 1\n")
+    assert error_of(run(*arguments)).endswith("want a file for each output, got it twice")
+    nowhere = run(
+        "test", "policies", "--coverage-html", "/dev/null", "--coverage-lcov", "/dev/null"
+    )
+    assert "twice" not in nowhere.output
+
+
+@pytest.mark.parametrize(
+    ("head", "got"),
+    [
+        (LOG_HEAD.replace('"format": 1', '"format": 2'), "format 2"),
+        ('{"n": 2, "t": 0, "e": "node"}\n', "`node`"),
+    ],
+)
+def test_a_log_that_is_another_says_what_it_is(tmp_path: Path, head: str, got: str) -> None:
+    path = tmp_path / "decisions-000001.jsonl"
+    path.write_text(head)
+    said = error_of(run("replay", path))
+    assert said == f"{path}:1: want a decision log of format 1, got {got}"
 
 
 _plain = st.recursive(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,24 @@ def test_a_table_whose_file_takes_all_memory_fails(policies: Path) -> None:
             ],
         )
     assert run("test", "policies", "--list").stdout == "policies/x_test.star::test_table\n"
+
+
+@pytest.mark.parametrize("command", ["simulate", "fmt"])
+def test_an_interrupt_has_an_exit_code_of_its_own(command: str, tmp_path: Path) -> None:
+    """It was 1, which says of `diff` that a budget is exceeded and of `test` that a test fails."""
+    pipe = tmp_path / "pipe.star"
+    os.mkfifo(pipe)
+    with subprocess.Popen(
+        [*STARSCHED, command, str(pipe)], stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        with pipe.open("w"):  # which waits until it is read
+            # Python heeds a signal that falls between two of its system calls only when the second
+            # ends, which one on this pipe never does; people press the keys again.
+            deadline = time.monotonic() + SECONDS
+            while process.poll() is None and time.monotonic() < deadline:
+                os.killpg(process.pid, signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
+            assert process.returncode == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"\ninterrupted\n"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -51,3 +52,30 @@ def test_help_does_not_import_the_scheduler() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "test", "bench", "new", "simulate", "replay", "diff", "sweep"]
+)
+def test_what_needs_no_cluster_imports_no_network(command: str) -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from engine.cli.main import main\n"
+        f"assert CliRunner().invoke(main, ['{command}', '--help']).exit_code == 0\n"
+        "print([m for m in ('aiohttp', 'engine.kube.client') if m in sys.modules])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("no_color", "want"), [(None, True), ("", True), ("1", False)])
+def test_colours_can_be_declined(tmp_path: Path, no_color: str | None, want: bool) -> None:
+    """`NO_COLOR` went for the tables and not for the lines of `test`."""
+    (tmp_path / "x_test.star").write_text("def test_a():\n    pass\n")
+    asked = ["test", str(tmp_path)]
+    result = CliRunner().invoke(main, asked, color=True, env={"NO_COLOR": no_color})
+    assert result.exit_code == 0, result.output
+    assert ("\x1b[" in result.output) == want

@@ -14,6 +14,26 @@ from engine.cli.main import main
 from engine.cli.output_file import naming, write_file
 from tests.cli.test_explain_command import NODE, pod
 
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(["simulate", "CLUSTER", "--steps", "LINK"], id="simulate"),
+        pytest.param(["test", "DIR", "--coverage-html", "LINK"], id="test"),
+        pytest.param(["snapshot", "LINK"], id="snapshot"),
+    ],
+)
+def test_a_link_to_itself_is_told(command: list[str], tmp_path: Path) -> None:
+    """It was a traceback."""
+    link, cluster = tmp_path / "link", tmp_path / "cluster.yaml"
+    link.symlink_to(link)
+    cluster.write_text(yaml.safe_dump_all([NODE, pod("p", "1")]))
+    words = {"LINK": str(link), "CLUSTER": str(cluster), "DIR": str(tmp_path)}
+    got = CliRunner().invoke(main, [words.get(word, word) for word in command])
+    assert got.exit_code == 2
+    assert got.stderr.endswith(f"Error: {link}: too many levels of symbolic links\n")
+
+
 LONG = "x = 1\n" * 1000
 
 

@@ -202,6 +202,63 @@ def test_every_command_says_where_a_log_is_cut_off(log: Path, tmp_path: Path, co
     assert result.stderr.count(said) == 1
 
 
+def damaged(log: Path, how: str) -> str:
+    """Damages *log*; what is told of it."""
+    first, lines = lines_of(log, 1)
+    second, third = (log / f"decisions-{number:06}.jsonl.gz" for number in (2, 3))
+    at = next(i for i, line in enumerate(lines) if b'"e":"decision"' in line)
+    match how:
+        case "a decision":
+            first.write_bytes(b"".join([*lines[:at], *lines[at + 1 :]]))
+            return f"{first}:{at + 1}: entry {at + 1} is missing before it"
+        case "a pod and its decision":
+            first.write_bytes(b"".join([*lines[: at - 1], *lines[at + 3 :]]))
+            return f"{first}:{at}: every entry from {at} to {at + 3} is missing before it"
+        case "an end":
+            first.write_bytes(b"".join(lines[:-1]))
+            return f"{second}:1: entry {len(lines)} is missing before it"
+        case "a file":
+            second.rename(third)
+            return f"{third}:1: file 2 is missing before it"
+    raise AssertionError(how)
+
+
+@pytest.mark.parametrize("how", ["a decision", "a pod and its decision", "an end", "a file"])
+def test_what_is_missing_in_a_log_is_told(log: Path, how: str) -> None:
+    """Unless a later decision came out otherwise, nobody heard that there were decisions less."""
+    want = damaged(log, how)
+    result = run("replay", log, "--output=json")
+    assert result.exit_code in (0, 1)
+    assert json.loads(result.stdout)["missing"] == [want]
+    assert f"{want}\n" in result.stderr
+    for command in (["simulate", log], ["diff", "builtin", "builtin", "--on", log]):
+        assert f"{want}\n" in run(*command).stderr
+
+
+def test_entries_in_another_order_are_told(log: Path) -> None:
+    first, lines = lines_of(log, 1)
+    at = next(i for i, line in enumerate(lines) if b'"e":"decision"' in line)
+    swapped = [lines[at + 2], lines[at + 1]]
+    first.write_bytes(b"".join([*lines[: at + 1], *swapped, *lines[at + 3 :]]))
+    said = run("replay", log).stderr
+    assert f"{first}:{at + 3}: entry {at + 2} comes after entry {at + 3}\n" in said
+
+
+def test_a_whole_log_lacks_nothing(log: Path) -> None:
+    """The oldest files are deleted, and each start counts from one."""
+    assert json.loads(run("replay", log, "--output=json").stdout)["missing"] == []
+    (log / "decisions-000001.jsonl.gz").unlink()
+    assert json.loads(run("replay", log, "--output=json").stdout)["missing"] == []
+
+
+def test_a_file_that_is_unpacked_beside_itself_counts_once(log: Path) -> None:
+    """Its decisions were there twice."""
+    want = json.loads(run("replay", log, "--output=json").stdout)
+    packed = (log / "decisions-000001.jsonl.gz").read_bytes()
+    (log / "decisions-000001.jsonl").write_bytes(gzip.decompress(packed))
+    assert json.loads(run("replay", log, "--output=json").stdout) == want
+
+
 def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:
     first, lines = lines_of(log, 1)
     first.write_bytes(b"".join(lines[:2]) + lines[2][:20])

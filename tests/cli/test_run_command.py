@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -111,6 +112,24 @@ def test_too_few_open_files_are_told_at_once(
     assert "Traceback" not in done.stderr
 
 
+def test_an_address_that_is_taken_is_told_in_one_line(kubeconfig: Path) -> None:
+    """Who started a second scheduler on one machine was shown the way through three libraries."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        arguments = (f"--kubeconfig={kubeconfig}", f"--metrics-address={address}")
+        done = subprocess.run(
+            [sys.executable, "-m", "engine.cli.main", "run", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()[-1] == f"Error: cannot listen on {address}: address already in use"
+    )
+    assert "Traceback" not in done.stderr
+
+
 def test_an_unknown_context_is_a_usage_error(kubeconfig: Path) -> None:
     result = run(f"--kubeconfig={kubeconfig}", "--context=elsewhere")
     assert result.exit_code == 2
@@ -208,6 +227,15 @@ def test_it_runs_with_a_kube_schedulers_configuration(
             "GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/mine"
         )
         assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_runtime_may_be_in_the_file_of_the_configuration(tmp_path: Path) -> None:
+    """It ended the command with a traceback: `expected a single document in the stream`."""
+    config = tmp_path / "config.yaml"
+    config.write_text(f"apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n---\n{CONFIG}")
+    result = run(f"--config={config}", "--leader-elect-renew-deadline=31s")
+    assert result.exit_code == 2, result.output
+    assert "lease-duration: want more than leader-elect-renew-deadline" in result.output
 
 
 def test_a_signal_writes_what_it_believes_to_the_log(

@@ -54,6 +54,12 @@ def test_more_nodes_can_be_tried(cluster: str) -> None:
     assert "3 pods: 3 placed, 0 pending" in result.output
 
 
+def test_an_empty_profile_is_none(cluster: str) -> None:
+    """Nobody decided pods of that name: all were pending, and no reason was said."""
+    result = run(cluster, "--profile=", "--nodes=+2")
+    assert "3 pods: 3 placed, 0 pending" in result.output
+
+
 def test_json_and_files_hold_the_run(cluster: str, tmp_path: Path) -> None:
     steps, chart = tmp_path / "s.csv", tmp_path / "c.svg"
     result = run(cluster, "--output=json", f"--steps={steps}", f"--chart={chart}", "--seed=1")

@@ -1,6 +1,8 @@
 """`starsched snapshot`, on a real cluster with an account that may only list."""
 
+import os
 import secrets
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +116,28 @@ def test_a_cluster_that_cannot_be_asked_is_told_and_no_file_is_left(tmp_path: Pa
         main, ["snapshot", str(file), f"--kubeconfig={config}", "--context=b"]
     )
     assert other.exit_code == 2
+
+
+def test_a_link_and_a_pipe_are_written_and_stay(reader: Path, tmp_path: Path) -> None:
+    """A file took their place: `/dev/stdout` and devices were gone after it, for everybody."""
+    link, pipe = tmp_path / "link.json", tmp_path / "pipe.json"
+    link.symlink_to("real.json")
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as cat:
+        for file in (link, pipe):
+            result = CliRunner().invoke(main, ["snapshot", str(file), f"--kubeconfig={reader}"])
+            assert result.exit_code == 0, result.output
+        assert cat.stdout is not None
+        read = tmp_path / "read.json"
+        read.write_bytes(cat.stdout.read())
+    assert link.is_symlink()
+    assert pipe.is_fifo()
+    assert read_cluster(tmp_path / "real.json").taken_at
+    assert read_cluster(read).taken_at
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_cluster_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "nowhere" / "cluster.json"
+    result = CliRunner().invoke(main, ["snapshot", str(file)])
+    assert result.exit_code == 2
+    assert f"Error: {file}: there is no directory `{file.parent}` to write it to" in result.output

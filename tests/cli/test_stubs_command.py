@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cli.editor_bridge import read_message, serve, write_message
+from engine.cli.editor_bridge import read_message, serve, to_editor, write_message
 from engine.cli.main import main
 from engine.cli.stubs_command import FILE
 from engine.framework.extension_points import HOOK_PARAMETERS
@@ -131,8 +131,15 @@ def test_the_stub_is_written_and_checked(tmp_path: Path) -> None:
     said = run.invoke(main, ["stubs", str(tmp_path), "--check", "--output", "json"])
     assert json.loads(said.stdout) == {"file": str(tmp_path / FILE), "current": False}
     (tmp_path / "file").touch()
-    for wrong in (["--check", "--stdout"], ["--serve", ""], ["--serve", "/no/such/server"]):
-        assert run.invoke(main, ["stubs", str(tmp_path), *wrong]).exit_code == 2
+    (tmp_path / FILE).write_bytes(b"\xff")
+    assert run.invoke(main, ["stubs", str(tmp_path), "--check"]).exit_code == 1
+    for wrong in (
+        ["--check", "--stdout"],
+        ["--serve", ""],
+        ["--serve", "/no/such/server"],
+        ["--serve", "a 'b"],
+    ):
+        assert run.invoke(main, ["stubs", str(tmp_path), *wrong]).exit_code == 2, wrong
     assert run.invoke(main, ["stubs", str(tmp_path / "file")]).exit_code == 2
 
 
@@ -223,6 +230,31 @@ def test_what_passes_is_changed_only_where_types_are_missing(tmp_path: Path) -> 
     assert got[4:] == sent[5:]
 
 
+def test_what_would_write_python_into_a_policy_does_not_reach_the_editor() -> None:
+    edit = {"range": {}, "newText": "import os\n"}
+    providers = ("codeAction", "documentOnTypeFormatting", "executeCommand", "diagnostic")
+    can = {f"{name}Provider": True for name in (*providers, "completion")}
+    answer = to_editor({"id": 1, "result": {"capabilities": can}})
+    assert answer is not None
+    assert answer["result"]["capabilities"].keys() == {"textDocumentSync", "completionProvider"}
+    items: list[Any] = [
+        {"label": "os", "kind": 9, "additionalTextEdits": [edit]},
+        {"label": "__class__", "kind": 6},
+        {"label": "while", "kind": 14},
+        {"label": "for", "kind": 14},
+        {"label": "import_", "kind": 6, "additionalTextEdits": []},
+    ]
+    hint = {"label": ": Any", "position": {"line": 0, "character": 5}}
+    place = {"uri": "file:///a.star", "range": {}}
+    for sent, want in (
+        (items, items[3:5]),
+        ({"isIncomplete": True, "items": items}, {"isIncomplete": True, "items": items[3:5]}),
+        ([{**hint, "textEdits": [edit]}], [hint]),
+        ([place], [place]),
+    ):
+        assert to_editor({"id": 2, "result": sent}) == {"id": 2, "result": want}
+
+
 def test_a_server_that_ends_ends_the_command() -> None:
     reader, writer = os.pipe()  # an editor that says nothing
     with open(reader, "rb") as silent, open(writer, "wb"):
@@ -291,6 +323,23 @@ def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> 
     assert "diagnosticProvider" not in editor.capabilities
     assert {method for method in editor.registered if "diagnostic" in method.lower()} == set()
     assert editor.capabilities["textDocumentSync"]["change"] == 1
+
+
+@pytest.mark.slow
+def test_a_real_server_offers_no_python_that_starlark_does_not_have(editor: LanguageClient) -> None:
+    text = "def filter(pod, node):\n    os\n    whi\n    pod.\n    x = max()\n    retu\n"
+    uri = editor.open("python.star", text)
+    offered = [editor.completions(uri, *place) for place in ((1, 6), (2, 7), (3, 8), (5, 8))]
+    for item in (item for items in offered for item in items.values()):
+        assert "additionalTextEdits" not in item, item
+        assert not item["label"].startswith("__"), item
+    assert "while" not in offered[1]
+    assert "return" in offered[3]
+    assert not {"codeActionProvider", "executeCommandProvider"} & editor.capabilities.keys()
+    span = {"start": {"line": 0, "character": 0}, "end": {"line": 5, "character": 0}}
+    hints = editor.ask("textDocument/inlayHint", {"textDocument": {"uri": uri}, "range": span})
+    assert hints
+    assert all("textEdits" not in hint for hint in hints)
 
 
 @pytest.mark.slow

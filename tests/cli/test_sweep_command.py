@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
@@ -16,7 +18,7 @@ from click.testing import CliRunner, Result
 from distributed import LocalCluster
 
 from engine.cli.main import main
-from engine.cli.sweep_reports import columns_of
+from engine.cli.sweep_reports import columns_of, write_table
 from engine.offline.sweep import Axis, Measured, SweepError, make_points, with_arguments
 from engine.policy.bundle import build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
@@ -88,6 +90,15 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
     assert "4 results, 4 of them new" in sweep(snapshot, to, "--seeds", "2").output
 
 
+def test_a_table_that_cannot_be_written_is_named(snapshot: Path, tmp_path: Path) -> None:
+    """A file beside it was, of which nobody had heard, and as if a simulation had failed."""
+    to = tmp_path / "out"
+    (to / "results.csv").mkdir(parents=True)
+    result = sweep(snapshot, to)
+    assert result.exit_code == 2
+    assert result.output.endswith(f"Error: {to / 'results.csv'}: is a directory\n")
+
+
 def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert sweep(snapshot, here).exit_code == 0
@@ -105,6 +116,52 @@ def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     assert "2 results, 2 of them new" in result.output
     assert (here / "results.csv").read_text() == (there / "results.csv").read_text()
+
+
+def test_a_worker_of_dask_without_starsched_is_told_of(snapshot: Path, tmp_path: Path) -> None:
+    """It could not decode its task and lost its connection, and the sweep waited for ever."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "engine.py").write_text("")
+    with LocalCluster(n_workers=0, dashboard_address=None) as cluster:  # type: ignore[no-untyped-call]
+        address = cluster.scheduler_address
+        worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny"]
+        with subprocess.Popen(
+            [*worker, "--no-dashboard", "--death-timeout", "60"],
+            cwd=bare,
+            env={**os.environ, "PYTHONPATH": str(bare)},
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            where = address.replace("tcp://", "dask://")
+            result = sweep(snapshot, tmp_path / "out", "--executor", where)
+            is_alive = process.poll() is None
+            process.terminate()
+    assert result.exit_code == 1, result.output
+    lacks = "a worker lacks starsched, or has another version: No module named 'engine.cli'"
+    assert f"Error: --executor {where}: {lacks}" in result.output
+    assert is_alive
+
+
+def test_a_dask_cluster_that_goes_away_ends_a_sweep(snapshot: Path, tmp_path: Path) -> None:
+    """It was a traceback."""
+    cluster = LocalCluster(n_workers=0, dashboard_address=None)  # type: ignore[no-untyped-call]
+    where = cluster.scheduler_address.replace("tcp://", "dask://")
+    scheduler: Any = cluster.scheduler
+
+    def close_under_way() -> None:
+        deadline = time.monotonic() + SECONDS
+        # The points are there: the sweep waits for them.
+        while not scheduler.tasks and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cluster.close()
+
+    closing = threading.Thread(target=close_under_way)
+    closing.start()
+    result = sweep(snapshot, tmp_path / "out", "--executor", where)
+    closing.join()
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith(f"{where} has no workers yet: waiting for them\n")
+    assert f"Error: --executor {where}: it went away\n" in result.output
 
 
 @pytest.mark.parametrize(
@@ -143,6 +200,7 @@ def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(
             ".x: want values of YAML, got `[1`: expected ',' or ']', but got '<stream end>'",
             id="no YAML",
         ),
+        pytest.param("NodeResourcesFit.x= ", ".x: want values, got none", id="no value"),
     ],
 )
 def test_what_is_wrong_with_an_argument_is_told_of_its_option(
@@ -274,6 +332,17 @@ def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:
     assert columns["A.weight"] == [1.0, 0.5]
     assert columns["A.mixed"] == ["x", "null"]
     assert columns["A.list"] == ["[1]", '[{"b":2}]']
+
+
+def test_two_sweeps_can_end_at_once(tmp_path: Path) -> None:
+    """Both wrote one file before it became the table: who was second found none, and failed."""
+    results = [Measured("k", {"A.b": 1}, 0, "r", {"placed": 2.0})]
+    table, others = tmp_path / "results.csv", tmp_path / ".results.csv"
+    others.write_text("half of a table")
+    write_table(table, results)
+    assert table.read_bytes() == b"A.b,seed,revision,placed\r\n1,0,r,2.0\r\n"
+    assert sorted(tmp_path.iterdir()) == [others, table]
+    assert others.read_text() == "half of a table"
 
 
 def test_parquet_without_its_package_says_what_to_install(

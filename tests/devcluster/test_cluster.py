@@ -241,6 +241,15 @@ async def test_kubectl_finds_what_it_asks_for_before_an_apply(
     assert (await api.get("/openapi/v3/apis/nothing.example/v1")).status == 404
 
 
+async def test_protobuf_is_refused_with_what_will_do(cluster: DevCluster, api: Api) -> None:
+    """`kubectl create namespace` sends it, and heard that it was an accepted media type."""
+    sent = "application/vnd.kubernetes.protobuf"
+    answer = await api.call("POST", "/api/v1/namespaces", b"k8s\0", content_type=sent)
+    assert (answer.status, answer.reason) == (415, "UnsupportedMediaType")
+    assert sent not in answer.body["message"]
+    assert "`--dry-run=client -o yaml | kubectl create -f -`" in answer.body["message"]
+
+
 async def test_access_rules_are_kept_under_names_of_their_own(
     cluster: DevCluster, api: Api
 ) -> None:

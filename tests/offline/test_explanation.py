@@ -1,5 +1,6 @@
 """An explanation says what the engine decides, and what it promises comes true."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -175,6 +176,87 @@ def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
     assert said["NodeAffinity", "nodes do not meet `zone In (a, b)`"] == 2
 
 
+NAME = {"key": "metadata.name", "operator": "NotIn", "values": ["n"]}
+SSD = {"key": "disk", "operator": "In", "values": ["ssd", "hdd"]}
+NO_DISK = {"key": "disk", "operator": "DoesNotExist"}
+BIG = {"key": "size", "operator": "Gt", "values": ["9"]}
+SMALL = {"key": "size", "operator": "Lt", "values": ["11"]}
+NOT_TEN = {"key": "size", "operator": "NotIn", "values": ["10"]}
+# Trying each value with each other took minutes.
+CROWD = [
+    {"key": "disk", "operator": "Exists"},
+    {"key": "disk", "operator": "NotIn", "values": [str(number) for number in range(5000)]},
+]
+
+
+def required(**term: Any) -> dict[str, Any]:
+    terms = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "term", "want"),
+    [
+        pytest.param({}, {"matchFields": [NAME]}, 0, id="the name of another node"),
+        pytest.param({"disk": "nvme"}, {"matchExpressions": [SSD]}, 0, id="two values of a label"),
+        pytest.param({}, {"matchExpressions": [SSD, NO_DISK]}, 0, id="a label and none"),
+        pytest.param({"disk": "ssd"}, {"matchExpressions": [SSD, BIG]}, 1, id="what labels can do"),
+        pytest.param({}, {"matchExpressions": [BIG, SMALL]}, 1, id="a number between two"),
+        pytest.param({}, {"matchExpressions": [BIG, SMALL, NOT_TEN]}, 0, id="no number is left"),
+        pytest.param({}, {"matchExpressions": [NO_DISK, *CROWD]}, 0, id="thousands of values"),
+    ],
+)
+def test_what_no_label_can_bring_about_does_not_help(
+    selector: dict[str, str], term: dict[str, Any], want: int
+) -> None:
+    """It was counted as if a label would do."""
+    got = explained([node("n")], pod(nodeSelector=selector, affinity=required(**term)))
+    told = [r.nodes for r in got.remedies if r.text.startswith("nodes do not meet")]
+    assert told == [want]
+
+
+def test_room_that_is_kept_for_others_is_lacking() -> None:
+    """The room of a promised pod was taken for free, so what lacks was too little, or nothing."""
+    urgent = {**pod("urgent", cpu="3", priority=10), "status": {"nominatedNodeName": "n"}}
+    urgent["metadata"] = {"name": "urgent", "uid": "urgent"}
+    got = explained([node("n")], pod(cpu="2"), pending=[Cluster().pod_of(urgent, unplaced=False)])
+    assert "n lacks 1 cpu" in [r.text for r in got.remedies]
+
+
+def test_nodes_that_a_pre_filter_leaves_out_are_rejected_by_it() -> None:
+    """A pod of a DaemonSet names its node. Others looked as if only room were missing there."""
+    name = {"key": "metadata.name", "operator": "In", "values": ["own"]}
+    nodes = [node("own", taints=[TAINT]), node("other", cpu=1)]
+    got = explained(nodes, pod(cpu="2", affinity=required(matchFields=[name])), names=["other"])
+    said = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert said["TaintToleration", "tolerate `gpu=yes:NoSchedule`"] == 1
+    assert said["NodeResourcesFit", "other lacks 1 cpu"] == 0
+    assert got.asked[0].rejections == {
+        "NodeAffinity": ("node(s) didn't satisfy plugin(s) [NodeAffinity]",),
+        "NodeResourcesFit": ("Insufficient cpu",),
+    }
+
+
+def test_a_pod_is_told_who_keeps_those_that_would_make_room() -> None:
+    text = 'def victim_key(pod):\n    return None if pod.name == "kept" else 0\n'
+    bundle = build_bundle({"keeps.star": text})
+    weak = [pod(name, "2", nodeName=name, priority=0) for name in ("kept", "peer")]
+    weak[1]["spec"]["priority"] = 50
+    world = Cluster(nodes=[node("kept", cpu=2), node("peer", cpu=2)], pods=weak).world()
+    asked = Pod.from_plain(pod(cpu="2", priority=50))
+    got = explain(bundle, InProcessEvaluator(bundle.program), world, asked)
+    sentence = "node(s) would fit only without pods that are never evicted"
+    assert got.message.endswith(
+        f"0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 {sentence}."
+    )
+    assert any(one.startswith(f"`{sentence}`: ") for one in got.words)
+    said = {r.policy: (r.text, r.nodes) for r in got.remedies}
+    assert said["keeps"] == (
+        "evict less urgent pods that it keeps: its victim_key says None of them",
+        1,
+    )
+
+
 def test_a_pod_that_fits_is_told_what_made_the_difference() -> None:
     got = explained([node("empty"), node("used")], pod(), [pod("o", "2", nodeName="used")])
     assert (got.outcome, got.node) == ("placed", "empty")
@@ -338,3 +420,13 @@ def test_amounts_are_written_as_people_write_them(resource: str, amount: int, wa
 
 def test_bytes_keep_their_size() -> None:
     assert [bytes_text(n) for n in (0, 1023, 1024, 1 << 40)] == ["0", "1023", "1Ki", "1Ti"]
+    assert [bytes_text(n << 20) for n in (12, 1250, 12_650)] == ["12Mi", "1.22Gi", "12.4Gi"]
+
+
+@given(st.integers(0, 1 << 60))
+def test_what_lacks_is_never_said_to_be_less(amount: int) -> None:
+    """Rounded to the nearest, what was said to be enough was not."""
+    text = bytes_text(amount, is_least=True)
+    digits = text.rstrip("KMGTPi")
+    size = 1024 ** ["", "Ki", "Mi", "Gi", "Ti", "Pi"].index(text.removeprefix(digits))
+    assert amount <= Fraction(digits) * size <= amount * Fraction(101, 100)

@@ -103,6 +103,11 @@ def test_an_assertion_that_holds_passes(assertion: str) -> None:
         ),
         pytest.param("fits(cluster({}), make_pod())", "want manifests with a `kind`", id="kind"),
         pytest.param(
+            "fits(cluster([make_node()]), make_pod())",
+            "cluster: want manifests one by one, got a list: write `cluster(*nodes)`",
+            id="a list of nodes",
+        ),
+        pytest.param(
             'fits(cluster(make_pod("p")), make_pod())', "pod `p` names no node", id="placed pod"
         ),
         pytest.param(
@@ -178,6 +183,14 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
     result = _failure(f"{nodes}def test_it():\n    asserts.{assertion}\n")
     assert want in result.message
     assert result.line == 4
+
+
+@pytest.mark.parametrize("age", ["-60", '"old"'])
+def test_an_age_that_no_fact_has_is_refused(age: str) -> None:
+    """It was taken for none, or for 0: the test was about another fact than it said."""
+    load = 'load("@std/testing.star", "make_fact")\n'
+    result = _failure(f"{load}def test_it():\n    make_fact(3, age_seconds = {age})\n")
+    assert result.message == f"make_fact: want an age_seconds of at least 0, got {age}"
 
 
 def test_a_wrong_argument_is_told_once() -> None:

@@ -134,6 +134,30 @@ def test_a_pod_that_waits_gets_the_room_that_becomes_free() -> None:
     assert result.resources["cpu"].mean == pytest.approx(0.75)
 
 
+def test_the_end_of_a_pod_is_not_that_of_another_one_of_its_name() -> None:
+    """What was given a time took the next pod of its name with it when that was over."""
+    planned = workload([node("n")], (0.0, pod("a"), 10.0), (5.0, pod("a", "2"), None))
+    simulation, recorder, got = run(planned)
+    assert (got.placed, got.completed) == (1, 1)
+    assert simulation.lives["a/a"].is_placed
+    assert [step.requested["cpu"] for step in recorder.steps][-1] == 2000
+
+
+def test_a_pod_that_is_there_for_no_time_goes() -> None:
+    """It went before it came, and stayed for ever."""
+    _, _, got = run(workload([node("n")], (5.0, pod("a"), 5.0)))
+    assert (got.placed, got.pending) == (0, 0)
+
+
+def test_a_pod_takes_the_name_of_one_that_was_there_at_the_start() -> None:
+    """Both held room."""
+    there = pod("a", "3", nodeName="n")
+    planned = workload([node("n")], (5.0, pod("a", "2"), None), pods=[there])
+    _, recorder, got = run(planned)
+    assert (got.placed, got.pending) == (1, 0)
+    assert [step.requested["cpu"] for step in recorder.steps][-1] == 2000
+
+
 def test_without_retries_a_pod_has_one_chance() -> None:
     planned = workload([node("n")], (0.0, pod("first", "3"), 9.0), (1.0, pod("next", "3"), None))
     simulation = Simulation(BUNDLE, EVALUATOR, planned, retries=False)
@@ -361,6 +385,31 @@ def test_tables_as_other_programs_write_them(tmp_path: Path) -> None:
     assert [(one.at, one.pod.requests["cpu"]) for one in got.arrivals] == [(0, 1), (5, 2)]
 
 
+def test_tables_are_one_cluster_too(tmp_path: Path) -> None:
+    """A node of two files was there once, and nothing was said; a pod pushed itself out."""
+    table = "sn,cpu_milli,memory_mib,gpu,model\nn,{},1,0,\n"
+    (tmp_path / "a.csv").write_text(table.format(1))
+    (tmp_path / "b.csv").write_text(table.format(2))
+    got = read_workload(tmp_path / "a.csv", tmp_path / "b.csv")
+    assert [one["status"]["allocatable"]["cpu"] for one in got.cluster.nodes] == ["2m"]
+    assert got.cluster.repeated == ["Node `n`"]
+    for name in ("p.csv", "Q.CSV"):
+        (tmp_path / name).write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,0,0\n")
+    with pytest.raises(WorkloadError) as caught:
+        read_workload(tmp_path / "p.csv", tmp_path / "Q.CSV")
+    place = f"{tmp_path / 'p.csv'}:2"
+    assert str(caught.value).endswith(f"Q.CSV:2: name: the pod `p` of {place} is still there")
+
+
+def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_path: Path) -> None:
+    ended = {"kind": "Pod", "metadata": {"name": "p"}, "status": {"phase": "Succeeded"}}
+    there = {"kind": "Node", "metadata": {"name": "n"}}
+    (tmp_path / "p.json").write_text(json.dumps({"kind": "List", "items": [ended, there]}))
+    (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"at": 9, "delete": "pod/p"}\n')
+    got = read_workload(tmp_path / "p.json", tmp_path / "x.jsonl")
+    assert got.departures == [(9, "default/p")]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -389,6 +438,31 @@ def test_tables_as_other_programs_write_them(tmp_path: Path) -> None:
             "sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,,a,b\n",
             "want 5 cells, got 7",
             id="too many cells",
+        ),
+        pytest.param(
+            "x.csv",
+            "sn,cpu_milli,gpu,memory_mib,model,gpu\nn,1,1,1,1,2\n",
+            "x.csv:1: want each column once, got `gpu` twice",
+            id="a column twice",
+        ),
+        pytest.param(
+            "x.csv",
+            'sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,a\nm,1,1,1,"a\n',
+            "x.csv:3: unexpected end of data",
+            id="a quotation that does not end",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 0, "add": {"kind": "Node", "metadata": {"name": "node-1"}}}\n'
+            '{"at": 9, "delete": "node/node1"}',
+            "x.jsonl:2: want the name of a node, got `node1`\nhint: did you mean `node-1`?",
+            id="no such node",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 9, "delete": "pod/p"}',
+            "x.jsonl:1: want the name of a pod, got `default/p`",
+            id="no such pod",
         ),
         pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
