@@ -20,10 +20,15 @@ TEXT = (ROOT / "docs" / "editors.md").read_text()
 COMMAND = ["starsched", "stubs", "--serve", "basedpyright-langserver --stdio"]
 
 
+def blocks(language: str) -> list[str]:
+    """The pieces of the page in *language*."""
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+
+
 def block(language: str) -> str:
     """The one piece of the page in *language*."""
-    [found] = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
-    return str(found)
+    [found] = blocks(language)
+    return found
 
 
 def test_helix_starts_the_bridge_for_starlark() -> None:
@@ -51,8 +56,21 @@ def test_emacs_starts_the_bridge_in_the_mode_of_star_files() -> None:
     assert text.count("(") == text.count(")")
 
 
-def test_the_settings_of_vs_code_are_json_without_comments() -> None:
-    settings = json.loads(block("json"))
+def test_vs_code_starts_the_bridge_for_starlark() -> None:
+    package, grammar, settings = (json.loads(one) for one in blocks("json"))
+    [language] = package["contributes"]["languages"]
+    assert language == {"id": "starlark", "extensions": [".star"]}
+    assert package["activationEvents"] == ["onLanguage:starlark"]
+    [colours] = package["contributes"]["grammars"]
+    assert colours["language"] == language["id"]
+    assert colours["scopeName"] == grammar["scopeName"]
+    assert f"`{colours['path']}`" in TEXT
+    assert f"`{package['main']}`" in TEXT
+    text = block("js")
+    [(command, arguments)] = re.findall(r'command: "(.*)", args: (\[.*\]) }', text)
+    assert [command, *json.loads(arguments)] == COMMAND
+    assert '{ language: "starlark" }' in text
+    assert set(re.findall(r'require\("([\w-]+)', text)) == {"vscode", *package["dependencies"]}
     assert settings["files.associations"] == {"*.star": "python"}
 
 
