@@ -23,6 +23,7 @@ from benchmarks import report
 from benchmarks.machine import describe_machine, source_revision
 from benchmarks.openb import DATA
 from benchmarks.running import json_path, named, output_options
+from engine.lib import garbage
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
@@ -124,14 +125,15 @@ def run(policy: str, seed: int, pods: int | None = None) -> dict[str, Any]:
     started, used_before = time.perf_counter(), time.process_time()
     recorder = Recorder()
     bundle, evaluator = _policies(policy)
-    simulation = Simulation(
-        bundle,
-        evaluator,
-        workload(seed, pods),
-        on_moment=recorder,
-        retries=False,
-    )
-    simulation.run()
+    with garbage.thresholds(*garbage.UNTIL_THE_END):
+        simulation = Simulation(
+            bundle,
+            evaluator,
+            workload(seed, pods),
+            on_moment=recorder,
+            retries=False,
+        )
+        simulation.run()
     last = recorder.steps[-1]
     wanted, curve, stride = 0, [], max(1, len(recorder.steps) // 200)
     arrived = [life.wants.requests.get(GPU_MILLI, 0) for life in simulation.lives.values()]

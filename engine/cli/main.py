@@ -4,6 +4,7 @@ Owns the list of commands. Each is imported when it is used, so that `--help` an
 commands do not pay for the scheduler's libraries.
 """
 
+import gc
 import importlib
 import os
 import sys
@@ -15,6 +16,7 @@ from click.exceptions import NoSuchCommand
 
 from engine.cli.guard import INTERRUPTED, guard
 from engine.cli.standard_output import lost_output_ends_it
+from engine.lib import garbage
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -102,6 +104,7 @@ class _LazyGroup(click.Group):
         """Run as a program. Who has a process to lose, as a test of the engine, calls `main`."""
         if _GUARDED.intersection(sys.argv[1:2]):
             guard()
+            gc.set_threshold(*garbage.UNTIL_THE_END)
         return super().__call__(*args, **kwargs)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:

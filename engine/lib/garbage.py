@@ -9,6 +9,10 @@ from typing import Final
 #: the cluster that it remembers never dies: frequent looks at all of it cost more than they free.
 WHILE_DECIDING: Final = (50_000, 20, 100)
 
+#: For what reads its input, remembers what becomes of it and ends: looking for garbage in all of it
+#: finds none. What was there before is found within a million objects.
+UNTIL_THE_END: Final = (50_000, 10, 2)
+
 
 @contextlib.contextmanager
 def thresholds(young: int, middle: int, old: int) -> Iterator[None]:

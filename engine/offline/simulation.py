@@ -41,9 +41,6 @@ from engine.telemetry.metrics import Metrics
 _MOST_ERRORS: Final = 5
 # Between two looks at those who wait for leave, while nothing else happens.
 _LEAVE_SECONDS: Final = 5.0
-# What happens in a run is remembered to its end: looking for garbage in all of it finds none. What
-# the runs before it have left is found within a million objects.
-_GC_THRESHOLDS: Final = (50_000, 10, 2)
 
 
 @dataclass(slots=True)
@@ -181,7 +178,7 @@ class Simulation:
 
     def run(self) -> None:
         """Carry the whole workload out."""
-        with garbage.thresholds(*_GC_THRESHOLDS):
+        with garbage.thresholds(*garbage.UNTIL_THE_END):
             while self._events:
                 at = self._events[0][0]
                 self._wait_until(at)
