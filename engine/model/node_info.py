@@ -5,6 +5,7 @@ that shares what is equal, so that a snapshot can hold it while the cache goes o
 """
 
 import itertools
+import math
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
@@ -90,6 +91,7 @@ class NodeInfo:
     """
 
     __slots__ = (
+        "_lowest_priority",
         "facts",
         "generation",
         "name",
@@ -112,6 +114,7 @@ class NodeInfo:
     storage: object
     facts: NodeFacts
     generation: int
+    _lowest_priority: float | None  # None: nobody asked
 
     def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
         self.name = name
@@ -123,6 +126,7 @@ class NodeInfo:
         self.volumes = _NO_VOLUMES
         self.storage = None
         self.facts = NO_FACTS
+        self._lowest_priority = None
         self.generation = next(_generations)
         for pod in pods:
             grown = self.with_pod(pod)
@@ -138,6 +142,14 @@ class NodeInfo:
         """How many pods count against the node."""
         return len(self.pods)
 
+    @property
+    def lowest_priority(self) -> float:
+        """The least priority of its pods; infinity if there are none. Found when it is asked."""
+        if self._lowest_priority is None:
+            priorities = (pod.priority for pod in self.pods.values())
+            self._lowest_priority = min(priorities, default=math.inf)
+        return self._lowest_priority
+
     def _copy(self) -> "NodeInfo":
         copy = NodeInfo.__new__(NodeInfo)
         copy.name = self.name
@@ -149,6 +161,7 @@ class NodeInfo:
         copy.volumes = self.volumes
         copy.storage = self.storage
         copy.facts = self.facts
+        copy._lowest_priority = self._lowest_priority
         copy.generation = next(_generations)
         return copy
 
@@ -178,10 +191,13 @@ class NodeInfo:
         copy = self._copy()
         copy.pods = self.pods.copy()
         if known is not None:
+            copy._lowest_priority = None
             # Most updates of a placed pod are its kubelet reporting status: the sums stand.
             copy.pods[pod.uid] = pod
             return copy
         copy.pods[pod.uid] = pod
+        if copy._lowest_priority is not None:
+            copy._lowest_priority = min(copy._lowest_priority, pod.priority)
         copy.requested = _plus(self.requested, pod.running_requests)
         nonzero, more = self.nonzero_requested, pod.running_nonzero_requests
         copy.nonzero_requested = {
@@ -200,6 +216,7 @@ class NodeInfo:
         copy = self._copy()
         copy.pods = self.pods.copy()
         del copy.pods[uid]
+        copy._lowest_priority = None
         copy.requested = _minus(self.requested, pod.running_requests)
         nonzero, less = self.nonzero_requested, pod.running_nonzero_requests
         copy.nonzero_requested = {

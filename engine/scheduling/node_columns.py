@@ -17,7 +17,11 @@ from engine.policy.projections import NodeColumn, Projector
 from engine.scheduling.select_host import name_hash
 
 # What a column may depend on beside the node itself, of which an unknown one depends on all.
-_PARTS: Final = tuple(name for name in NodeInfo.__slots__ if name not in ("generation", "name"))
+_PARTS: Final = tuple(
+    name
+    for name in NodeInfo.__slots__
+    if name not in ("generation", "name") and not name.startswith("_")
+)
 _BITS: Final = {part: 1 << place for place, part in enumerate(_PARTS)}
 _ANY: Final = (1 << len(_PARTS)) - 1
 _parts: Final = operator.attrgetter(*_PARTS)

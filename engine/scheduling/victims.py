@@ -327,6 +327,8 @@ def _node(filters: Filters, slot: int) -> _Node:
     info = filters.snapshot.infos[slot]
     assert info is not None
     priority = filters.pod.priority
+    if info.lowest_priority >= priority:
+        return _Node(slot, info, [])
     return _Node(slot, info, [pod for pod in info.pods.values() if pod.priority < priority])
 
 

@@ -57,3 +57,15 @@ def test_generations_grow_over_all_nodes() -> None:
 def test_zero_requests_leave_no_trace_so_equal_contents_are_equal() -> None:
     pod = make_pod(containers=[container("a", requests={"cpu": "0", "example.com/foo": 0})])
     assert NodeInfo("n").with_pod(pod).requested == {}
+
+
+def test_the_lowest_priority_follows_the_pods() -> None:
+    low, high = make_pod("low", priority=-5), make_pod("high", priority=7)
+    info = NodeInfo("n", None, [high])
+    assert info.lowest_priority == 7
+    both = info.with_pod(low)
+    assert (both.lowest_priority, info.lowest_priority) == (-5, 7)
+    assert both.without_pod(high.uid).lowest_priority == -5
+    assert both.without_pod(low.uid).lowest_priority == 7
+    assert both.with_pod(make_pod("low", priority=3, uid=low.uid)).lowest_priority == 3
+    assert info.without_pod(high.uid).lowest_priority > 10**9
