@@ -216,7 +216,7 @@ class NodeColumn:
 
     def __init__(self, projector: Projector) -> None:
         self.projector = projector
-        self.ids: NDArray[np.int32] = np.empty(0, np.int32)
+        self.ids: NDArray[np.intp] = np.empty(0, np.intp)
         self.values: list[bytes] = []
         self.number = next(_NUMBERS)  # of `values`, which only grow as long as it is the same
         self._index: dict[bytes, int] = {}
@@ -252,12 +252,12 @@ class NodeColumn:
         size = len(self.ids)
         if size < len(infos):
             size = max(len(infos), 2 * size)
-        before = np.full(size, -1, np.int32)
+        before = np.full(size, -1, np.intp)
         before[: len(self.ids)] = self.ids
         nodes = {i: info for i, info in enumerate(infos) if info is not None and info.node}
         slots, present = list(nodes), list(nodes.values())
         fixed, values = self.projector.project_all(present, snapshot)
-        self.ids = np.full(size, -1, np.int32)
+        self.ids = np.full(size, -1, np.intp)
         self.ids[slots] = [self._id_of(value) for value in values]
         self.changes.extend(np.flatnonzero(self.ids != before).tolist())
         self._nodes, self._fixed = [None] * size, [b""] * size
@@ -310,8 +310,8 @@ class NodeColumn:
         living = np.flatnonzero(np.bincount(self.ids[self.ids >= 0], minlength=1))
         if len(self.values) <= 4 * len(living):
             return None
-        renumbered = np.full(len(self.values) + 1, -1, np.int32)
-        renumbered[living] = np.arange(len(living), dtype=np.int32)
+        renumbered = np.full(len(self.values) + 1, -1, np.intp)
+        renumbered[living] = np.arange(len(living), dtype=np.intp)
         self.ids = renumbered[self.ids]  # -1 picks the extra last entry, which is -1
         self.values = [self.values[i] for i in living]
         self._index = {value: i for i, value in enumerate(self.values)}

@@ -39,6 +39,9 @@ _INHERITED_PART: Final = 4
 # Bytes of the questions whose answers are kept, of those about a pod alone.
 _MOST_SINGLE_BYTES: Final = 32 << 20
 
+# Up to this many numbers a set of them is faster than an array of flags.
+_FEW: Final = 64
+
 Question = TypeVar("Question", bound=tuple[object, ...])
 
 
@@ -275,16 +278,14 @@ class VerdictMemo:
         self._bytes += table.codes.nbytes - before
         return table
 
-    def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.int32]]]) -> None:
+    def fill(self, wants: Sequence[tuple[Table, NodeColumn, NDArray[np.intp]]]) -> None:
         """Evaluate what the tables miss for the given node projection ids, in one round trip."""
         calls: list[Call] = []
         targets: list[tuple[Table, NDArray[Any]]] = []
         for table, column, ids in wants:
             unknown = table.codes[ids] == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
-                missing = ids[unknown]
-                if len(set(listed := missing.tolist())) < len(listed):
-                    missing = np.array(list(dict.fromkeys(listed)), np.int32)
+                missing = _each_once(ids[unknown], len(table.codes))
                 nodes = Projected(column.number, column.values, missing)
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
                 targets.append((table, missing))
@@ -296,7 +297,7 @@ class VerdictMemo:
         """Evaluate for the given ids, each once, what is known to be missing; in one round trip."""
         calls = []
         for table, column, ids in wants:
-            nodes = Projected(column.number, column.values, np.array(ids, np.int32))
+            nodes = Projected(column.number, column.values, np.array(ids, np.intp))
             calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
         for (table, _, _), call, answer in zip(wants, calls, self.evaluate(calls), strict=True):
             self._store(table, call.nodes.ids, answer)  # type: ignore[union-attr]  # as made above
@@ -397,6 +398,19 @@ class VerdictMemo:
     def memory_bytes(self) -> int:
         """Bytes of all tables together, with what they answer."""
         return self._bytes
+
+
+def _each_once(ids: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+    """*ids*, all below *size*, without those that were there before."""
+    if len(ids) <= _FEW:
+        if len(set(listed := ids.tolist())) < len(listed):
+            return np.array(list(dict.fromkeys(listed)), np.intp)
+        return ids
+    are_there = np.zeros(size, np.bool_)
+    are_there[ids] = True
+    if np.count_nonzero(are_there) < len(ids):
+        return np.flatnonzero(are_there)
+    return ids
 
 
 def _size_of(question: tuple[object, ...]) -> int:

@@ -323,7 +323,7 @@ class Feasibility:
             table = use.table(self._memo)
             tables.append((table, projection))
             if table.codes[projection] == UNKNOWN:
-                wants.append((table, use.column, np.array([projection], np.int32)))
+                wants.append((table, use.column, np.array([projection], np.intp)))
         if wants:
             self._memo.fill(wants)
         # 2. Everything in its order, up to the first that rejects.

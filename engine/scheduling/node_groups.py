@@ -116,7 +116,7 @@ class Groups:
         self,
         made_of: tuple[object, ...],
         size: int,
-        nodes: NDArray[np.int32] | None,
+        nodes: NDArray[np.intp] | None,
         columns: Sequence[CounterColumn],
     ) -> None:
         """Take the counts of *size* slots as of now.

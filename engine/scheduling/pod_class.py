@@ -420,7 +420,7 @@ class PodClass:
                 memo.fill([(table, use.column, ids)])
             verdicts = table.codes[ids]
             fits = verdicts == FITS
-            if fits.all():
+            if np.count_nonzero(fits) == len(fits):
                 continue
             self.codes[remaining[~fits]] = verdicts[~fits]
             if table.failures:

@@ -91,7 +91,7 @@ class TieKeys:
         self.memory_bytes = 0
         self._keys: OrderedDict[tuple[int, bytes, bytes, int], _Keys] = OrderedDict()
 
-    def first(self, use: HookUse, ids: NDArray[np.int32]) -> NDArray[np.bool_] | PolicyFailure:
+    def first(self, use: HookUse, ids: NDArray[np.intp]) -> NDArray[np.bool_] | PolicyFailure:
         """For each of the node projections *ids* of the hook's column, if its key is smallest."""
         place = (use.enabled.instance, use.pod, use.extra, use.column.number)
         keys = self._keys.get(place)
@@ -109,7 +109,7 @@ class TieKeys:
         return is_first
 
     def _among(
-        self, keys: _Keys, use: HookUse, ids: NDArray[np.int32]
+        self, keys: _Keys, use: HookUse, ids: NDArray[np.intp]
     ) -> NDArray[np.bool_] | PolicyFailure:
         column, instance = use.column, use.enabled.instance
         keys.reserve(len(column.values))

@@ -121,7 +121,8 @@ class Inbox:
         if call.column < 0:
             return call
         ids = np.frombuffer(call.ids, np.int32)
-        return call._replace(nodes=Projected(call.column, self._columns[call.column], ids))
+        nodes = Projected(call.column, self._columns[call.column], ids)
+        return Call(call.instance, call.hook, call.pod, nodes, call.extra)
 
 
 def plain(call: Call) -> Call:
