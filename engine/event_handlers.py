@@ -83,11 +83,13 @@ class PodHandler:
                 self._pend(new)
             else:
                 self._repend(old, new)
-        elif old.node_name:
+        elif old.node_name == new.node_name:
             self._cache.update_pod(new)
             for event in pod_update_events(old, new):
                 self._queue.move(event, old, new)
         else:
+            if old.node_name:  # forbidden and shown as above: bound once more, elsewhere
+                self.on_delete(old)
             self._placed(new)
 
     def on_delete(self, pod: Pod) -> None:

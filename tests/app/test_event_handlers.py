@@ -293,6 +293,18 @@ def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_room_back(bench: B
     bench.check()
 
 
+def test_a_pod_that_is_on_another_node_now_gives_its_room_back(bench: Bench) -> None:
+    """An API server that was restored to a backup let it be bound a second time."""
+    bench.nodes.on_add(make_node("node-2"))
+    bench.pods.on_add(web(cpu="4", node="node-1"))
+    low(bench)
+    bench.pods.on_update(
+        web(cpu="4", node="node-1"), web(cpu="4", node="node-2", resource_version="2")
+    )
+    assert not is_aside(bench, "low")
+    bench.check()
+
+
 def test_a_pod_that_changes_while_it_is_bound_is_told_as_a_change(bench: Bench) -> None:
     """It counted with its old labels from the moment it was assumed."""
     terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}]
