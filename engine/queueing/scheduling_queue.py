@@ -7,7 +7,7 @@ events from the caller.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from engine.lib.clock import Clock
 from engine.model.node import Node
@@ -33,6 +33,9 @@ from engine.queueing.hints import Hints
 from engine.queueing.nominator import Nominator
 from engine.queueing.queued_pod import Place, QueuedPod, SortKey
 from engine.queueing.unschedulable_pods import UnschedulablePods
+
+# Changes of a pod after which another may fit beside it that did not before.
+_LETS_GO: Final = frozenset({"UpdatePodScaleDown", "UpdatePodLabel"})
 
 Gate = tuple[str, str]
 """The plugin that keeps a pod out, and its reason."""
@@ -157,6 +160,7 @@ class SchedulingQueue:
         ):
             return
         queued.pod = new
+        promised = self.nominator.node_of(new.uid)
         if queued.place is Place.UNSCHEDULABLE:
             self._unschedulable.follow(queued)
         if queued.place is Place.IN_FLIGHT:
@@ -170,11 +174,12 @@ class SchedulingQueue:
             self.nominator.refresh(new)
         else:
             self._update_waiting(queued, before)
-            promised = self.nominator.node_of(new.uid)
             self.nominator.update(before, new)
             if promised is not None and self.nominator.node_of(new.uid) != promised:
                 # Somebody else took its node back, or named another: it has to look again.
                 self._look_again(queued)
+        if promised is not None and self.nominator.node_of(new.uid) == promised:
+            self._promise_changed(before, new, promised)
 
     def _update_waiting(self, queued: QueuedPod, before: Pod) -> None:
         is_meaningful = is_meaningful_pod_change(before, queued.pod)
@@ -191,6 +196,11 @@ class SchedulingQueue:
         elif is_meaningful:
             # Active, backing off or gated: its key and its gate may be others now.
             self._settle_anew(queued, POD_UPDATE.label, self._key_of(queued.pod))
+
+    def _promise_changed(self, before: Pod, new: Pod, node_name: str) -> None:
+        """Wake those who left room on *node_name* for what *new* does not ask for any more."""
+        if any(event.action in _LETS_GO for event in pod_update_events(before, new)):
+            self._on_promise_lost(before, node_name)
 
     def _look_again(self, queued: QueuedPod) -> None:
         """Retry a rejected pod that was promised a node and is not any more."""

@@ -240,6 +240,30 @@ def test_a_pod_that_others_nominate_elsewhere_or_nowhere_makes_room_and_looks_ag
     bench.check()
 
 
+@pytest.mark.parametrize("change", [{"cpu": "1"}, {"labels": {"app": "other"}}])
+def test_a_nominated_pod_that_changes_makes_room_for_those_that_waited_for_it(
+    bench: Bench, change: dict[str, Any]
+) -> None:
+    """A pod may be resized and relabelled before it has a node, and what it was promised counts."""
+    low(bench)
+    words: dict[str, Any] = {"cpu": "4", "priority": 5, "nominated": "node-1"}
+    bench.pods.on_add(web(**words))
+    bench.reject()
+    bench.pods.on_update(web(**words), web(**{**words, **change}, resource_version="2"))
+    assert not is_aside(bench, "low")
+    bench.check()
+
+
+def test_a_nominated_pod_whose_status_changes_wakes_nobody(bench: Bench) -> None:
+    low(bench)
+    words: dict[str, Any] = {"cpu": "4", "priority": 5, "nominated": "node-1"}
+    bench.pods.on_add(web(**words))
+    bench.reject()
+    bench.pods.on_update(web(**words), web(**words, phase="Pending", resource_version="2"))
+    assert is_aside(bench, "low")
+    bench.check()
+
+
 def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> None:
     """kube-scheduler tells nobody here (kubernetes/kubernetes#134859)."""
     bench.nodes.on_add(make_node("node-2"))
