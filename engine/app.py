@@ -494,12 +494,14 @@ class App:
         self.extenders.use(new.bundle.extenders)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
+        # What held pods back was found out about the policies before.
+        self.setbacks.forget()
+        # Groups are known before anybody is asked about a pod: its hooks may want to see its own.
+        waited = self.permits.use(new.scheduler, self._known_pods)
         self.pods.profiles_changed(
             lambda pod: old is not None and old.scheduler.profile_of(pod) is not None
         )
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
-        self.setbacks.forget()
-        waited = self.permits.use(new.scheduler, self._known_pods)
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
 

@@ -310,10 +310,13 @@ class Permits:
         Returns:
             The keys of the pods that waited; they are in the queue again.
         """
-        waited = [entry.pod.key for entry in self._entries.values()]
+        # 1. Those that wait give back their room.
         self._rounds.clear()
-        for uid in list(self._entries):
-            self._end(uid, _SWITCHED)
+        waited = [self._take(uid) for uid in list(self._entries)]
+        for entry in waited:
+            self._observe(entry, is_success=False)
+            self._undo(entry.placement)
+        # 2. The new policies, and groups in their eyes.
         self._scheduler = scheduler
         bundle = scheduler.bundle
         self._permitting = frozenset(
@@ -326,7 +329,12 @@ class Permits:
             if "group" in bundle.policies[enabled.policy].hooks["queue_key"].params
         )
         self._groups.use(scheduler, pods)
-        return waited
+        # 3. Back to the queue, which asks the new policies about each, and of its group.
+        for entry in waited:
+            self._tell(entry.placement, _SWITCHED)
+            if entry.has_waited:
+                self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
+        return [entry.pod.key for entry in waited]
 
     def close(self) -> int:
         """Stop: nobody is given leave any more. Returns how many waited; they stay pending."""

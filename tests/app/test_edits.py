@@ -1,0 +1,86 @@
+"""What an edit of the policies finds: pods that wait, groups, and what was held against others."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from engine.devcluster import DevCluster, make_node, make_pod
+from tests.app.harness import (
+    edit,
+    eventually,
+    namespace,
+    placements,
+    scheduler,
+)
+
+_PROFILES = (
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    "profiles:\n- schedulerName: default-scheduler\n  plugins:\n"
+    "    multiPoint: {disabled: [{name: grouped}]}\n"
+    "- schedulerName: batch\n  plugins:\n"
+    "    multiPoint: {enabled: [{name: grouped}]}\n"
+)
+# Every pod is in a group here, so no hook looks if there is one.
+_GROUPED = '''"""Groups by label."""
+
+def group_of(pod):
+    return gang(pod.labels.get("group", pod.namespace), min_count = 1)
+
+def pre_enqueue(pod, group):
+    return None if group.min_count == 1 else "nobody is there"
+'''
+_LEAVE = """
+def permit(pod, group):
+    return wait(600) if group.min_count == 1 else None
+"""
+_RUNTIME = (
+    "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
+    "limits: {deadline: 1s}\nfallback: {minDecisions: 5, lostTime: 1h, errorRate: 0.1}\n"
+)
+
+
+def batch(name: str) -> dict[str, object]:
+    return make_pod(name, scheduler_name="batch", cpu="10m", memory="1Mi")
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[DevCluster]:
+    async with DevCluster() as cluster:
+        cluster.create(namespace(), make_node("node-1"), make_node("node-2"))
+        yield cluster
+
+
+async def test_pods_that_an_edit_makes_ours_are_asked_about_with_their_groups(
+    cluster: DevCluster,
+) -> None:
+    """Their gates failed for want of a group, and the edit that brought the profile was blamed."""
+    edit(cluster, {})
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(*(batch(f"b{i}") for i in range(10)))
+        await eventually(lambda: len(list(app.pods.pending_pods())) == 10)
+        before = app.rollout.active.bundle.revision
+        edit(
+            cluster,
+            {"grouped.star": _GROUPED, "profiles.yaml": _PROFILES, "runtime.yaml": _RUNTIME},
+        )
+        await eventually(lambda: len(placements(cluster)) == 10)
+        assert app.rollout.counts.failed == 0
+        assert app.rollout.active.bundle.revision != before
+
+
+async def test_pods_that_wait_for_leave_are_asked_about_with_their_groups_after_an_edit(
+    cluster: DevCluster,
+) -> None:
+    """Their gates failed for want of a group, and the edit was blamed."""
+    policies = {"profiles.yaml": _PROFILES, "runtime.yaml": _RUNTIME}
+    edit(cluster, policies | {"grouped.star": _GROUPED + _LEAVE})
+    async with scheduler(cluster, from_config_map=True) as app:
+        cluster.create(*(batch(f"b{i}") for i in range(10)))
+        await eventually(lambda: len(app.permits) == 10)
+        before = app.rollout.active.bundle.revision
+        edit(cluster, policies | {"grouped.star": _GROUPED})
+        await eventually(lambda: app.rollout.active.bundle.revision != before)
+        after = app.rollout.active.bundle.revision
+        assert app.rollout.counts.failed == 0
+        await eventually(lambda: len(placements(cluster)) == 10)
+        assert app.rollout.active.bundle.revision == after
