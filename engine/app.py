@@ -496,6 +496,7 @@ class App:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
         # What held pods back was found out about the policies before.
         self.setbacks.forget()
+        self.hooks.forget()
         # Groups are known before anybody is asked about a pod: its hooks may want to see its own.
         waited = self.permits.use(new.scheduler, self._known_pods)
         self.pods.profiles_changed(

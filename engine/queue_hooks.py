@@ -67,10 +67,16 @@ class QueueHooks:
         self._on_put_off = on_put_off
         self._metrics = metrics
         self._clock = clock
+        self._queue = queue
+        self.forget()
+
+    def forget(self) -> None:
+        """Other policies decide from now on: every pod is to be asked about."""
+        queue = self._queue
         self._failed_gates = FailedHooks(
-            clock, lambda uid: queue().reconsider(uid, GATE_FAILED, only_gated=True)
+            self._clock, lambda uid: queue().reconsider(uid, GATE_FAILED, only_gated=True)
         )
-        self._failed_keys = FailedHooks(clock, lambda uid: queue().reorder(uid, KEY_FAILED))
+        self._failed_keys = FailedHooks(self._clock, lambda uid: queue().reorder(uid, KEY_FAILED))
 
     def key_of(self, pod: Pod) -> SortKey:
         """The place of *pod* in the order; by its priority, if no policy can say."""

@@ -6,9 +6,12 @@ import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
 from tests.app.harness import (
+    condition,
     edit,
     eventually,
+    metric,
     namespace,
+    node_of,
     placements,
     scheduler,
 )
@@ -84,3 +87,36 @@ async def test_pods_that_wait_for_leave_are_asked_about_with_their_groups_after_
         assert app.rollout.counts.failed == 0
         await eventually(lambda: len(placements(cluster)) == 10)
         assert app.rollout.active.bundle.revision == after
+
+
+_SLOW = '''"""Slow at times."""
+
+def pre_enqueue(pod):
+    if pod.labels.get("slow") == "yes":
+        x = 3
+        for i in range(60):
+            x = x * x
+    return None
+'''
+
+
+async def test_an_edit_lets_in_who_was_not_asked_about_because_of_a_slow_gate(
+    cluster: DevCluster,
+) -> None:
+    """They went on being gated in the name of a policy that was gone, under the new revision."""
+    edit(cluster, {"slow.star": _SLOW, "runtime.yaml": _RUNTIME})
+    async with scheduler(cluster, from_config_map=True) as app:
+        await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
+        cluster.create(make_pod("slow", labels={"slow": "yes"}))
+        lost = {"policy": "slow", "profile": "default-scheduler"}
+        await eventually(
+            lambda: metric(app, "starsched_policy_lost_seconds_total", **lost) > 0.5, seconds=30
+        )
+        cluster.create(make_pod("innocent"))
+        await eventually(lambda: condition(cluster, "innocent").get("reason"))
+        before = app.rollout.active.bundle.revision
+        edit(cluster, {"runtime.yaml": _RUNTIME})
+        await eventually(lambda: app.rollout.active.bundle.revision != before)
+        await eventually(
+            lambda: node_of(cluster, "slow") and node_of(cluster, "innocent"), seconds=1.5
+        )
