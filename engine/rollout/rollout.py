@@ -292,12 +292,18 @@ class Rollout:
                 await self._examiner.test(bundle, offer.files)
                 note("test")
                 candidate = await self._load_as(self._source.name, bundle, offer.files)
-                if self._active is not None:
-                    await candidate.follow(self._active)
+                measure = self._active
+                if measure is not None:
+                    await candidate.follow(measure)
                 note("load")
                 await self._examiner.try_out(candidate, self._world)
                 note("trial")
                 await self._world.prepare(bundle)
+                # What it would be taken back to may be another by now, or while that is looked at.
+                while (back_to := self._proven()) is not measure:
+                    measure = back_to
+                    if measure is not None:
+                        await candidate.compare(measure)
                 note("facts")
         except Rejected as rejection:
             if candidate is not None:
@@ -403,17 +409,32 @@ class Rollout:
         self._on_switch(deployment, old)
 
     def _switch(self, deployment: Deployment, *, keep_previous: bool) -> None:
-        """Put *deployment* in force; the one before is kept for a probation, or closed."""
-        old = self._active
-        self._end_probation()
+        """Put *deployment* in force; what is proven is kept for a probation, the rest closed."""
+        before = self._active, self._previous
+        kept = self._proven() if keep_previous else None
+        if self._probation is not None:
+            self._probation.cancel()
+            self._probation = None
         self._put_in_force(deployment)
-        if old is None:
-            return
-        if keep_previous:
-            self._previous = old
+        self._previous = kept
+        for old in before:
+            if old is not None and old is not kept:
+                self._dispose(old)
+        if kept is not None:
             self._probation = asyncio.ensure_future(self._watch(deployment))
-        else:
-            self._dispose(old)
+
+    def _proven(self) -> Deployment | None:
+        """What an edit that comes into force now would be taken back to.
+
+        What is in force, unless it is on probation and has shown nothing yet: an edit on top of a
+        bad one must not make that the one to go back to, nor the measure of what has changed.
+        """
+        active, previous = self._active, self._previous
+        if active is None or previous is None:
+            return active
+        counts, bounds = self.counts, active.bundle.runtime.fallback
+        is_enough = counts.decisions >= bounds.min_decisions and not counts.stalled
+        return active if is_enough and out_of_bounds(counts, bounds) is None else previous
 
     async def _fall_back(self, deployment: Deployment, before: Deployment) -> None:
         """Put *deployment* in force instead of *before*; not over an edit that came meanwhile."""
@@ -493,14 +514,6 @@ class Rollout:
             if why is not None:
                 await self._roll_back(deployment, why)
                 return
-        self._probation = None
-        if self._previous is not None:
-            self._dispose(self._previous)
-            self._previous = None
-
-    def _end_probation(self) -> None:
-        if self._probation is not None and self._probation is not asyncio.current_task():
-            self._probation.cancel()
         self._probation = None
         if self._previous is not None:
             self._dispose(self._previous)

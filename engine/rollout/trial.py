@@ -67,7 +67,7 @@ def first_of(problems: Sequence[Problem]) -> str:
 class Deployment:
     """A bundle with the evaluator and the scheduler that run it.
 
-    `unchanged` are the policies that go on as they were in what it follows. `origin` says whose
+    `unchanged` are the policies that are as in what it is compared with. `origin` says whose
     choice it is: the source's, by its name, `last-good`, `builtin` or `rolled-back`.
     """
 
@@ -80,13 +80,17 @@ class Deployment:
 
     async def follow(self, before: "Deployment") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
+        self.scheduler.inherit(before.scheduler, await self.compare(before))
+
+    async def compare(self, before: "Deployment") -> Mapping[int, int]:
+        """Find out which policies are as they were in *before*; their index there -> here."""
         programs = before.bundle.program, self.bundle.program
         unchanged = await asyncio.to_thread(unchanged_instances, *programs)
-        self.scheduler.inherit(before.scheduler, unchanged)
         kept = frozenset(unchanged.values())
         instances = list(enumerate(self.bundle.program.instances))
         changed = {instance.policy for index, instance in instances if index not in kept}
         self.unchanged = frozenset(instance.policy for _, instance in instances) - changed
+        return unchanged
 
     def close(self) -> None:
         """End its sandbox."""

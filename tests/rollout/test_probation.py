@@ -1,0 +1,125 @@
+"""What an edit is taken back to, and measured by, while the one before it is on probation."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from engine.lib.clock import SystemClock
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.rollout.rollout import Rollout
+from engine.rollout.sources import Offer
+from engine.rollout.trial import Examiner
+from engine.telemetry.metrics import Metrics
+from tests.app.harness import eventually
+from tests.rollout.test_taking_over import Kept, Source, World, revision_of
+
+_RUNTIME = (
+    "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
+    "fallback: {minDecisions: 5, lostTime: 1s, window: 1m}\n"
+)
+_DEADLINE = PolicyFailure("p", "filter", "p.star", 1, 1, "deadline", kind="deadline")
+
+
+def files(p: str, q: str = "") -> dict[str, str]:
+    hook = "def filter(pod, node):\n    return None\n"
+    return {
+        "p.star": f'"""{p}"""\n\n{hook}',
+        "q.star": f'"""{q}"""\n\n{hook}',
+        "runtime.yaml": _RUNTIME,
+    }
+
+
+GOOD, BAD, BAD_AND_MORE = files("Good."), files("Bad."), files("Bad.", "More.")
+
+
+class Bench:
+    """A roll-out by itself: what comes into force decides nothing, but is told to have."""
+
+    def __init__(self, first: Mapping[str, str]) -> None:
+        self.source = Source(first)
+        self.store = Kept()
+        self.told: list[str] = []
+        self.metrics = Metrics(CollectorRegistry())
+        self.rollout = Rollout(
+            source=self.source,
+            store=self.store,
+            examiner=Examiner(
+                build=lambda texts: build_bundle(dict(texts)),
+                make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+                run_tests=lambda _: [],
+            ),
+            world=World(),
+            on_switch=lambda *_: None,
+            tell=self._tell,
+            metrics=self.metrics,
+            clock=SystemClock(),
+            probation_tick=0.01,
+        )
+
+    def _tell(self, _about: object, _kind: str, reason: str, _note: str, revision: str) -> None:
+        self.told.append(f"{reason} {revision}")
+
+    @property
+    def revision(self) -> str:
+        return self.rollout.active.bundle.revision
+
+    async def edit(self, texts: Mapping[str, str]) -> None:
+        self.source.offer(Offer(texts))
+        await eventually(self.is_in_force(texts))
+
+    def is_in_force(self, texts: Mapping[str, str]) -> Callable[[], bool]:
+        want = revision_of(texts)
+        return lambda: self.revision == want
+
+    def decide(self, count: int, *failures: PolicyFailure, seconds: float = 0.0) -> None:
+        for _ in range(count):
+            self.rollout.counts.count(seconds, bool(failures), failures)
+
+    def describe(self) -> dict[str, Any]:
+        return self.rollout.describe()
+
+
+@contextlib.asynccontextmanager
+async def bench(first: Mapping[str, str]) -> AsyncIterator[Bench]:
+    bench = Bench(first)
+    await bench.rollout.start()
+    running = asyncio.ensure_future(bench.rollout.run())
+    try:
+        yield bench
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_edit_on_top_of_one_that_has_shown_nothing_goes_back_behind_both() -> None:
+    """The bad edit was what was gone back to, and nobody watched it any more."""
+    async with bench(GOOD) as b:
+        await b.edit(BAD)
+        b.decide(4)
+        await b.edit(BAD_AND_MORE)
+        b.decide(5, _DEADLINE)
+        await eventually(b.is_in_force(GOOD))
+        assert b.describe()["rolled_back"] == [revision_of(BAD_AND_MORE)]
+
+
+async def test_an_edit_on_top_does_not_excuse_what_a_bad_edit_loses() -> None:
+    """The policy was as in the bad edit, which was on probation itself: its time did not count."""
+    async with bench(GOOD) as b:
+        await b.edit(BAD)
+        await b.edit(BAD_AND_MORE)
+        b.decide(2, _DEADLINE, seconds=0.6)
+        await eventually(b.is_in_force(GOOD))
+
+
+async def test_an_edit_on_top_of_one_that_has_decided_well_goes_back_to_that_one() -> None:
+    async with bench(GOOD) as b:
+        await b.edit(BAD)
+        b.decide(5)
+        await b.edit(BAD_AND_MORE)
+        assert "p" in b.rollout.active.unchanged
+        b.decide(5, _DEADLINE)
+        await eventually(b.is_in_force(BAD))
