@@ -146,6 +146,7 @@ class Rollout:
         self._accepted_at = 0.0
         self._last_rejected: dict[str, Any] | None = None
         self._is_source_gone = False
+        self._untold = ""  # the revision that came into force while somebody else led
         self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
         self._saving = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
@@ -226,6 +227,7 @@ class Rollout:
         self.is_active = True
         stored = await self._load()
         active = self.active
+        adopted: Deployment | None = None
         if stored is not None:
             ours = self._last_good if self._last_good is not None else stored
             self._last_good = replace(ours, rolled_back=stored.rolled_back)
@@ -236,10 +238,17 @@ class Rollout:
                 adopted = await self._prepare_last_good()
                 if adopted is not None:
                     await self._fall_back(adopted, active)
-        if self.active.origin == self._source.name:
-            self._remember(self.active)
+        active = self.active
+        if active.origin == self._source.name:
+            # Whoever led before has saved what he told of.
+            if self._untold == active.bundle.revision and (
+                stored is None or stored.revision != self._untold
+            ):
+                self._told_accepted(active)
+            self._remember(active)
         await self._save()
-        if self._last_rejected is not None and self._latest is not None:
+        is_otherwise = self._last_rejected is not None or adopted is not None
+        if self._latest is not None and (is_otherwise or self._is_source_gone):
             self._take_offer(self._latest)  # judged again, and told this time
 
     async def _follow_source(self) -> None:
@@ -270,7 +279,7 @@ class Rollout:
         if offer.files is None:
             self._source_gone(offer)
             return
-        self._is_source_gone = False
+        was_gone, self._is_source_gone = self._is_source_gone, False
         started = before = self._clock.monotonic()
         candidate: Deployment | None = None
         took: dict[str, float] = {}
@@ -286,7 +295,8 @@ class Rollout:
                 bundle = await self._build(offer)
                 note("check")
                 if self._active is not None and bundle.revision == self._active.bundle.revision:
-                    self._unchanged()
+                    self._unchanged(self._active, was_gone)
+                    await self._save()
                     return
                 self._refuse_rolled_back(bundle.revision)
                 await self._examiner.test(bundle, offer.files)
@@ -457,6 +467,7 @@ class Rollout:
         self._remember(candidate)
 
     def _told_accepted(self, deployment: Deployment) -> None:
+        self._untold = "" if self.is_active else deployment.bundle.revision
         if not self.is_active or self._reference is None:
             return
         count = len(deployment.files)
@@ -486,11 +497,21 @@ class Rollout:
         if self.is_active and reference is not None:
             self._tell(reference, WARNING, REJECTED_REASON, note, revision)
 
-    def _unchanged(self) -> None:
-        """The source says what is in force already: a comment in another key, or a revert."""
+    def _unchanged(self, active: Deployment, was_gone: bool) -> None:
+        """The source says what is in force already: a comment in another key, or a revert.
+
+        Told if the last that was said of it was something else: who mends the source looks there.
+        """
+        is_news = was_gone or self._last_rejected is not None or active.origin != self._source.name
         self._last_rejected = None
         self._metrics.policy_reloads.labels("unchanged").inc()
         self._metrics.last_reload_ok.set(1)
+        if is_news:
+            active.origin = self._source.name
+            log.info("The source says what is in force", revision=active.bundle.revision)
+            self._note("unchanged", active.bundle.revision)
+            self._told_accepted(active)
+            self._remember(active)
 
     def _source_gone(self, offer: Offer) -> None:
         self._is_source_gone = True

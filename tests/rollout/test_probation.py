@@ -21,7 +21,7 @@ _RUNTIME = (
     "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
     "fallback: {minDecisions: 5, lostTime: 1s, window: 1m}\n"
 )
-_DEADLINE = PolicyFailure("p", "filter", "p.star", 1, 1, "deadline", kind="deadline")
+FAILURE = PolicyFailure("p", "filter", "p.star", 1, 1, "deadline", kind="deadline")
 
 
 def files(p: str, q: str = "") -> dict[str, str]:
@@ -84,8 +84,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(first: Mapping[str, str]) -> AsyncIterator[Bench]:
+async def bench(first: Mapping[str, str], *, is_active: bool = True) -> AsyncIterator[Bench]:
     bench = Bench(first)
+    bench.rollout.is_active = is_active
     await bench.rollout.start()
     running = asyncio.ensure_future(bench.rollout.run())
     try:
@@ -101,7 +102,7 @@ async def test_an_edit_on_top_of_one_that_has_shown_nothing_goes_back_behind_bot
         await b.edit(BAD)
         b.decide(4)
         await b.edit(BAD_AND_MORE)
-        b.decide(5, _DEADLINE)
+        b.decide(5, FAILURE)
         await eventually(b.is_in_force(GOOD))
         assert b.describe()["rolled_back"] == [revision_of(BAD_AND_MORE)]
 
@@ -111,7 +112,7 @@ async def test_an_edit_on_top_does_not_excuse_what_a_bad_edit_loses() -> None:
     async with bench(GOOD) as b:
         await b.edit(BAD)
         await b.edit(BAD_AND_MORE)
-        b.decide(2, _DEADLINE, seconds=0.6)
+        b.decide(2, FAILURE, seconds=0.6)
         await eventually(b.is_in_force(GOOD))
 
 
@@ -121,5 +122,5 @@ async def test_an_edit_on_top_of_one_that_has_decided_well_goes_back_to_that_one
         b.decide(5)
         await b.edit(BAD_AND_MORE)
         assert "p" in b.rollout.active.unchanged
-        b.decide(5, _DEADLINE)
+        b.decide(5, FAILURE)
         await eventually(b.is_in_force(BAD))
