@@ -39,6 +39,8 @@ SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
 _LAST_SAVE_SECONDS: Final = 2.0
+_SAVE_AGAIN_SECONDS: Final = 10.0
+_LONGEST_SAVE_PAUSE: Final = 300.0
 _LOAD_TRIES: Final = 4
 _LOAD_PAUSE_SECONDS: Final = 0.5
 _SOURCE_RESTART_SECONDS: Final = 5.0
@@ -185,6 +187,7 @@ class Rollout:
 
     async def run(self) -> None:
         """Try the first policies on the live snapshot, then follow the source until cancelled."""
+        self._tasks.append(asyncio.ensure_future(self._keep_saving()))
         try:
             await self._try_first()
             while True:
@@ -592,11 +595,23 @@ class Rollout:
             try:
                 await self._store.save(unsaved)
             except StoreError as error:
-                # In force all the same; tried again with the next change, or when leading.
+                # In force all the same; tried again, or saved with the next change.
                 log.warning("Cannot save the last good policies", reason=str(error))
                 return
             if self._unsaved is unsaved:
                 self._unsaved = None
+
+    async def _keep_saving(self) -> None:
+        """Save what could not be saved, as soon as that is possible, until cancelled.
+
+        A restart must neither find an older state, nor try again what was taken back.
+        """
+        pause = _SAVE_AGAIN_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            await self._save()
+            is_saved = self._unsaved is None or not self.is_active
+            pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
 
     def _note(self, result: str, revision: str, **more: Any) -> dict[str, Any]:
         entry = {"at": self._clock.now(), "result": result, "revision": revision, **more}

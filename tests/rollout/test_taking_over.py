@@ -11,7 +11,7 @@ from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.rollout.last_good import LastGood
+from engine.rollout.last_good import LastGood, StoreError
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import Examiner
@@ -42,11 +42,14 @@ class Kept:
 
     def __init__(self) -> None:
         self.last_good: LastGood | None = None
+        self.is_away = False
 
     async def load(self) -> LastGood | None:
         return self.last_good
 
     async def save(self, last_good: LastGood) -> None:
+        if self.is_away:
+            raise StoreError("away")
         self.last_good = last_good
 
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from engine.binding.event_recorder import Reference
+from engine.rollout import rollout
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
 from tests.app.harness import eventually
@@ -98,3 +101,19 @@ async def test_a_new_leader_says_that_the_source_is_gone() -> None:
         assert b.told == []
         await b.rollout.lead()
         await eventually(is_told(b, "PolicySourceGone "))
+
+
+async def test_what_could_not_be_saved_is_saved_when_the_store_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a restart an edit was in force again that had been taken back, without probation."""
+    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
+    async with bench(GOOD) as b:
+        await b.edit(BAD)
+        b.store.is_away = True
+        b.decide(5, FAILURE)
+        await eventually(b.is_in_force(GOOD))
+        b.store.is_away = False
+        await eventually(
+            lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, (revision_of(BAD),))
+        )
