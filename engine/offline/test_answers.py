@@ -38,6 +38,10 @@ from engine.scheduling.scheduling_cycle import Scheduler
 _POD_GROUP: Final = "PodGroup"
 
 
+class MisfitArguments(Exception):
+    """The `args` of an assertion are not what the policy declares."""
+
+
 class Answers:
     """Answers the questions of assertions with schedulers made for them.
 
@@ -54,6 +58,7 @@ class Answers:
         self._bundle = bundle
         self._questions: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "judge": self._judge,
+            "failures": self._failures,
             "property": self._property,
             "order": self._order,
             "gate": self._gate,
@@ -68,7 +73,10 @@ class Answers:
         question = self._questions.get(str(request["question"]))
         if question is None:
             raise ValueError(f"no question `{request['question']}`")
-        return question(request)
+        try:
+            return question(request)
+        except MisfitArguments as error:
+            raise ValueError(str(error)) from None
 
     def _judge(self, request: Mapping[str, Any]) -> dict[str, Any]:
         world = self._world(request)
@@ -78,6 +86,13 @@ class Answers:
             return Judgement(failures=tuple(map(str, errors.problems))).to_plain()
         _see_groups(scheduler, world, request, [pod])
         return judge(world, scheduler, pod).to_plain()
+
+    def _failures(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What fails, arguments that the policy does not take included."""
+        try:
+            return {"failures": self._judge(request)["failures"]}
+        except MisfitArguments as error:
+            return {"failures": [str(error)]}
 
     def _property(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """A counterexample of a property, as `found`."""
@@ -243,13 +258,17 @@ def _sound(verdicts: Iterable[Any]) -> list[Any]:
 
 
 def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Values and record types of *args*, read as a profile's `pluginConfig` is."""
+    """Values and record types of *args*, read as a profile's `pluginConfig` is.
+
+    Raises `MisfitArguments` for a name that the policy does not declare, or another type.
+    """
     documents, problems = read_documents("args", msgspec.json.encode(args).decode())
     for document in documents:
         found = read_arguments(policy.name, document, policy.defaults)
         if not problems:  # those of the arguments are among them now
             return found.given, found.types
-    raise ValueError("; ".join(" ".join([p.message, p.hint]).strip() for p in problems))
+    told = (", ".join(filter(None, [p.message, p.hint])) for p in problems)
+    raise MisfitArguments("; ".join(told))
 
 
 def _problems_of(snapshot: Snapshot) -> Iterator[str]:

@@ -201,6 +201,30 @@ def test_a_wrong_argument_is_told_once() -> None:
     assert result.message == "other: unknown argument: the policy takes none"
 
 
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        pytest.param('{"mots": 1}', "unknown argument, did you mean `most`?", id="unknown"),
+        pytest.param('{"most": "1"}', "most: want an int", id="another type"),
+        pytest.param('{"most": 0}', "want at least 1", id="refused by the policy"),
+    ],
+)
+def test_arguments_that_a_policy_does_not_take_are_failures_of_it(args: str, text: str) -> None:
+    """Only what the policy refused itself was one; an unknown name or another type failed the
+    test that expects it.
+    """
+    policy = (
+        "args = plugin_args(most = 2)\n"
+        "def _expect():\n    if args.most < 1:\n        fail('want at least 1')\n_expect()\n"
+        "def filter(pod, node):\n    return None\n"
+    )
+    test = "asserts.fails(cluster(make_node()), make_pod(), {!r}, args = {})"
+    (result,) = _run(f"def test_it():\n    {test.format(text, args)}\n", policy)
+    assert result.passed, describe(result)
+    result = _failure(f"def test_it():\n    {test.format('another text', args)}\n", policy)
+    assert text in result.got
+
+
 def test_a_policy_that_fails_fails_the_test() -> None:
     policy = "def filter(pod, node):\n    return 1 // 0\n"
     test = "def test_it():\n    asserts.fits(cluster(make_node()), make_pod())\n"
