@@ -185,6 +185,37 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
     assert result.line == 4
 
 
+@pytest.mark.parametrize(
+    ("assertion", "want"),
+    [
+        ('evicts_nobody(NODES, POD, profile = "default-scheduler")', "nodes that fit"),
+        ("prefers(NODES, POD)", "want two nodes or more, the best first, got []"),
+        ('prefers(NODES, POD, "b")', 'want two nodes or more, the best first, got ["b"]'),
+        ('feasible(NODES, POD, "a")', 'want a list of names, such as ["a", "b"], got "a"'),
+        ('considers(NODES, POD, "a")', "want a list of names"),
+        ('evicts(NODES, POD, "a", "x")', "want a list of names"),
+        ('order([POD], "pod", profile = "default-scheduler")', "want a list of names"),
+        (
+            'fits(cluster(make_node("a", pods = make_pod())), POD)',
+            "cluster: node `a`: want a list of pods, got a Pod",
+        ),
+        (
+            'fits(cluster(make_node("a"), facts = {"hour": 8}), POD)',
+            'want a dict for `hour`, as in {"cluster": {"hour": 8}}, got 8',
+        ),
+    ],
+)
+def test_an_assertion_that_says_nothing_or_is_given_another_type_fails(
+    assertion: str, want: str
+) -> None:
+    """The first three held, whatever the policy did; the others were told in the interpreter's
+    words, such as "Operation `(iter)` not supported on type `string`".
+    """
+    nodes = 'NODES = cluster(make_node("a"), make_node("b"))\nPOD = make_pod()\n'
+    result = _failure(f"{nodes}def test_it():\n    asserts.{assertion}\n")
+    assert want in result.message
+
+
 @pytest.mark.parametrize("age", ["-60", '"old"'])
 def test_an_age_that_no_fact_has_is_refused(age: str) -> None:
     """It was taken for none, or for 0: the test was about another fact than it said."""
