@@ -7,7 +7,7 @@ the ages. Pure: time is an argument. Getting the values is the sources', showing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.readings import CLUSTER, Readings, Subject
 from engine.model.fact import Fact, Facts, NodeFacts
 
 
@@ -113,14 +113,15 @@ class FactStore:
         return self._facts(subject, now)
 
     def _facts(self, subject: Subject, now: float) -> dict[str, Fact]:
-        merged: dict[str, Reading] = {}
-        for source in self._order:
-            merged.update(self._sources[source].get(subject, {}))
-        facts = {name: merged[name].fact(now, self.step_seconds) for name in sorted(merged)}
+        merged: dict[str, Fact] = {}
         most = self.max_age_seconds
-        if most is None:
-            return facts
-        return {n: f for n, f in facts.items() if f.age_seconds is None or f.age_seconds <= most}
+        for source in self._order:
+            for name, reading in self._sources[source].get(subject, {}).items():
+                fact = reading.fact(now, self.step_seconds)
+                # What is dropped hides nothing: a source that is down leaves it to earlier ones.
+                if most is None or fact.age_seconds is None or fact.age_seconds <= most:
+                    merged[name] = fact
+        return {name: merged[name] for name in sorted(merged)}
 
     # --- keeping -----------------------------------------------------------------------------
 

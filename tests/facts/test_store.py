@@ -63,3 +63,13 @@ def test_facts_grow_old_in_steps_and_are_dropped_at_an_age() -> None:
         None,
     ]
     assert all("timeless" in facts for facts in shown)
+
+
+def test_what_is_too_old_hides_nothing_that_is_not() -> None:
+    """A source that was down for long left nothing of what an earlier one still said."""
+    store = FactStore(step_seconds=5.0, max_age_seconds=10.0)
+    store.replace(0, {A: {"load": _r(1, 110.0)}})
+    store.replace(1, {A: {"load": _r(2, 100.0)}})
+    assert store.node("a", 110.0).own["load"].value == 2
+    assert store.node("a", 115.0).own["load"].value == 1
+    assert "load" not in store.node("a", 125.0).own
