@@ -145,7 +145,7 @@ class OutcomeLearner:
             is_soon = before is not None and end - before <= self._config.grace.total_seconds()
             found.append((end, 0.0 if is_soon else self._config.forgiven))
         if not seen.ended and not seen.ran:
-            found.append((epoch_seconds(pod.status.start_time) or now, 1.0))
+            found.append((_runs_since(pod.status) or now, 1.0))
         seen.ran = True
         return sorted(found)
 
@@ -202,6 +202,18 @@ class OutcomeLearner:
                 and (average := number_of(row[-1])) is not None
             ):
                 self._averages[tuple(row[:-1])] = float(average)
+
+
+def _runs_since(status: _Status) -> float | None:
+    """Since when all containers of a pod run; None if nothing in *status* says.
+
+    Not since its node took it: images are pulled for minutes, and a restart that comes in between
+    would take the pod for one that was counted before.
+    """
+    states = [c.state.running for c in status.container_statuses or () if c.state is not None]
+    starts = [running.started_at for running in states if running is not None]
+    moments = [at for text in starts if (at := epoch_seconds(text)) is not None]
+    return max(moments, default=None) or epoch_seconds(status.start_time)
 
 
 def _over_at(status: _Status) -> float | None:

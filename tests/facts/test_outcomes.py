@@ -120,6 +120,32 @@ def test_a_restart_goes_on_and_counts_nothing_twice() -> None:
     assert after.observe(_pod(uid="three", started=51), 100.0)
 
 
+def test_a_pod_that_starts_late_counts_after_a_restart() -> None:
+    """Its image was still pulled when something else was counted, and the restart came."""
+    before = _learner(start=0.0)
+    before.observe(_pod(uid="one", started=50), 60.0)
+    late = {
+        "metadata": {"name": "p", "uid": "two", "labels": {"podtype": "web"}},
+        "spec": {"nodeName": "a"},
+        "status": {
+            "phase": "Running",
+            "startTime": _time(40),
+            "containerStatuses": [
+                {"name": name, "state": {"running": {"startedAt": _time(at)}}}
+                for name, at in (("app", 90), ("sidecar", 80))
+            ],
+        },
+    }
+    pod = decode_watched_pod(msgspec.json.encode(late))
+    after = _learner(start=0.0)
+    after.restore(before.to_plain(), 70.0)
+    assert after.observe(pod, 100.0)
+    assert _average(after) == 0.75
+    again = _learner(start=0.0)
+    again.restore(after.to_plain(), 110.0)
+    assert not again.observe(pod, 120.0)
+
+
 def _refused(conditions: list[dict[str, str]], containers: list[dict[str, Any]]) -> WatchedPod:
     """A pod that failed without an end of all its containers that somebody knows."""
     status = {
