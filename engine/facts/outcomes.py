@@ -6,6 +6,8 @@ than the newest moment that was kept has been counted before.
 
     placed --runs without a fault--> 1          container ends, starts again --> `forgiven`, or 0
     fails --> 0 (once)                          ends well --> 1 (once)
+
+How a pod ends that somebody deletes says nothing: it was asked to.
 """
 
 from collections.abc import Mapping
@@ -23,6 +25,8 @@ from engine.policy.fact_config import PodOutcomes
 MOST_AVERAGES: Final = 20_000
 # The API server takes a ConfigMap of 1 MiB; what is learned of the demand is in it too.
 _MOST_KEPT_BYTES: Final = 900_000
+# Reasons of `DisruptionTarget`: the pod is deleted because its node is lost or in trouble.
+_NODES_FAULT: Final = ("DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet")
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True):
@@ -31,6 +35,7 @@ class _Meta(msgspec.Struct, rename="camel", frozen=True):
     uid: str = ""
     labels: dict[str, str] | None = None
     creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
@@ -57,6 +62,8 @@ class _Container(msgspec.Struct, rename="camel", frozen=True):
 
 
 class _Condition(msgspec.Struct, rename="camel", frozen=True):
+    type: str = ""
+    reason: str = ""
     last_transition_time: str | None = None
 
 
@@ -127,6 +134,8 @@ class OutcomeLearner:
     def _outcomes(self, pod: WatchedPod, seen: _Seen, now: float) -> list[tuple[float, float]]:
         """Moments with their rewards that have not been seen of this pod, the oldest first."""
         phase, containers = pod.status.phase, pod.status.container_statuses or []
+        if _is_sent_away(pod):
+            return []
         if phase in ("Failed", "Unknown", "Succeeded"):
             if seen.is_over:
                 return []
@@ -202,6 +211,17 @@ class OutcomeLearner:
                 and (average := number_of(row[-1])) is not None
             ):
                 self._averages[tuple(row[:-1])] = float(average)
+
+
+def _is_sent_away(pod: WatchedPod) -> bool:
+    """True if the pod ends because somebody deletes, drains or preempts it.
+
+    Its kubelet calls it failed if a container does not exit with 0 when told to end.
+    """
+    if pod.metadata.deletion_timestamp is None or pod.status.phase == "Unknown":
+        return False
+    conditions = pod.status.conditions or ()
+    return not any(c.type == "DisruptionTarget" and c.reason in _NODES_FAULT for c in conditions)
 
 
 def _runs_since(status: _Status) -> float | None:

@@ -146,6 +146,43 @@ def test_a_pod_that_starts_late_counts_after_a_restart() -> None:
     assert not again.observe(pod, 120.0)
 
 
+@pytest.mark.parametrize(
+    ("reason", "phase", "counts"),
+    [
+        pytest.param("", "Failed", False, id="deleted"),
+        pytest.param("", "Running", False, id="about to end"),
+        pytest.param("EvictionByEvictionAPI", "Failed", False, id="drained"),
+        pytest.param("PreemptionByScheduler", "Failed", False, id="preempted"),
+        pytest.param("DeletionByTaintManager", "Failed", True, id="its node is not ready"),
+        pytest.param("DeletionByPodGC", "Failed", True, id="its node is gone"),
+        pytest.param("", "Unknown", True, id="its node says nothing"),
+    ],
+)
+def test_a_pod_that_is_told_to_end_counts_nothing(reason: str, phase: str, counts: bool) -> None:
+    """Whatever exits with 143 when a roll-out ends it failed, for its kubelet: on every node."""
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}]
+    terminated = {"finishedAt": _time(60), "exitCode": 143}
+    plain = {
+        "metadata": {
+            "name": "p",
+            "uid": "u",
+            "labels": {"podtype": "web"},
+            "deletionTimestamp": _time(55),
+        },
+        "spec": {"nodeName": "a"},
+        "status": {
+            "phase": phase,
+            "conditions": conditions if reason else [],
+            "containerStatuses": [{"name": "app", "state": {"terminated": terminated}}],
+        },
+    }
+    learner = _learner()
+    learner.observe(_pod(), 20.0)
+    got = learner.observe(decode_watched_pod(msgspec.json.encode(plain)), 70.0)
+    assert got is counts
+    assert _average(learner) == (0.5 if counts else 1.0)
+
+
 def _refused(conditions: list[dict[str, str]], containers: list[dict[str, Any]]) -> WatchedPod:
     """A pod that failed without an end of all its containers that somebody knows."""
     status = {
