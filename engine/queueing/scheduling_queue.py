@@ -170,7 +170,9 @@ class SchedulingQueue:
         elif queued.place is Place.TERMINATING and not new.is_terminating:
             queued.place = Place.NOWHERE
             self._settle(queued, POD_UPDATE.label)
-        elif queued.place in (Place.BINDING, Place.TERMINATING):
+        elif queued.place is Place.TERMINATING:
+            self.nominator.update(before, new)
+        elif queued.place is Place.BINDING:
             self.nominator.refresh(new)
         else:
             self._update_waiting(queued, before)

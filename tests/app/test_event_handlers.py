@@ -264,6 +264,21 @@ def test_a_nominated_pod_whose_status_changes_wakes_nobody(bench: Bench) -> None
     bench.check()
 
 
+def test_a_pod_that_is_being_deleted_makes_room_when_its_nomination_is_cleared(
+    bench: Bench,
+) -> None:
+    """A finalizer may keep it for ever, and nothing but its status says that it wants a node."""
+    low(bench)
+    words: dict[str, Any] = {"cpu": "4", "priority": 5, "terminating": True}
+    bench.pods.on_add(web(**words, nominated="node-1"))
+    assert bench.queue.pop() is not None
+    bench.queue.skip("u1")
+    bench.pods.on_update(web(**words, nominated="node-1"), web(**words, resource_version="2"))
+    assert bench.queue.nominator.node_of("u1") is None
+    assert not is_aside(bench, "low")
+    bench.check()
+
+
 def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> None:
     """kube-scheduler tells nobody here (kubernetes/kubernetes#134859)."""
     bench.nodes.on_add(make_node("node-2"))
