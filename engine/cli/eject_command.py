@@ -9,6 +9,7 @@ from engine.cli.input_error import input_errors
 from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.policy.builtin import builtin_files, pack_modules, pack_stem
+from engine.policy.profiles import RUNTIME_PLUGINS
 
 _PREFIX = "@kubernetes/"
 
@@ -54,6 +55,10 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
         for path in (module, module.replace(".star", "_test.star")):
             shipped[path.rpartition("/")[2]] = builtin_files()[path]
     stem = pack_stem(name) if name in packs else _stem(name)
+    parts = {_stem(plugin): plugin for plugin in RUNTIME_PLUGINS}
+    if stem in parts and f"{stem}.star" not in shipped:
+        message = f"`{parts[stem]}` is a part of the runtime: there is no policy file of it"
+        raise click.UsageError(f"{message}\nhint: a profile switches it on and off, as any plugin")
     if f"{stem}.star" not in shipped or stem.endswith("_test"):
         known = sorted(
             path.removesuffix(".star") for path in shipped if not path.endswith("_test.star")

@@ -101,3 +101,17 @@ def test_a_hook_that_there_is_no_text_for_is_named(tmp_path: Path) -> None:
     assert code == 2
     assert "`scoer`" in output
     assert "did you mean `score`?" in output
+
+
+@pytest.mark.parametrize("name", ["VolumeBinding", "volume_binding", "DynamicResources"])
+def test_a_plugin_that_is_a_part_of_the_runtime_is_not_taken_for_another(name: str) -> None:
+    """It said "did you mean `volume_zone`?" of VolumeBinding, which every profile names."""
+    code, output = starsched("eject", name)
+    assert code == 2
+    assert "is a part of the runtime: there is no policy file of it" in output
+    assert "did you mean" not in output
+
+
+def test_a_part_of_the_runtime_with_a_policy_file_is_printed() -> None:
+    code, output = starsched("eject", "DefaultPreemption")
+    assert (code, "def victim_key(" in output) == (0, True)
