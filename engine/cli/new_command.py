@@ -1,6 +1,7 @@
 """`starsched new`: a policy to start from, with its test."""
 
 import re
+import shlex
 from pathlib import Path
 
 import click
@@ -88,8 +89,9 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
         return
     for path in written:
         click.echo(f"wrote {path}")
+    path = shlex.quote(f"{directory / stem}.star")
     click.echo(
-        f"next:  starsched check {directory / stem}.star    # what is wrong\n"
-        f"       starsched test {directory / stem}.star     # its tests\n"
+        f"next:  starsched check {path}    # what is wrong\n"
+        f"       starsched test {path}     # its tests\n"
         "then put both files into the ConfigMap or directory that the scheduler reads"
     )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,12 @@ def test_a_plugin_that_is_a_part_of_the_runtime_is_not_taken_for_another(name: s
 def test_a_part_of_the_runtime_with_a_policy_file_is_printed() -> None:
     code, output = starsched("eject", "DefaultPreemption")
     assert (code, "def victim_key(" in output) == (0, True)
+
+
+def test_the_commands_to_go_on_with_are_for_a_shell(tmp_path: Path) -> None:
+    """They held the path as it is: in a directory with a blank in its name they did not run."""
+    directory = tmp_path / "my policies"
+    _, output = starsched("new", "mine", "--to", directory)
+    command = next(line for line in output.splitlines() if line.startswith("next:"))
+    want = ["next:", "starsched", "check", str(directory / "mine.star")]
+    assert shlex.split(command, comments=True) == want
