@@ -241,7 +241,7 @@ class Cluster:
             more = f"\nhint: {hint}" if hint else ""
             raise KeyError(f"no pod `{name}` among {len(self.pods)} pods{more}")
         if len(found) > 1:
-            keys = ", ".join(sorted(f"`{_meta(p, 'namespace')}/{plain}`" for p in found))
+            keys = ", ".join(sorted(f"`{_key(pod)}`" for pod in found))
             raise KeyError(f"several pods are called `{name}`: {keys}")
         return found[0]
 

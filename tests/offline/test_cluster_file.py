@@ -156,6 +156,16 @@ def test_a_pod_is_found_by_its_name_alone_unless_two_have_it() -> None:
         cluster.find_pod("b/q")
 
 
+def test_pods_of_one_name_are_told_by_names_that_find_them() -> None:
+    """One without a namespace was told as `/p`, a name that finds none."""
+    cluster = Cluster(
+        pods=[{"metadata": {"name": "p"}}, {"metadata": {"name": "p", "namespace": "a"}}]
+    )
+    with pytest.raises(KeyError, match="several pods are called `p`: `a/p`, `default/p`"):
+        cluster.find_pod("p")
+    assert cluster.find_pod("default/p") is cluster.pods[0]
+
+
 def test_finished_pods_take_no_room_and_the_one_asked_about_neither() -> None:
     gone = pod("gone", nodeName="n") | {"status": {"phase": "Succeeded"}}
     cluster = Cluster(nodes=[NODE], pods=[gone, pod("p", nodeName="n"), pod("q", nodeName="n")])
