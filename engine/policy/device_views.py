@@ -47,8 +47,8 @@ def shares_left(info: NodeInfo, prefix: str) -> list[int]:
     """Thousandths left of each device of *info* whose names start with *prefix*, by index.
 
     A pod that names no device counts on those with least left that take it, large pods first.
-    Indices that the node does not have, and amounts that are no numbers, take nothing. Devices
-    beyond the first `MOST_DEVICES` do not count.
+    Indices that the node does not have, those beyond the number that a pod asks for, and amounts
+    that are no numbers, take nothing. Devices beyond the first `MOST_DEVICES` do not count.
     """
     count, milli, index = f"{prefix}count", f"{prefix}milli", f"{prefix}index"
     offered = 0 if info.node is None else info.node.allocatable.get(count, 0)
@@ -84,5 +84,6 @@ def _share(
     named = None
     if index is not None:
         parts = (parse_int(part, -1) for part in index.split("-"))
-        named = tuple(i for i in parts if i >= 0)
+        # A pod may name what it likes; it takes no more than it asks for.
+        named = tuple(dict.fromkeys(i for i in parts if i >= 0))[: max(0, number)]
     return max(0, number), each if is_share else WHOLE, named
