@@ -572,27 +572,22 @@ HOLDING: Final = (
         ],
         is_undecided=frozenset({"waits"}),
     ),
-    Workload(
-        "a claim for one pod alone",
-        objects=[
-            node("n1"),
-            node("n2"),
-            storage_class("local"),
-            volume("only", "1Gi", claim="only", accessModes=["ReadWriteOncePod"]),
-            claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
-        ],
-        placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
-        pending=[
-            # Where the node is promised to the other: elsewhere, who is tried first is chance.
-            pod(
-                "equal",
-                priority="middle",
-                volumes=_with_claims("only"),
-                nodeSelector={HOSTNAME: "n1"},
-            ),
-            pod("urgent", priority="high", volumes=_with_claims("only")),
-        ],
-        nodes_are_certain=True,
+    # One at a time: together, who gets the claim once it is free depends on who waits for longer.
+    *(
+        Workload(
+            f"a claim for one pod alone, and one of {priority} priority",
+            objects=[
+                node("n1"),
+                node("n2"),
+                storage_class("local"),
+                volume("only", "1Gi", claim="only", accessModes=["ReadWriteOncePod"]),
+                claim("only", "1Gi", to="only", mode="ReadWriteOncePod"),
+            ],
+            placed=[pod("holder", on="n1", priority="middle", volumes=_with_claims("only"))],
+            pending=[pod("wants-it", priority=priority, volumes=_with_claims("only"))],
+            nodes_are_certain=True,
+        )
+        for priority in ("middle", "high")
     ),
     Workload(
         "devices that are not there, and taken",
