@@ -206,6 +206,14 @@ def test_a_file_that_is_not_there_is_named(
     assert "no such" in said or "does not exist" in said
 
 
+def _go_where_files_are(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be in *directory*, with a workload `x.yaml` and a policy in `policies`."""
+    monkeypatch.chdir(directory)
+    Path("x.yaml").write_text(NODE + POD)
+    Path("policies").mkdir()
+    Path("policies", "x.star").write_text("x = 1\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -228,10 +236,7 @@ def test_a_file_that_is_not_there_is_named(
 def test_bytes_that_are_no_text_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(NODE + POD)
-    Path("policies").mkdir()
-    Path("policies", "x.star").write_text("x = 1\n")
+    _go_where_files_are(tmp_path, monkeypatch)
     for name in ("bytes", "bytes.star"):
         Path(name).write_bytes(b"a: b\nc: \xff\n")
     assert error_of(run(*arguments)).startswith("bytes")
@@ -261,10 +266,7 @@ def test_bytes_that_are_no_text_are_named(
 def test_a_place_that_cannot_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(NODE + POD)
-    Path("policies").mkdir()
-    Path("policies", "x.star").write_text("x = 1\n")
+    _go_where_files_are(tmp_path, monkeypatch)
     assert "file" in error_of(run(*arguments)).partition(":")[0]
 
 
@@ -301,10 +303,7 @@ def test_two_outputs_want_a_file_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     """The second was written over the first, in silence."""
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text(NODE + POD)
-    Path("policies").mkdir()
-    Path("policies", "x.star").write_text("x = 1\n")
+    _go_where_files_are(tmp_path, monkeypatch)
     assert error_of(run(*arguments)).endswith("want a file for each output, got it twice")
     nowhere = run(
         "test", "policies", "--coverage-html", "/dev/null", "--coverage-lcov", "/dev/null"
