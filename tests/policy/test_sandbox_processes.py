@@ -66,6 +66,23 @@ def test_a_child_that_waits_takes_over_at_once() -> None:
         assert evaluator.evaluate([per_node("score", {"pod_count": 3})]) == [[3]]
 
 
+@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
+def test_who_is_asked_shares_a_core_and_who_helps_does_not() -> None:
+    everywhere = os.sched_getaffinity(0)
+    with _evaluator(2) as evaluator:
+        evaluator.evaluate([per_node("score", {"pod_count": 3})])
+        first, second = map(os.sched_getaffinity, evaluator.pids)
+        assert len(first) == 1
+        assert second == everywhere
+        assert os.sched_getaffinity(0) == everywhere, "bound only while it waits"
+        evaluator.evaluate([per_node("score", *NODES)])
+        assert list(map(os.sched_getaffinity, evaluator.pids)) == [everywhere] * 2
+        # And free again though the one that it waits for dies.
+        failure = evaluator.evaluate([per_node("filter", {"name": "list"})])[0][0]
+        assert isinstance(failure, PolicyFailure)
+        assert os.sched_getaffinity(0) == everywhere
+
+
 @pytest.mark.skipif(not LINUX, reason="looks into /proc")
 def test_a_large_request_is_worked_on_by_all() -> None:
     def worked(pid: int) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from engine.lib.address_space import allowed_address_space
+from engine.lib.shared_core import SharedCore
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.blank import Blank, Nursery
@@ -100,13 +101,17 @@ class ChildBeside:
 
 
 class Child:
-    """One child process. `load` it before it is asked. *nursery* may have one that has started."""
+    """One child process. `load` it before it is asked. *nursery* may have one that has started.
+
+    `turns` is entered by who waits for the answers to what he sends, and does nothing else.
+    """
 
     def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
         self._image = image
         blank = Blank() if nursery is None else nursery.take()
         self._progress = blank.progress
         self._process = blank.process
+        self.turns: Final = SharedCore(self._process.pid)
         self._channel = Channel(blank.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
@@ -158,6 +163,7 @@ class Child:
 
     def send_guess(self, calls: Sequence[Call]) -> None:
         """Ask, and let the process end itself if it is not done in time. Raises like `send`."""
+        self.turns.part()
         self._stand_back(True)
         self._channel.send(self._outbox.request(calls, is_guess=True))
 

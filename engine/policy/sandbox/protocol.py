@@ -393,8 +393,7 @@ class Channel:
 
     Time-outs are the kernel's: with Python's own, each frame would take more system calls. Looking
     for an answer for a while before going to sleep was tried: on busy cores it took from the other
-    side what it needed to answer. So was holding both sides to one core: where the other core
-    sleeps it saves 0.1 to 0.4 ms a trip, but with busy cores it took 5 % more CPU.
+    side what it needed to answer.
     """
 
     def __init__(self, sock: socket.socket, most: int = _MOST) -> None:

@@ -1,0 +1,95 @@
+"""Two that take turns run on one core, and are free afterwards."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from engine.lib import shared_core
+from engine.lib.shared_core import SharedCore
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cores are Linux's to give")
+
+
+@pytest.fixture
+def process() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as started:
+        yield started
+        started.kill()
+
+
+@pytest.fixture
+def everywhere() -> set[int]:
+    return os.sched_getaffinity(0)
+
+
+def test_both_are_on_one_core_while_one_waits(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    turns = SharedCore(process.pid)
+    with turns:
+        mine = os.sched_getaffinity(0)
+        assert len(mine) == 1
+        assert os.sched_getaffinity(process.pid) == mine
+    assert os.sched_getaffinity(0) == everywhere
+    assert os.sched_getaffinity(process.pid) == mine, "it need not be bound again for the next turn"
+
+
+def test_the_process_follows_to_another_core(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    turns = SharedCore(process.pid)
+    for core in sorted(everywhere):
+        os.sched_setaffinity(0, {core})
+        try:
+            with turns:
+                assert os.sched_getaffinity(process.pid) == {core}
+            assert os.sched_getaffinity(0) == {core}, "as it was, not as it was at first"
+        finally:
+            os.sched_setaffinity(0, everywhere)
+
+
+def test_who_works_beside_is_let_go(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    turns = SharedCore(process.pid)
+    turns.part()
+    with turns:
+        pass
+    turns.part()
+    assert os.sched_getaffinity(process.pid) == everywhere
+    with turns:
+        assert len(os.sched_getaffinity(process.pid)) == 1, "and bound again for the next turn"
+
+
+def test_an_error_does_not_leave_the_thread_bound(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    with pytest.raises(TimeoutError), SharedCore(process.pid):
+        raise TimeoutError
+    assert os.sched_getaffinity(0) == everywhere
+
+
+def test_a_process_that_is_gone_does_no_harm(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    process.kill()
+    process.wait()
+    turns = SharedCore(process.pid)
+    with turns:
+        pass
+    turns.part()
+    assert os.sched_getaffinity(0) == everywhere
+
+
+def test_where_cores_cannot_be_told_nothing_happens(
+    process: "subprocess.Popen[bytes]", everywhere: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_core, "_current_core", None)
+    turns = SharedCore(process.pid)
+    with turns:
+        assert os.sched_getaffinity(0) == everywhere
+        assert os.sched_getaffinity(process.pid) == everywhere
+    turns.part()
