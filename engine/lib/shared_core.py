@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Final
 
@@ -26,6 +26,11 @@ def _finder() -> Callable[[], int] | None:
 _current_core: Final = _finder()
 
 
+# Asked for all, the kernel gives what the container has, and what it has later. Asked for what it
+# has now, a thread would not follow when the container is given other cores.
+_ALL_CORES: Final = range(os.sysconf("SC_NPROCESSORS_CONF") if sys.platform == "linux" else 0)
+
+
 class SharedCore:
     """Keeps the thread that enters it on its core, and the process *pid* on the same one.
 
@@ -34,12 +39,14 @@ class SharedCore:
     speed alone. Enter it from one thread at a time.
     """
 
-    __slots__ = ("_before", "_core", "_pid")
+    __slots__ = ("_core", "_is_bound", "_pid", "_seen", "_wide")
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._core: int | None = None  # the one that the process was bound to
-        self._before: set[int] | None = None  # where the thread may run otherwise
+        self._is_bound = False  # the thread
+        self._seen: set[int] = set()  # where it ran when it was not bound
+        self._wide: Collection[int] = ()  # what to ask for that it runs there again
 
     def __enter__(self) -> None:
         if _current_core is None:
@@ -47,8 +54,11 @@ class SharedCore:
         core = _current_core()
         with contextlib.suppress(OSError):
             before = os.sched_getaffinity(0)
+            if before != self._seen:
+                self._wide = _wide(before)
+                self._seen = before
             os.sched_setaffinity(0, (core,))
-            self._before = before
+            self._is_bound = True
             if core != self._core:
                 os.sched_setaffinity(self._pid, (core,))
                 self._core = core
@@ -59,14 +69,23 @@ class SharedCore:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        before, self._before = self._before, None
-        if before is not None:
+        if self._is_bound:
+            self._is_bound = False
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, before)
+                os.sched_setaffinity(0, self._wide)
 
     def part(self) -> None:
         """Let the process run wherever this thread may: it works beside it now."""
         if self._core is not None:
             self._core = None
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(self._pid, os.sched_getaffinity(0))
+                os.sched_setaffinity(self._pid, self._wide)
+
+
+def _wide(here: set[int]) -> Collection[int]:
+    """What this thread has to ask for to run *here*, where it is: all cores, if these are all."""
+    os.sched_setaffinity(0, _ALL_CORES)
+    if os.sched_getaffinity(0) == here:
+        return _ALL_CORES
+    os.sched_setaffinity(0, here)  # somebody chose these
+    return here

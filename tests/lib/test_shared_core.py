@@ -1,9 +1,10 @@
 """Two that take turns run on one core, and are free afterwards."""
 
+import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -62,6 +63,66 @@ def test_who_works_beside_is_let_go(
     assert os.sched_getaffinity(process.pid) == everywhere
     with turns:
         assert len(os.sched_getaffinity(process.pid)) == 1, "and bound again for the next turn"
+
+
+class _Kernel:
+    """Linux: everybody runs where he asked to, as far as the container has it; or anywhere."""
+
+    def __init__(self, cores: set[int]) -> None:
+        self.container = cores
+        self._asked: dict[int, set[int]] = {}
+
+    def get(self, pid: int) -> set[int]:
+        return self._asked.get(pid, self.container) & self.container or set(self.container)
+
+    def set(self, pid: int, cores: Iterable[int]) -> None:
+        asked = set(cores)
+        if not asked & self.container:
+            raise OSError(errno.EINVAL, "none of these")
+        self._asked[pid] = asked
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> _Kernel:
+    kernel = _Kernel({0, 1, 2, 3})
+    monkeypatch.setattr(os, "sched_getaffinity", kernel.get)
+    monkeypatch.setattr(os, "sched_setaffinity", kernel.set)
+    monkeypatch.setattr(shared_core, "_current_core", lambda: min(kernel.get(0)))
+    monkeypatch.setattr(shared_core, "_ALL_CORES", range(4))
+    return kernel
+
+
+def test_who_was_bound_follows_the_cores_of_the_container(kernel: _Kernel) -> None:
+    """The kubelet takes cores for other pods, and gives them back."""
+    turns = SharedCore(7)
+    for container in ({0, 1, 2, 3}, {3}, {0, 1, 2, 3}, {0}, {2, 3}, {0, 1, 2, 3}):
+        kernel.container = container
+        with turns:
+            assert len(kernel.get(0)) == 1
+        assert kernel.get(0) == container
+        turns.part()
+        assert kernel.get(7) == container
+
+
+def test_cores_that_change_in_the_middle_bind_nobody(kernel: _Kernel) -> None:
+    turns = SharedCore(7)
+    with turns:
+        kernel.container = {2, 3}
+    kernel.container = {0, 1, 2, 3}
+    assert kernel.get(0) == kernel.container
+
+
+def test_a_choice_of_cores_is_kept(kernel: _Kernel) -> None:
+    turns = SharedCore(7)
+    with turns:
+        pass
+    kernel.set(0, {1, 2})  # taskset
+    for _ in range(2):
+        with turns:
+            pass
+        assert kernel.get(0) == {1, 2}
+    turns.part()
+    assert kernel.get(7) == {1, 2}
 
 
 def test_an_error_does_not_leave_the_thread_bound(
