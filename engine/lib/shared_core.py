@@ -52,6 +52,8 @@ class SharedCore:
         if _current_core is None:
             return
         core = _current_core()
+        if core < 0:  # the call is refused
+            return
         with contextlib.suppress(OSError):
             before = os.sched_getaffinity(0)
             if before != self._seen:

@@ -148,9 +148,10 @@ def test_a_process_that_is_gone_does_no_harm(
 def test_where_cores_cannot_be_told_nothing_happens(
     process: "subprocess.Popen[bytes]", everywhere: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_core, "_current_core", None)
-    turns = SharedCore(process.pid)
-    with turns:
-        assert os.sched_getaffinity(0) == everywhere
-        assert os.sched_getaffinity(process.pid) == everywhere
-    turns.part()
+    for answer in (None, lambda: -1):
+        monkeypatch.setattr(shared_core, "_current_core", answer)
+        turns = SharedCore(process.pid)
+        with turns:
+            assert os.sched_getaffinity(0) == everywhere
+            assert os.sched_getaffinity(process.pid) == everywhere
+        turns.part()
