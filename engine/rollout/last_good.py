@@ -62,8 +62,11 @@ class Store(Protocol):
         """What was saved last, or None. Raises `StoreError`."""
         ...
 
-    async def save(self, last_good: LastGood) -> None:
-        """Keep *last_good* instead of what was there. Raises `StoreError`."""
+    async def save(self, last_good: LastGood) -> bool:
+        """Keep *last_good* instead of what was there. Raises `StoreError`.
+
+        False if that is worth another try: a place where it belongs has not taken it.
+        """
         ...
 
 
@@ -74,8 +77,9 @@ class NoStore:
         """None."""
         return None
 
-    async def save(self, last_good: LastGood) -> None:
+    async def save(self, last_good: LastGood) -> bool:
         """Nothing happens."""
+        return True
 
 
 class DirectoryStore:
@@ -88,9 +92,10 @@ class DirectoryStore:
         """What was saved last, or None if nothing was. Raises `StoreError`."""
         return await asyncio.to_thread(self._read)
 
-    async def save(self, last_good: LastGood) -> None:
+    async def save(self, last_good: LastGood) -> bool:
         """Write the file anew: after a crash at any moment it is the old or the new one."""
         await asyncio.to_thread(self._write, last_good)
+        return True
 
     def _read(self) -> LastGood | None:
         try:
@@ -160,7 +165,7 @@ class ConfigMapStore:
             return None
         return LastGood(revision, found.data, rolled_back)
 
-    async def save(self, last_good: LastGood) -> None:
+    async def save(self, last_good: LastGood) -> bool:
         """Change the ConfigMap, creating it if there is none. Raises `StoreError`."""
         annotations = {
             REVISION_ANNOTATION: last_good.revision,
@@ -170,7 +175,7 @@ class ConfigMapStore:
             found = await self._read()
             if found is None:
                 await self._create(last_good, annotations)
-                return
+                return True
             # A merge patch keeps what it does not name: keys that are gone are named with null.
             data: dict[str, str | None] = dict.fromkeys(found.data)
             data.update(last_good.files)
@@ -182,6 +187,7 @@ class ConfigMapStore:
                 self._namespace,
                 content_type=MERGE_PATCH,
             )
+            return True
         except ApiError as error:
             raise self._error(error) from error
 
@@ -237,8 +243,8 @@ class Stores:
             raise failure
         return None
 
-    async def save(self, last_good: LastGood) -> None:
-        """Save to every store. Raises `StoreError` if none took it."""
+    async def save(self, last_good: LastGood) -> bool:
+        """Save to every store; False if not all took it. Raises `StoreError` if none did."""
         failures: list[StoreError] = []
         for store in self._stores:
             try:
@@ -248,3 +254,4 @@ class Stores:
                 failures.append(error)
         if failures and len(failures) == len(self._stores):
             raise failures[0]
+        return not failures

@@ -593,12 +593,12 @@ class Rollout:
             if unsaved is None:
                 return
             try:
-                await self._store.save(unsaved)
+                is_saved = await self._store.save(unsaved)
             except StoreError as error:
                 # In force all the same; tried again, or saved with the next change.
                 log.warning("Cannot save the last good policies", reason=str(error))
                 return
-            if self._unsaved is unsaved:
+            if is_saved and self._unsaved is unsaved:
                 self._unsaved = None
 
     async def _keep_saving(self) -> None:

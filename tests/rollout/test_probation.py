@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from engine.lib.clock import SystemClock
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.rollout.last_good import Stores
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import Examiner
@@ -39,14 +40,14 @@ GOOD, BAD, BAD_AND_MORE = files("Good."), files("Bad."), files("Bad.", "More.")
 class Bench:
     """A roll-out by itself: what comes into force decides nothing, but is told to have."""
 
-    def __init__(self, first: Mapping[str, str]) -> None:
+    def __init__(self, first: Mapping[str, str], *more: Kept) -> None:
         self.source = Source(first)
         self.store = Kept()
         self.told: list[str] = []
         self.metrics = Metrics(CollectorRegistry())
         self.rollout = Rollout(
             source=self.source,
-            store=self.store,
+            store=Stores(self.store, *more),
             examiner=Examiner(
                 build=lambda texts: build_bundle(dict(texts)),
                 make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
@@ -84,8 +85,11 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(first: Mapping[str, str], *, is_active: bool = True) -> AsyncIterator[Bench]:
-    bench = Bench(first)
+async def bench(
+    first: Mapping[str, str], *more: Kept, is_active: bool = True
+) -> AsyncIterator[Bench]:
+    """A roll-out that is under way; it saves to `store`, and to *more* beside."""
+    bench = Bench(first, *more)
     bench.rollout.is_active = is_active
     await bench.rollout.start()
     running = asyncio.ensure_future(bench.rollout.run())

@@ -47,10 +47,11 @@ class Kept:
     async def load(self) -> LastGood | None:
         return self.last_good
 
-    async def save(self, last_good: LastGood) -> None:
+    async def save(self, last_good: LastGood) -> bool:
         if self.is_away:
             raise StoreError("away")
         self.last_good = last_good
+        return True
 
 
 class World:

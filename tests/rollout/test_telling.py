@@ -10,7 +10,7 @@ from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
 from tests.app.harness import eventually
 from tests.rollout.test_probation import BAD, FAILURE, GOOD, Bench, bench
-from tests.rollout.test_taking_over import BROKEN, revision_of
+from tests.rollout.test_taking_over import BROKEN, Kept, revision_of
 
 MAP = Reference("v1", "ConfigMap", "starsched", "policies")
 
@@ -103,12 +103,13 @@ async def test_a_new_leader_says_that_the_source_is_gone() -> None:
         await eventually(is_told(b, "PolicySourceGone "))
 
 
+@pytest.mark.parametrize("more", [(), (Kept(),)], ids=["the only one", "one of two"])
 async def test_what_could_not_be_saved_is_saved_when_the_store_answers_again(
-    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[Kept, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a restart an edit was in force again that had been taken back, without probation."""
     monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
-    async with bench(GOOD) as b:
+    async with bench(GOOD, *more) as b:
         await b.edit(BAD)
         b.store.is_away = True
         b.decide(5, FAILURE)
