@@ -17,7 +17,7 @@ import structlog
 
 from engine.binding.deferred_writer import DeferredWriter
 from engine.kube.client import MERGE_PATCH, ApiClient
-from engine.kube.errors import AlreadyExists, ApiError, NotFound
+from engine.kube.errors import AlreadyExists, ApiError, ConnectionLost, NotFound
 from engine.kube.resources import EVENTS
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
@@ -43,6 +43,9 @@ SERIES_WRITE_SECONDS: Final = 60.0
 _MOST_SERIES: Final = 4096
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
+_LONGEST_WAIT: Final = 2.0
+#: How long an event is tried again that no server takes: as long as a binding.
+GIVE_UP_AFTER: Final = 30.0
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -279,10 +282,16 @@ class EventRecorder:
             self._metrics.events_dropped.labels("full").inc()
 
     async def _write(self, series: _Series) -> None:
-        """Create the event or count it up; a few tries, then it is dropped and counted."""
+        """Create the event or count it up; a few tries, then it is dropped and counted.
+
+        More of them while there is no server: then nothing else that waits could be written.
+        """
         series.is_queued = False
         wait = _FIRST_WAIT
-        for attempt in range(1, _TRIES + 1):
+        give_up_at = self._clock.monotonic() + GIVE_UP_AFTER
+        tries = 0
+        while True:
+            tries += 1
             try:
                 if series.is_created:
                     await self._patch(series)
@@ -304,12 +313,13 @@ class EventRecorder:
                 if error.status not in (0, 429) and error.status < 500:
                     self._drop(series, "rejected", error)
                     return
-                if attempt == _TRIES:
+                is_away = isinstance(error, ConnectionLost)
+                if tries >= _TRIES and not (is_away and self._clock.monotonic() < give_up_at):
                     self._drop(series, "failed", error)
                     return
                 floor = error.retry_after or 0.0
                 await self._sleep(floor + wait * (0.5 + self._rng.random()))
-                wait *= 2
+                wait = min(_LONGEST_WAIT, 2 * wait)
 
     async def _create(self, series: _Series) -> None:
         body = series.body

@@ -195,6 +195,7 @@ async def test_a_full_queue_drops_and_counts(bench: Bench) -> None:
         pytest.param([Refuse(500), Refuse(429, retry_after="1")], id="errors that pass"),
         pytest.param([Lose(after=True)], id="lost answer after it was written"),
         pytest.param([Lose(after=False)], id="lost answer before it was written"),
+        pytest.param([Lose(after=False)] * 12, id="a restart of the server"),
     ],
 )
 async def test_an_event_is_written_once_despite_errors(bench: Bench, steps: list[Any]) -> None:
@@ -206,21 +207,36 @@ async def test_an_event_is_written_once_despite_errors(bench: Bench, steps: list
 
 
 @pytest.mark.parametrize(
-    ("status", "cause"),
+    ("step", "cause"),
     [
-        pytest.param(403, "rejected", id="namespace is terminating"),
-        pytest.param(404, "rejected", id="namespace is gone"),
-        pytest.param(422, "rejected", id="the server does not like it"),
-        pytest.param(500, "failed", id="down for too long"),
+        pytest.param(Refuse(403), "rejected", id="namespace is terminating"),
+        pytest.param(Refuse(404), "rejected", id="namespace is gone"),
+        pytest.param(Refuse(422), "rejected", id="the server does not like it"),
+        pytest.param(Refuse(500), "failed", id="down for too long"),
+        pytest.param(Lose(after=False), "failed", id="away for too long"),
     ],
 )
 async def test_what_cannot_be_written_is_dropped_and_counted(
-    bench: Bench, status: int, cause: str
+    bench: Bench, step: Refuse | Lose, cause: str
 ) -> None:
-    bench.api.script["event"] = [Refuse(status)] * 10
+    bench.api.script["event"] = [step] * 100
     bench.fail()
     await bench.writer.flush(5)
     assert bench.dropped(cause) == 1
+
+
+async def test_an_event_that_expired_while_the_server_was_busy_is_created_again(
+    bench: Bench,
+) -> None:
+    """The last try found out, and nothing was written, counted or told."""
+    bench.fail()
+    await eventually(lambda: len(bench.api.events) == 1)
+    await eventually(lambda: not bench.writer.in_flight)
+    bench.api.events.clear()
+    bench.api.script["event"] = [Refuse(500)] * 3
+    bench.fail()
+    assert await bench.writer.flush(5) == 0
+    assert len(bench.api.events) == 1
 
 
 async def test_flushing_ends_in_time_and_tells_what_is_left(bench: Bench) -> None:
