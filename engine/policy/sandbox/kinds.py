@@ -5,7 +5,7 @@ plain constants. A type is a set of alternatives; the empty set is what never ha
 
 A list or dict that the hook itself makes has *sites*, the places in the text that make it; what it
 holds is kept by site (see `translate.Store`), because it grows. Whatever comes from outside has no
-sites and must not be changed.
+sites and must not be changed; what may be either has `OUTSIDE` among its sites.
 """
 
 import functools
@@ -19,6 +19,8 @@ from engine.policy.sandbox.protocol import Schema
 Site: TypeAlias = tuple[Any, ...]
 Sites: TypeAlias = frozenset[Site]
 NO_SITES: Final[Sites] = frozenset()
+#: Of what may also be a list or dict that the hook did not make.
+OUTSIDE: Final[Site] = ("outside",)
 
 # Types that nest deeper than this do not end.
 _MAX_DEPTH: Final = 8
@@ -114,7 +116,7 @@ def _key(one: Alternative) -> Any:
 
 def _merge(a: Alternative, b: Alternative) -> Alternative:
     if isinstance(a, List) and isinstance(b, List):
-        return List(join(a.item, b.item), a.sites | b.sites)
+        return List(join(a.item, b.item), _sites_of_either(a.sites, b.sites))
     if isinstance(a, Dict) and isinstance(b, Dict):
         known = None
         if a.known is not None and b.known is not None:
@@ -125,13 +127,19 @@ def _merge(a: Alternative, b: Alternative) -> Alternative:
             )
         is_mixed = a.is_mixed or b.is_mixed or a.is_unsorted is not b.is_unsorted
         key, value = join(a.key, b.key), join(a.value, b.value)
-        return Dict(key, value, known, a.sites | b.sites, a.is_unsorted, is_mixed)
+        sites = _sites_of_either(a.sites, b.sites)
+        return Dict(key, value, known, sites, a.is_unsorted, is_mixed)
     if isinstance(a, Tuple) and isinstance(b, Tuple):
         return Tuple(tuple(join(x, y) for x, y in zip(a.items, b.items, strict=True)))
     if isinstance(a, Struct) and isinstance(b, Struct):
         of_b = dict(b.fields)
         return Struct(a.record, tuple((name, join(t, of_b[name])) for name, t in a.fields))
     raise AssertionError("alternatives of one key are of one class")
+
+
+def _sites_of_either(a: Sites, b: Sites) -> Sites:
+    # An empty constant holds nothing that would tell it from what the hook made.
+    return a | b if bool(a) is bool(b) else a | b | {OUTSIDE}
 
 
 def check_depth(type_: Type, depth: int = 0) -> None:

@@ -20,6 +20,7 @@ from engine.policy.sandbox.expressions import Expressions
 from engine.policy.sandbox.kinds import (
     NEVER,
     NONE,
+    OUTSIDE,
     Dict,
     List,
     Plain,
@@ -211,7 +212,7 @@ class Block:
         """The sites of lists or dicts that were made here. Raises where others are possible."""
         found: Sites = frozenset()
         for one in type_:
-            if not isinstance(one, List | Dict) or not one.sites:
+            if not isinstance(one, List | Dict) or not one.sites or OUTSIDE in one.sites:
                 raise Untranslatable("a change of something that the hook did not make")
             if isinstance(one, List) and one.item != NEVER:
                 raise Untranslatable("a change of something that the hook did not make")
