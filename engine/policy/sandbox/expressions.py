@@ -432,10 +432,16 @@ class Expressions:
             raise Untranslatable("too many arguments")
         for name, argument in zip(order, node.args, strict=False):
             given[name] = self.value(argument)
+        loop = self.block.open_loop()
         for keyword in node.keywords:
             if keyword.arg is None or keyword.arg in given or keyword.arg not in order:
                 raise Untranslatable("arguments that are not spelt out")
             given[keyword.arg] = self.value(keyword.value)
+        self.block.loops.pop()
+        places = [order.index(name) for name in given]
+        if loop.changes and places != sorted(places):
+            # Here they are worked out in the order of the parameters.
+            raise Untranslatable("arguments in another order, one of which changes something")
         defaults = function.node.args.defaults
         for param, default in zip(order[len(order) - len(defaults) :], defaults, strict=True):
             if param not in given:

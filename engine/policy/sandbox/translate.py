@@ -230,6 +230,7 @@ class Block:
             place = ast.copy_location(ast.Subscript(target.value, target.slice, ast.Load()), target)
         else:
             raise Untranslatable("a target that is no name")
+        loop = self.open_loop()
         before = self.value(place)
         kinds = names(before.type)
         if "list" in kinds or "dict" in kinds or "any" in kinds:
@@ -238,10 +239,15 @@ class Block:
                 raise Untranslatable("an update of a list or dict")
             if not isinstance(node.target, ast.Name):
                 raise Untranslatable("an update of a list in a list")
+            self.loops.pop()
             return [self._extend(before, more)]
         both = ast.copy_location(ast.BinOp(place, node.op, node.value), node)
         code = self.value(both)
+        self.loops.pop()
         if isinstance(node.target, ast.Subscript):
+            if loop.changes:
+                # The place is looked up twice here, the second time after the value.
+                raise Untranslatable("an update of a place that a change may move")
             return [self._store_item(node.target, code)]
         return [ast.Assign([self.target(node.target, code)], code.node)]
 

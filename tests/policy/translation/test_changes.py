@@ -49,3 +49,54 @@ def test_a_constant_that_is_empty_is_not_changed(body: str) -> None:
     both = BothWays(text, 1)
     assert isinstance(both.translated[0], str)
     assert "Immutable" in both.interpret(0, _POD, _NODE).problem
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(
+            "made = [1]\n    return pair(b = grow(made), a = len(made))",
+            id="arguments by name",
+        ),
+        pytest.param(
+            "made, counts = [1], [0, 0, 0, 0]\n    counts[grow(made)] += 1\n    return counts",
+            id="a place that is worked out by a change",
+        ),
+        pytest.param(
+            "made = [1]\n    made[len(made) - 1] += grow(made)\n    return made",
+            id="a value that moves the place",
+        ),
+    ],
+)
+def test_what_changes_something_is_done_once_and_in_the_order_of_the_text(body: str) -> None:
+    """The place of an update was worked out twice, and named arguments in another order."""
+    text = f"""
+def grow(items):
+    items.append(len(items))
+    return len(items)
+
+def pair(a, b):
+    return (a, b)
+
+def among_0(pod, node):
+    {body}
+"""
+    both = BothWays(text, 1)
+    assert isinstance(both.translated[0], str) or (
+        both.run(0, _POD, _NODE) == both.interpret(0, _POD, _NODE)
+    )
+
+
+def test_updates_and_named_arguments_without_other_changes_run_as_python() -> None:
+    text = """
+def pair(a, b):
+    return (a, b)
+
+def among_0(pod, node):
+    counts = {"a": 1}
+    for place, name in enumerate(["a", "a"]):
+        counts[name] += place + node.pod_count
+    return pair(b = len(counts), a = counts["a"])
+"""
+    both = BothWays(text, 1)
+    assert both.run(0, _POD, _NODE) == both.interpret(0, _POD, _NODE)
