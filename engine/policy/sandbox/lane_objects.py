@@ -197,6 +197,8 @@ class ObjectLanes(Lanes):
         """`x.get(key, default)` of a dict."""
         if type(key) not in (str, int) or type(default) not in _PLAIN:
             raise Refused
+        if type(default) is int and not -_BOUND <= default < _BOUND:
+            raise Refused  # a column could not hold it beside the others
 
         def read(one: dict[Any, Any]) -> Any:
             return one.get(key, default) if type(one) is dict else _MISSING

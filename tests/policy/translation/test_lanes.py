@@ -295,6 +295,27 @@ def among_0(pod, node):
     assert same == _NODES
 
 
+def test_a_default_that_no_array_can_hold_is_the_default_of_a_node_that_comes_later() -> None:
+    """It was taken to have what was left in the array."""
+    text = """
+def among_0(pod, node):
+    most = 9223372036854775807 + 1
+    return node.allocatable.get("gpu", most) > 100 + pod.priority
+"""
+    hook = BothWays(text, 1).translated[0]
+    assert not isinstance(hook, str)
+    offering = [_offering(gpu=number) for number in range(_NODES)]
+    lacking = _offering(cpu=1)
+    hook.verdicts(Call(0, "among_0", b'{"priority":0}', offering))
+    for pod in (b'{"priority":1}', b'{"priority":2}'):
+        found = hook.verdicts(Call(0, "among_0", pod, [*offering, lacking]))
+        assert found is None or list(found) == [False] * _NODES + [True]
+
+
+def _offering(**allocatable: int) -> bytes:
+    return msgspec.json.encode({"allocatable": allocatable})
+
+
 def _lanes(values: list[int], low: int, high: int) -> IntLanes:
     run = Run(np.arange(len(values)), list(range(len(values))))
     return IntLanes(run, run.do("add", _register(run, values), 0), low, high)
