@@ -63,6 +63,9 @@ RUNTIME_PLUGINS: Final = frozenset(
     {"DefaultBinder", "DefaultPreemption", "DynamicResources", "VolumeBinding"}
 )
 
+# Shipped policies that fail without an argument: its name, and how configurations spell it.
+_NEEDED: Final = {"NodeMetadata": ("metadata_key", "metadataKey")}
+
 _BINDER: Final = "bind"
 _MAX_TOTAL: Final = (1 << 63) - 1
 
@@ -246,6 +249,7 @@ class _Builder:
         for name in config.plugin_config:
             if name not in arguments and self._is_known(name):
                 self._arguments(name, config, report)  # not enabled, and still to be right
+        self._warn_of_missing_arguments(arguments, place)
         instances = {
             name: self._instance(self._policies[name], found)
             for name, found in arguments.items()
@@ -411,6 +415,15 @@ class _Builder:
             shown = runtime_arguments(name, field_)
             return Arguments({}, {}, shown)
         return read_arguments(name, field_, policy.defaults)
+
+    def _warn_of_missing_arguments(self, found: Mapping[str, Arguments], place: Field) -> None:
+        """Shipped files load without arguments, and some of them can do nothing then."""
+        for name, (argument, spelt) in _NEEDED.items():
+            policy = self._policies.get(name)
+            is_ours = policy is not None and policy.is_builtin
+            if is_ours and name in found and not found[name].given.get(argument):
+                hint = f"without it, `{name}` fails for each pod"
+                place.warn(f"pluginConfig: {name}: {spelt}: required value", hint)
 
     def _shown(self, name: str, found: Arguments) -> dict[str, Any]:
         policy = self._policies.get(name)
