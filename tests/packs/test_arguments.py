@@ -36,3 +36,28 @@ def test_a_key_that_is_missing_is_told_with_the_edit() -> None:
     )
     for given in ("metadataKey: a", "metadata_key: a"):
         assert build_bundle({"profile.yaml": profile % given}).warnings == ()
+
+
+def test_of_several_policies_the_one_with_the_argument_is_named() -> None:
+    """Both were told of as `@std/arguments.star:14:9: scale: ...`."""
+    told = _problems(KubeRL="scale: 0", Congestion="scale: 200", Peaks="models: {a: {k1: 1}}")
+    assert [f"{one.split(':')[0]}:{one.split(':', 2)[2]}" for one in told] == [
+        "@congestion/congestion.star: scale: want a number above 0 and at most 100, got 200",
+        "@reward/kube_rl.star: scale: want a number above 0 and at most 100, got 0",
+        "@trimaran/peaks.star: models.a.k2: want a number, got None",
+    ]
+
+
+def test_a_policy_of_ones_own_is_named_with_its_line() -> None:
+    text = """\
+load("@std/arguments.star", "want_one_of")
+
+args = plugin_args(mode = "a")
+
+want_one_of("mode", args.mode, ["a", "b"])
+
+def filter(pod, node):
+    return None
+"""
+    (told,) = _problems({"mine.star": text}, mine="mode: c")
+    assert told == "mine.star:5: mode: want a or b, got `c`"

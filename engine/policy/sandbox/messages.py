@@ -12,6 +12,8 @@ from engine.policy.errors import printable
 
 # Modules of the runtime itself: an error there is shown at the policy line that led to it.
 PRIVATE: Final = "@starsched/"
+# So it is in this file, which checks the arguments of others: its own place says nothing of whose.
+_CHECKS: Final = "@std/arguments.star"
 
 _PLACE: Final = re.compile(r"^\s*--> (.+):(\d+):(\d+)$", re.MULTILINE)
 _FRAME: Final = re.compile(r"^  \* (.+):(\d+), in .*$", re.MULTILINE)
@@ -74,15 +76,20 @@ def read(error: BaseException, file: str) -> StarlarkProblem:
     line = column = 0
     where = file
     place = _PLACE.search(text)
-    if place and not place.group(1).startswith(PRIVATE):
+    if place and not _is_of_others(place.group(1)):
         where, line, column = place.group(1), int(place.group(2)), int(place.group(3))
     else:
-        # An error inside the runtime's own Starlark, or without a place: blame the innermost
-        # frame that is the author's.
+        # An error inside the runtime's own Starlark or a check of arguments, or without a place:
+        # blame the innermost frame that is the author's.
         for frame in _FRAME.finditer(text):
-            if not frame.group(1).startswith(PRIVATE):
+            if not _is_of_others(frame.group(1)):
                 where, line = frame.group(1), int(frame.group(2))
     return StarlarkProblem(where, line, column, _shorten(sentence), kind, _hint(sentence))
+
+
+def _is_of_others(file: str) -> bool:
+    """True if errors in *file* are shown at the line that led to it."""
+    return file.startswith(PRIVATE) or file == _CHECKS
 
 
 def _hint(sentence: str) -> str:
