@@ -220,6 +220,25 @@ def _pod_requests(
     return sums
 
 
+def spec_limits(manifest: PodManifest) -> Amounts:
+    """What a pod may use at most, counted as its requests are.
+
+    A container without a limit counts with its request: it may use more, but nobody can say how
+    much. A limit of the pod as a whole takes the place of those of its containers.
+    """
+
+    def most_of(container: Container, _can_resize: bool) -> Amounts:
+        return exact_amounts({**container.resources.requests, **container.resources.limits})
+
+    sums = _aggregate(manifest, _NO_DEFAULTS, most_of)
+    if manifest.spec.resources is not None:
+        whole = exact_amounts(manifest.spec.resources.limits)
+        sums.update({name: n for name, n in whole.items() if is_pod_level_resource(name)})
+    if manifest.spec.overhead:
+        _add(sums, exact_amounts(manifest.spec.overhead))
+    return rounded_amounts(sums)
+
+
 class RequestSums(NamedTuple):
     """What one pod adds up to; `Pod` says what each means. Shared: the dicts are not changed."""
 

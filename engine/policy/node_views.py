@@ -9,8 +9,8 @@ from engine.caching.attachments import (
     volumes_in_use,
 )
 from engine.model.node_info import NodeInfo
+from engine.model.resources import spec_limits
 from engine.policy.device_views import DeviceShares
-from engine.policy.pod_views import limits_view
 from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
 from engine.policy.volume_views import (
     used_claims_view,
@@ -41,7 +41,7 @@ def _node(
 def _limits_of_pods(info: NodeInfo) -> dict[str, int]:
     total: dict[str, int] = {}
     for pod in info.pods.values():
-        for name, amount in limits_view(pod).items():
+        for name, amount in spec_limits(pod.manifest).items():
             total[name] = total.get(name, 0) + amount
     return total
 
@@ -127,7 +127,7 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "limits": _node(
         "dict[str, int]",
-        "the sum of its pods' limits; the request of a container that names no limit",
+        "the sum of what its pods may use at most, as in `pod.limits`",
         _limits_of_pods,
         parts=("pods",),
     ),

@@ -10,6 +10,7 @@ from engine.model import objects as api
 from engine.model.fact import Facts, pod_type
 from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
+from engine.model.resources import spec_limits
 from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
 from engine.policy.volume_views import volumes_view
 
@@ -122,20 +123,6 @@ def _containers(containers: list[api.Container]) -> list[dict[str, Any]]:
         }
         for c in containers
     ]
-
-
-def limits_view(pod: Pod) -> dict[str, int]:
-    """What its containers may use at most; what has no limit counts with its request."""
-    total: dict[str, int] = {}
-    for container in pod.manifest.spec.containers:
-        # What has no limit may use more, but nobody can say how much.
-        amounts = {
-            **_amounts(container.resources.requests),
-            **_amounts(container.resources.limits),
-        }
-        for name, amount in amounts.items():
-            total[name] = total.get(name, 0) + amount
-    return total
 
 
 def _owner(pod: Pod) -> dict[str, str] | None:
@@ -320,8 +307,8 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "limits": _spec(
         "dict[str, int]",
-        "the sum of its containers' limits; the request of one that names no limit",
-        limits_view,
+        "what it may use at most, overhead included; the request of a container without a limit",
+        lambda p: spec_limits(p.manifest),
     ),
     "nonzero_requests": _spec(
         "dict[str, int]",
