@@ -310,6 +310,11 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "what it may use at most, overhead included; the request of a container without a limit",
         lambda p: spec_limits(p.manifest),
     ),
+    "overhead": _spec(
+        "dict[str, int]",
+        "what it takes beside its containers, by its runtime class",
+        lambda p: _amounts(p.manifest.spec.overhead),
+    ),
     "nonzero_requests": _spec(
         "dict[str, int]",
         "cpu and memory with a default per container that names none",

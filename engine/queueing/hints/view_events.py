@@ -32,8 +32,8 @@ FIELD_EVENTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_written("pod_anti_affinity", "topology_spread_constraints", "tolerations"),
         **_written("scheduling_gates", "requests", "nonzero_requests", "scoring_requests"),
         **_written("containers", "init_containers", "image_volumes", "host_ports"),
-        **_written("host_network", "host_users", "pod_group_name", "limits", "start_time"),
-        **_written("manifest"),
+        **_written("host_network", "host_users", "pod_group_name", "limits", "overhead"),
+        **_written("start_time", "manifest"),
         "volumes": (*_STORAGE, ASSIGNED_POD),  # their objects, and who uses them
         "device_resources": ("DeviceClass",),
         "namespace_labels": ("Namespace",),
