@@ -72,10 +72,6 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-class _NodeList(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw] | None = None
-
-
 _named = msgspec.json.Decoder(_Named).decode
 
 
@@ -84,13 +80,14 @@ def about_nodes(body: bytes) -> AboutNodes:
     members = _members(body)
     pod = _pod(members)
     names = _read(members, "NodeNames", list[str] | None)
-    nodes = _read(members, "Nodes", _NodeList | None)
+    nodes = _read(members, "Nodes", dict[str, msgspec.Raw] | None)
     if nodes is None:
         if names is None:
             raise BadRequest("want `Nodes` or `NodeNames`, got neither")
         return AboutNodes(pod, tuple(names))
     texts: dict[str, msgspec.Raw] = {}
-    for text in nodes.items or ():
+    inner = {key.lower(): value for key, value in nodes.items()}
+    for text in _read(inner, "items", list[msgspec.Raw] | None) or ():
         name = _decoded("Nodes.items", lambda text=text: _named(text)).metadata.name
         if not name:
             raise BadRequest("Nodes.items: a node without a name")

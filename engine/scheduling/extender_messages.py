@@ -160,25 +160,27 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: _Metadata = _Metadata()
 
 
-class _NodeList(msgspec.Struct, frozen=True):
-    items: list[_Named] | None = None
-
-
 _Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 def filter_result(body: bytes) -> FilterResult:
     """What an extender answered to filter. Raises `ExtenderError` if it is none."""
     members = lower_members(body)
-    nodes = _read(members, "nodes", _NodeList | None)
+    nodes = _read(members, "nodes", dict[str, msgspec.Raw] | None)
     names = _read(members, "nodenames", list[str] | None)
     return FilterResult(
-        nodes=None if nodes is None else tuple(item.metadata.name for item in nodes.items or ()),
+        nodes=None if nodes is None else _names(nodes),
         node_names=None if names is None else tuple(names),
         failed=_read(members, "failednodes", dict[str, str] | None) or {},
         unresolvable=_read(members, "failedandunresolvablenodes", dict[str, str] | None) or {},
         error=_read(members, "error", str | None) or "",
     )
+
+
+def _names(nodes: Mapping[str, msgspec.Raw]) -> tuple[str, ...]:
+    """The names of a `NodeList`."""
+    members = {name.lower(): value for name, value in nodes.items()}
+    return tuple(item.metadata.name for item in _read(members, "items", list[_Named] | None) or ())
 
 
 def priorities(body: bytes) -> list[tuple[str, int]]:

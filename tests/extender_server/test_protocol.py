@@ -140,6 +140,17 @@ async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
             assert [n["metadata"]["name"] for n in answer["Nodes"]["items"]] == want
 
 
+async def test_keys_are_read_whatever_their_case(folder: Path) -> None:
+    """A list of nodes under `Items` was taken for none: every node was left out, in silence."""
+    for key in ("items", "Items"):
+        request = {"pod": POD, "nodes": {key: NODES}, "nodenames": None}
+        async with extender(folder) as running:
+            _, answer = await running.post("filter", request)
+            assert [n["metadata"]["name"] for n in answer["Nodes"]["items"]] == ["a"]
+            _, answer = await running.post("prioritize", request)
+            assert [one["Host"] for one in answer] == [n["metadata"]["name"] for n in NODES]
+
+
 async def test_a_policy_that_fails_is_an_error_of_the_protocol(tmp_path: Path) -> None:
     broken = '''"""Breaks for some."""
 

@@ -1,5 +1,7 @@
 """What holds of merged answers whatever extenders say; and both ends read what the other writes."""
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +115,13 @@ def test_the_client_reads_the_verdicts_that_the_server_writes(
     assert (got.nodes if whole else got.node_names) == kept
     assert (got.node_names if whole else got.nodes) is None
     assert (got.failed, got.unresolvable, got.error) == (failed, unresolvable, "")
+
+
+@pytest.mark.parametrize("key", ["items", "Items"])
+def test_the_client_reads_a_list_of_nodes_whatever_its_case(key: str) -> None:
+    """Go does; here a list under `Items` was an empty one, so that the pod fitted nowhere."""
+    answer = msgspec.json.encode({"nodes": {key: [{"metadata": {"name": "a"}}]}})
+    assert messages.filter_result(answer).nodes == ("a",)
 
 
 @given(scores=st.lists(st.tuples(TEXTS, st.integers(0, 10))))
