@@ -101,7 +101,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     once what it is asked. The same workload, policies and seed give the same result.
 
     \b
-    Exit codes: 0 every pod was placed, 3 some still wait, 1 a policy or the simulation failed,
+    Exit codes: 0 no pod waits in the end, 3 some still wait, 1 a policy or the simulation failed,
     2 wrong usage, or policies or workload cannot be used.
 
     \b
@@ -228,6 +228,7 @@ def print_report(result: Report) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     gone = f", {result.completed} completed" if result.completed else ""
     gone += f", {result.given_up} went without a node" if result.given_up else ""
+    gone += f", {result.evicted} evicted for good" if result.evicted else ""
     failed = f" ({result.failed} of failing policies)" if result.failed else ""
     colour = "red" if result.pending else "green"
     console.print(

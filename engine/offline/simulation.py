@@ -48,7 +48,8 @@ class Life:
     """What became of one pod.
 
     `wants` is the pod as it came; times are seconds from the start, None: it did not happen.
-    `reason` is why its last attempt failed; empty if none did, or once it is placed.
+    `reason` is why its last attempt failed; empty if none did, or once it is placed. `is_lost`: it
+    was evicted, and nothing makes it anew.
     """
 
     wants: Pod
@@ -58,6 +59,7 @@ class Life:
     node: str = ""
     reason: str = ""
     evictions: int = 0
+    is_lost: bool = False
     has_failed: bool = False
     is_ours: bool = True
     reserves: tuple[tuple[Reserver, Any], ...] = field(default=(), repr=False)
@@ -352,7 +354,7 @@ class Simulation:
             life.node, life.placed_at, life.reserves = "", None, ()
         if pod.controller is None:
             if life is not None:
-                life.gone_at = self.now
+                life.gone_at, life.is_lost = self.now, True
                 life.reason = "evicted"
             return
         wants = pod.manifest if life is None else life.wants.manifest

@@ -68,6 +68,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         placed: Those that have one in the end.
         completed: Those that had one and went.
         given_up: Those that went without.
+        evicted: Those that were evicted for good: nothing makes them anew.
         pending: Those that still wait.
         evictions: How often a pod was evicted.
         failed: Pods that a failing policy kept from a decision.
@@ -86,6 +87,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     placed: int
     completed: int
     given_up: int
+    evicted: int
     pending: int
     evictions: int
     failed: int
@@ -174,7 +176,10 @@ def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> 
         arrived=len(lives),
         placed=sum(one.is_placed for one in lives),
         completed=sum(one.gone_at is not None and one.waited is not None for one in lives),
-        given_up=sum(one.gone_at is not None and one.waited is None for one in lives),
+        given_up=sum(
+            one.gone_at is not None and one.waited is None and not one.is_lost for one in lives
+        ),
+        evicted=sum(one.is_lost for one in lives),
         pending=len(pending),
         evictions=simulation.evictions,
         failed=sum(one.has_failed for one in pending),
