@@ -8,7 +8,7 @@ import codecs
 import csv
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from math import inf
@@ -159,7 +159,7 @@ def read_workload(*paths: Path) -> Workload:
         _merge(workload.cluster, cluster)
     came = False
     rows: _Rows = {}
-    deletes: list[tuple[str, str, str]] = []
+    deletes: list[_Delete] = []
     for path in paths:
         if path in logs:
             _read_recorded(path, workload)
@@ -172,8 +172,12 @@ def read_workload(*paths: Path) -> Workload:
             _come_at_start(cluster, workload)
     there = workload.cluster
     there.nodes = last_of_each("Node", there.nodes, there.repeated)
-    # Of a cluster, those too that the workload leaves out, as they have ended.
-    _require_known(deletes, workload, [*there.pods, *(cluster.pods if manifests else ())])
+    if deletes:
+        # Of a cluster, those too that the workload leaves out, as they have ended.
+        pods = [*there.pods, *(cluster.pods if manifests else ())]
+        coming = {pod_of(one).key for one in (cluster.pending_pods() if manifests else ())}
+        at_start = {pod_of(one).key for one in pods} - coming
+        _carry_out_in_order(deletes, workload, at_start)
     nodes, pods = there.nodes or workload.changes, there.pods
     if paths and not (nodes or pods or workload.arrivals):
         named = ", ".join(map(str, paths))
@@ -225,10 +229,20 @@ def _read_recorded(path: Path, workload: Workload) -> None:
         )
 
 
-def _read_events(path: Path, workload: Workload) -> list[tuple[str, str, str]]:
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    """An event that deletes: the place where that is said, when, `node` or `pod`, and its name."""
+
+    place: str
+    at: float
+    kind: str
+    name: str
+
+
+def _read_events(path: Path, workload: Workload) -> list[_Delete]:
     """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name).
 
-    Returns what is deleted: the place where that is said, `node` or `pod`, and its name.
+    Returns what is deleted.
     """
     count = 0
     deletes = []
@@ -241,7 +255,7 @@ def _read_events(path: Path, workload: Workload) -> list[tuple[str, str, str]]:
                 if (key := repeated_key(line)) is not None:
                     raise WorkloadError(f"want each key once in an object, got `{key}` twice")
                 if gone := _event(event, workload):
-                    deletes.append((f"{path}:{number}", *gone))
+                    deletes.append(_Delete(f"{path}:{number}", *gone))
             except (msgspec.DecodeError, RecursionError) as error:
                 raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
             except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
@@ -251,26 +265,44 @@ def _read_events(path: Path, workload: Workload) -> list[tuple[str, str, str]]:
     return deletes
 
 
-def _require_known(
-    deletes: Sequence[tuple[str, str, str]], workload: Workload, pods: Iterable[Manifest]
+def _carry_out_in_order(
+    deletes: Sequence[_Delete], workload: Workload, at_start: Collection[str]
 ) -> None:
-    """Raise `WorkloadError` for the first delete of what no file of the workload has."""
-    if not deletes:
-        return
-    known = {
-        "node": {node_of(one).name for one in workload.cluster.nodes}
-        | {one.name for one in workload.changes if one.node is not None},
-        "pod": {pod_of(one).key for one in pods} | {one.pod.key for one in workload.arrivals},
+    """Have pods that are deleted the moment they come go after they came.
+
+    *at_start* are the pods (by key) that did not come later. Raises `WorkloadError` for the first
+    delete of what no file of the workload has, or of what comes only later.
+    """
+    first: dict[str, dict[str, float]] = {
+        "node": {node_of(one).name: -inf for one in workload.cluster.nodes},
+        "pod": dict.fromkeys(at_start, -inf),
     }
-    for place, kind, name in deletes:
-        if name not in known[kind]:
-            hint = did_you_mean(name, known[kind])
+    came = [("node", one.name, one.at) for one in workload.changes if one.node is not None]
+    came += [("pod", one.pod.key, one.at) for one in workload.arrivals]
+    for kind, name, at in came:
+        first[kind][name] = min(at, first[kind].get(name, at))
+    at_once = set()
+    for one in deletes:
+        begin = first[one.kind].get(one.name)
+        if begin is None:
+            hint = did_you_mean(one.name, set(first[one.kind]))
             more = f"\nhint: {hint}" if hint else ""
-            raise WorkloadError(f"{place}: want the name of a {kind}, got `{name}`{more}")
+            wanted = f"want the name of a {one.kind}, got `{one.name}`"
+            raise WorkloadError(f"{one.place}: {wanted}{more}")
+        if one.at < begin:
+            wanted = f"want a {one.kind} that is there at {one.at:g} s"
+            raise WorkloadError(f"{one.place}: {wanted}, `{one.name}` comes at {begin:g} s")
+        if one.at == begin and one.kind == "pod":
+            at_once.add((one.name, one.at))
+    if at_once:
+        workload.arrivals = [
+            replace(one, until=one.at) if (one.pod.key, one.at) in at_once else one
+            for one in workload.arrivals
+        ]
 
 
-def _event(event: Any, workload: Workload) -> tuple[str, str] | None:
-    """Take *event* in; of one that deletes, `node` or `pod` and the name."""
+def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
+    """Take *event* in; of one that deletes, when, `node` or `pod`, and the name."""
     at = event.get("at", 0) if isinstance(event, dict) else None
     if not isinstance(at, int | float) or isinstance(at, bool) or at < 0:
         raise WorkloadError("want an object with `at`, seconds from the start")
@@ -309,7 +341,7 @@ def _event(event: Any, workload: Workload) -> tuple[str, str] | None:
         else:
             name = name if "/" in name else f"default/{name}"
             workload.departures.append((at, name))
-        return kind, name
+        return at, kind, name
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
     return None

@@ -184,6 +184,26 @@ def test_a_victim_without_a_controller_is_gone() -> None:
     assert list(simulation.placed) == ["a/urgent"]
 
 
+def test_a_pod_that_is_deleted_the_moment_it_comes_goes(tmp_path: Path) -> None:
+    """Room becomes free before pods come, so it was not there yet, and stayed for ever."""
+    simulation, _, result = run(
+        events(
+            tmp_path,
+            {"add": node("n")},
+            {"at": 5, "add": pod("p")},
+            {"at": 5, "delete": "pod/a/p"},
+            {"at": 5, "add": pod("q")},
+            {"at": 9, "delete": "pod/a/q"},
+            {"at": 9, "add": pod("q")},
+        )
+    )
+    assert (result.completed, result.given_up, list(simulation.placed)) == (1, 1, ["a/q"])
+    path = tmp_path / "pending.json"
+    path.write_text(json.dumps({"kind": "List", "items": [node("m"), pod("r")]}))
+    (tmp_path / "x.jsonl").write_text('{"at": 0, "delete": "pod/a/r"}')
+    assert run(read_workload(path, tmp_path / "x.jsonl"))[2].placed == 0
+
+
 def test_pods_that_lose_their_node_for_good_did_not_go_without_one(tmp_path: Path) -> None:
     """They were counted among those that went without a node, and there was no count of them."""
     _, _, result = run(
@@ -484,6 +504,19 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
             '{"at": 9, "delete": "pod/p"}',
             "x.jsonl:1: want the name of a pod, got `default/p`",
             id="no such pod",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 1, "delete": "pod/p"}\n{"at": 5, "add": {"metadata": {"name": "p"}}}',
+            "x.jsonl:1: want a pod that is there at 1 s, `default/p` comes at 5 s",
+            id="a delete of a pod that comes later",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"at": 7, "add": {"kind": "Node", "metadata": {"name": "n"}}}\n'
+            '{"at": 5, "delete": "node/n"}',
+            "x.jsonl:2: want a node that is there at 5 s, `n` comes at 7 s",
+            id="a delete of a node that comes later",
         ),
         pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
