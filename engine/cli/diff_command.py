@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage, tell_repeated
+from engine.cli.file_notes import tell_damage, tell_repeated, tell_replaced
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -173,6 +173,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
         for one in compare_runs(before, after, workload, seeds):
             runs.append(one)
             progress.advance(bar)
+    tell_replaced(runs[0][1].replaced)
     return summed_up(runs)
 
 

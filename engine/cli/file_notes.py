@@ -1,5 +1,6 @@
 """What to say on stderr of clusters and logs that were read from files."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -13,9 +14,19 @@ _SHOWN: Final = 3
 def tell_repeated(cluster: Cluster) -> None:
     """Say which objects were given more than once, on stderr."""
     if names := list(dict.fromkeys(cluster.repeated)):
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        said = ", ".join(names[:_SHOWN]) + more
-        click.echo(f"given more than once, the last one counts: {said}", err=True)
+        click.echo(f"given more than once, the last one counts: {_shown(names)}", err=True)
+
+
+def tell_replaced(keys: Sequence[str]) -> None:
+    """Say which pods went because another one of their name came, on stderr."""
+    if keys:
+        said = _shown([f"Pod `{key}`" for key in keys])
+        click.echo(f"came again while still there, the later one takes its place: {said}", err=True)
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
 
 
 def tell_damage(damage: Damage) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage, tell_repeated
+from engine.cli.file_notes import tell_damage, tell_repeated, tell_replaced
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -136,6 +136,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     for name in simulation.unknown_facts:
         click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])
+    tell_replaced(result.replaced)
     with input_errors():
         if options["steps"] is not None:
             write_steps(options["steps"], recorder.steps)

@@ -120,6 +120,7 @@ class Simulation:
         self._at_start = {pod.key for pod in self.placed.values()}
         self._latest: dict[str, Arrival] = {}
         self._pending: set[str] = set()
+        self.replaced: list[str] = []
         self.evictions = 0
         self.decisions = 0
         self._on_moment = on_moment
@@ -158,7 +159,7 @@ class Simulation:
             clock=self.clock,
             preemptions=_Evictions(self._victims),
         )
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._plan(workload)
 
     @property
@@ -195,9 +196,9 @@ class Simulation:
 
     def _plan(self, workload: Workload) -> None:
         """Put everything on the agenda; at one moment rooms become free before pods come."""
-        events: list[tuple[float, int, Callable[[], None]]] = []
+        events: list[tuple[float, int, Callable[[], object]]] = []
 
-        def plan(at: float, rank: int, act: Callable[[], None]) -> None:
+        def plan(at: float, rank: int, act: Callable[[], object]) -> None:
             events.append((at, rank * 10**9 + len(events), act))
 
         for change in workload.changes:
@@ -293,8 +294,9 @@ class Simulation:
         pod = arrival.pod
         self._latest[pod.key] = arrival
         before = self.lives.get(pod.key)
-        if before is not None or pod.key in self._at_start:  # the name is free again, or it is now
-            self._leave(pod.key)
+        # The name is free again, or it is now.
+        if (before is not None or pod.key in self._at_start) and self._leave(pod.key):
+            self.replaced.append(pod.key)
         if before is not None:
             self.lives[f"{pod.key}#{len(self.lives)}"] = before
         self.lives[pod.key] = life = Life(pod, self.now)
@@ -311,7 +313,8 @@ class Simulation:
         if self._latest.get(arrival.pod.key) is arrival:
             self._leave(arrival.pod.key)
 
-    def _leave(self, key: str) -> None:
+    def _leave(self, key: str) -> bool:
+        """The pod of this name goes. False if none is there."""
         life = self.lives.get(key)
         if life is not None and life.gone_at is None:
             life.gone_at = self.now
@@ -325,11 +328,12 @@ class Simulation:
                     self._free(assumed, life)
             else:
                 self._free(placed, life)
-            return
+            return True
         for pod in self.placed.values():
             if pod.key == key:
                 self._free(pod, None)
-                return
+                return True
+        return False
 
     def _free(self, pod: Pod, life: Life | None) -> None:
         """The pod holds its room no more."""

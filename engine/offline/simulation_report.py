@@ -70,6 +70,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         given_up: Those that went without.
         evicted: Those that were evicted for good: nothing makes them anew.
         pending: Those that still wait.
+        replaced: Pods that went because another one of their name came while they were there.
         evictions: How often a pod was evicted.
         failed: Pods that a failing policy kept from a decision.
         waits: Seconds from coming to a node: the median, and the 99th percentile.
@@ -89,6 +90,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     given_up: int
     evicted: int
     pending: int
+    replaced: tuple[str, ...]
     evictions: int
     failed: int
     waits: tuple[float, float]
@@ -181,6 +183,7 @@ def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> 
         ),
         evicted=sum(one.is_lost for one in lives),
         pending=len(pending),
+        replaced=tuple(dict.fromkeys(simulation.replaced)),
         evictions=simulation.evictions,
         failed=sum(one.has_failed for one in pending),
         waits=(_percentile(waits, 0.5), _percentile(waits, 0.99)),

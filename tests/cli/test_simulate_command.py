@@ -140,6 +140,23 @@ def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Pat
     assert (got["placed"], got["resources"]["cpu"]["requested"]) == (2, 1600)
 
 
+def test_a_pod_that_takes_the_place_of_another_one_is_told(cluster: str, tmp_path: Path) -> None:
+    """The first was counted as one that went, and nothing was said."""
+    lines = [
+        {"at": 1, "add": pod("p0", "100m")},
+        {"at": 2, "add": pod("q", "100m"), "for": 1},
+        {"at": 3, "add": pod("q", "100m")},
+    ]
+    events = tmp_path / "events.jsonl"
+    events.write_text("\n".join(map(json.dumps, lines)))
+    told = "came again while still there, the later one takes its place: Pod `a/p0`\n"
+    result = run(cluster, str(events), "--output=json")
+    assert told in result.stderr
+    assert json.loads(result.stdout)["replaced"] == ["a/p0"]
+    arguments = ["diff", "builtin", "builtin", "--on", cluster, "--on", str(events)]
+    assert told in CliRunner().invoke(main, arguments).stderr
+
+
 def test_pods_that_leave_their_name_to_the_server_are_each_one(tmp_path: Path) -> None:
     """Both were the pod with no name, and one of them was lost."""
     unnamed = pod("", "500m")
