@@ -6,6 +6,7 @@ decision logs, and the tables of the openb trace. Carrying them out is `simulati
 
 import codecs
 import csv
+import itertools
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -105,7 +106,10 @@ class Workload:
         shapes = Counter(_shape(node) for node in self.cluster.nodes)
         common = max(shapes, key=lambda shape: (shapes[shape], shape)) if shapes else b""
         model = next((n for n in self.cluster.nodes if _shape(n) == common), {})
-        more = [_copy_of(model, f"extra-{number}") for number in range(1, count + 1)]
+        taken = {node_of(one).name for one in self.cluster.nodes}
+        taken |= {change.name for change in self.changes}
+        names = (name for n in itertools.count(1) if (name := f"extra-{n}") not in taken)
+        more = [_copy_of(model, name) for name in itertools.islice(names, count)]
         cluster = replace(self.cluster, nodes=[*self.cluster.nodes, *more])
         return replace(self, cluster=cluster)
 

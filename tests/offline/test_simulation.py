@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, jain, report
-from engine.offline.workload import Arrival, Workload, WorkloadError, read_workload
-from engine.offline.world import ManifestError
+from engine.offline.workload import Arrival, NodeChange, Workload, WorkloadError, read_workload
+from engine.offline.world import ManifestError, node_of
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 
@@ -353,6 +353,15 @@ def test_more_nodes_are_like_the_most_common_one() -> None:
     assert grown[3]["metadata"]["labels"] == {"kubernetes.io/hostname": "extra-1"}
     with pytest.raises(WorkloadError, match="no node"):
         Workload().with_nodes(1)
+
+
+def test_more_nodes_take_nobody_s_name() -> None:
+    """They took the place of the nodes of an earlier try: as many as before were left."""
+    planned = workload([node("n"), node("extra-1")])
+    planned.changes.append(NodeChange(5.0, "extra-3", node_of(node("extra-3"))))
+    result = run(planned.with_nodes(2))[2]
+    assert result.nodes == 5
+    assert result.resources["cpu"].allocatable == 20_000
 
 
 def test_a_seed_changes_the_order_within_a_moment_and_nothing_else() -> None:
