@@ -86,7 +86,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     "--max-pending-more",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Fail if in any run so many more pods are pending, and one.",
+    help="Fail if in any run so many more pods are pending or went without a node, and one.",
 )
 @click.option(
     "--output",
@@ -99,8 +99,9 @@ def diff_command(before: str, after: str, **options: Any) -> None:
     """Decide the same input by the policies A and by the policies B, and tell the differences.
 
     A and B are directories, files with a ConfigMap, or `builtin`. Told are the pods that move,
-    become pending or placed, or are pending for another reason; and what becomes of use,
-    fragmentation and waiting, over several seeds with a margin of 95 % confidence.
+    become pending or placed, go without a node, are evicted for good, or are pending for another
+    reason; and what becomes of use, fragmentation and waiting, over several seeds with a margin of
+    95 % confidence.
 
     \b
     Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage,
@@ -188,7 +189,8 @@ def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
             lines.append(f"{found.moved} of {found.pods} move ({part:.1f}%), want at most {wanted}")
     more = options["max_pending_more"]
     if more is not None and found.pending_more > more:
-        lines.append(f"{found.pending_more} more are pending, want at most {more}")
+        what = "are pending" if _is_of_log(options) else "are pending or went without a node"
+        lines.append(f"{found.pending_more} more {what}, want at most {more}")
     return lines
 
 

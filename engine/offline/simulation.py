@@ -83,6 +83,9 @@ class Life:
 class Simulation:
     """One run of a workload.
 
+    `at_start` says which pods (by key) were on which nodes at first, and `lost_at_start` which of
+    them were evicted for good: a pod of the start has a life only if it is made anew.
+
     Args:
         bundle: The policies.
         evaluator: Of the bundle's program; not closed here.
@@ -117,7 +120,8 @@ class Simulation:
             if info is not None
             for pod in info.pods.values()
         }
-        self._at_start = {pod.key for pod in self.placed.values()}
+        self.at_start = {pod.key: pod.node_name for pod in self.placed.values()}
+        self.lost_at_start: list[str] = []
         self._latest: dict[str, Arrival] = {}
         self._pending: set[str] = set()
         self.replaced: list[str] = []
@@ -295,7 +299,7 @@ class Simulation:
         self._latest[pod.key] = arrival
         before = self.lives.get(pod.key)
         # The name is free again, or it is now.
-        if (before is not None or pod.key in self._at_start) and self._leave(pod.key):
+        if (before is not None or pod.key in self.at_start) and self._leave(pod.key):
             self.replaced.append(pod.key)
         if before is not None:
             self.lives[f"{pod.key}#{len(self.lives)}"] = before
@@ -360,6 +364,8 @@ class Simulation:
             if life is not None:
                 life.gone_at, life.is_lost = self.now, True
                 life.reason = "evicted"
+            else:
+                self.lost_at_start.append(pod.key)
             return
         wants = pod.manifest if life is None else life.wants.manifest
         again = with_uid(Pod(wants).unplaced(), f"{pod.uid}+")

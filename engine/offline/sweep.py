@@ -268,6 +268,7 @@ def metrics_of(result: Report) -> dict[str, float]:
     found = {
         "placed": float(result.placed),
         "pending": float(result.pending),
+        "went without a node": float(result.given_up),
         "evictions": float(result.evictions),
         "empty nodes": float(result.empty_nodes),
         "wait median (s)": result.waits[0],

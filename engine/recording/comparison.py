@@ -25,6 +25,8 @@ MOVED: Final = "moved"
 PENDING: Final = "now pending"
 PLACED: Final = "now placed"
 REASON: Final = "pending for another reason"
+WITHOUT: Final = "now gone without a node"
+EVICTED: Final = "now evicted"
 
 # Student's t for 95 % of both sides, by degrees of freedom from 1; of later ones see `_student`.
 _T: Final = (
@@ -62,8 +64,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
     Attributes:
         pods: Pods (or recorded decisions) that were compared, for each seed.
-        moved, pending_more: The most of any seed: pods on another node; how many more pods are
-            pending than before.
+        moved, pending_more: The most of any seed: pods on another node; how many more pods than
+            before are pending, or went without a node.
         changes: Of the first seed.
         metrics: By name.
     """
@@ -84,13 +86,21 @@ def compare_runs(
     """For each seed (None: as written) the changes, and the reports of both runs."""
     for seed in seeds:
         planned = workload if seed is None else workload.shuffled(seed)
-        lives_a, report_a = run(before, planned)
-        lives_b, report_b = run(after, planned)
-        yield list(_changes(lives_a, lives_b)), report_a, report_b
+        fates_a, report_a = run(before, planned)
+        fates_b, report_b = run(after, planned)
+        yield list(_changes(fates_a, fates_b)), report_a, report_b
 
 
-def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Life], Report]:
-    """What becomes of each pod, and of the whole."""
+class Fate(msgspec.Struct, frozen=True):
+    """What became of a pod: its last node, or why it has none, and then how it ended, if it did."""
+
+    node: str
+    reason: str = ""
+    end: str = ""
+
+
+def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Fate], Report]:
+    """What becomes of each pod, those of the start too, and of the whole."""
     recorder = Recorder()
     evaluator = InProcessEvaluator(bundle.program)
     try:
@@ -98,17 +108,26 @@ def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Life], Report]:
         simulation.run()
     finally:
         evaluator.close()
-    return simulation.lives, report(simulation, recorder.steps)
+    fates = {key: Fate(node) for key, node in simulation.at_start.items()}
+    fates |= {key: Fate("", "evicted", EVICTED) for key in simulation.lost_at_start}
+    # Of one that was made anew, or whose name another one took.
+    fates |= {key: _fate_of(life) for key, life in simulation.lives.items()}
+    return fates, report(simulation, recorder.steps)
 
 
-def _changes(before: Mapping[str, Life], after: Mapping[str, Life]) -> Iterator[Change]:
+def _fate_of(life: Life) -> Fate:
+    end = EVICTED if life.is_lost else WITHOUT if life.gone_at is not None else ""
+    return Fate(life.node, life.reason, end)
+
+
+def _changes(before: Mapping[str, Fate], after: Mapping[str, Fate]) -> Iterator[Change]:
     for key in dict.fromkeys([*before, *after]):
-        old, new = before.get(key), after.get(key)
-        was, why = (old.node, old.reason) if old is not None else ("", "it was not touched")
-        now, reason = (new.node, new.reason) if new is not None else ("", "it is not touched")
-        kind = kind_of(was, why, now, reason)
+        old, new = (fates.get(key, Fate("", "it is not there")) for fates in (before, after))
+        kind = kind_of(old.node, old.reason, new.node, new.reason)
+        if kind == PENDING:
+            kind = new.end or PENDING
         if kind:
-            yield Change(kind, key, was or why, now or reason)
+            yield Change(kind, key, old.node or old.reason, new.node or new.reason)
 
 
 def kind_of(was: str, why: str, now: str, reason: str) -> str:
@@ -125,9 +144,9 @@ def summed_up(runs: Sequence[tuple[list[Change], Report, Report]]) -> Comparison
     pairs = [(metrics_of(a), metrics_of(b)) for _, a, b in runs]
     names = dict.fromkeys(name for pair in pairs for side in pair for name in side)
     return Comparison(
-        pods=max((a.arrived for _, a, _ in runs), default=0),
+        pods=max((one.arrived for _, *both in runs for one in both), default=0),
         moved=max((_count(changes, MOVED) for changes, _, _ in runs), default=0),
-        pending_more=max((b.pending - a.pending for _, a, b in runs), default=0),
+        pending_more=max((_nodeless(b) - _nodeless(a) for _, a, b in runs), default=0),
         changes=tuple(runs[0][0]) if runs else (),
         metrics={
             name: delta([a.get(name, 0.0) for a, _ in pairs], [b.get(name, 0.0) for _, b in pairs])
@@ -155,6 +174,10 @@ def _student(freedom: int) -> float:
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return z + first / freedom + second / freedom**2
+
+
+def _nodeless(result: Report) -> int:
+    return result.pending + result.given_up
 
 
 def _count(changes: Iterable[Change], kind: str) -> int:

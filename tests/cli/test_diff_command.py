@@ -88,6 +88,49 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     assert [c["kind"] for c in said["changes"]].count("now placed") == 2
 
 
+def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) -> None:
+    """Jobs that end are not pending in the end: none ever ran, and every budget was kept."""
+    events = tmp_path / "jobs.jsonl"
+    lines: list[dict[str, Any]] = [{"add": node("n1")}]
+    lines += [{"at": at, "add": pod(f"j{at}"), "for": 5} for at in range(3)]
+    events.write_text("\n".join(map(json.dumps, lines)))
+    none = policies(tmp_path / "none", "n9")
+    result = diff("builtin", none, "--on", events, "--max-pending-more", 2)
+    assert result.exit_code == 1, result.output
+    assert "3 pods: 3 now gone without a node\n" in result.output
+    assert "exceeded: 3 more are pending or went without a node, want at most 2" in result.output
+    said = json.loads(diff("builtin", none, "--on", events, "--output", "json").stdout)
+    assert said["metrics"]["went without a node"]["difference"] == 3
+
+
+def test_pods_of_the_start_that_other_policies_evict_are_told(tmp_path: Path) -> None:
+    """One that is evicted for good was no change; one that came again was "now placed"."""
+
+    def placed(name: str, *, owned: bool) -> dict[str, Any]:
+        made = pod(name, "3")
+        owner = {"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
+        made["metadata"]["ownerReferences"] = [owner] if owned else []
+        return {**made, "spec": {**made["spec"], "nodeName": name}}
+
+    urgent = pod("urgent", "3")
+    urgent["spec"]["priority"] = 10
+    cluster = tmp_path / "cluster.json"
+    items = [*map(node, ("n1", "n2", "n3")), placed("n1", owned=True), placed("n2", owned=False)]
+    cluster.write_text(json.dumps({"kind": "List", "items": [*items, urgent]}))
+    for name, found in (
+        ("n1", ("moved", "default/n1", "n1", "n3")),
+        ("n2", ("now evicted", "default/n2", "n2", "evicted")),
+    ):
+        # The policy keeps the urgent pod alone to one node: the others may go anywhere.
+        only = policies(tmp_path / name, name)
+        text = (only / "only.star").read_text()
+        (only / "only.star").write_text(text.replace("if node", "if pod.priority == 0 or node"))
+        said = json.loads(diff("builtin", only, "--on", cluster, "--output", "json").stdout)
+        changes = [tuple(one.values())[:4] for one in said["changes"]]
+        assert found in changes
+        assert said["moved"] == sum(kind == "moved" for kind, *_ in changes) <= said["pods"]
+
+
 @pytest.mark.parametrize(
     ("budget", "code"),
     [
