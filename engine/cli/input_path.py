@@ -1,7 +1,7 @@
 """Files that a command reads, as arguments and options name them.
 
-Owns that `-` is the standard input, as for kubectl, and keeping what can be read once only. What is
-in the files is for those who read them.
+Owns that `-` is the standard input, as for kubectl, once in a command, and keeping what can be read
+once only. What is in the files is for those who read them.
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ import click
 from engine.cli.output_file import write_file
 
 _STDIN: Final = Path("/dev/stdin")
+_TAKEN: Final = "engine.cli.input_path.stdin"
 
 
 class InputPath(click.Path):
@@ -23,7 +24,20 @@ class InputPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path of *value*. Fails as `click.Path` does if there is none."""
         found = super().convert(value, param, ctx)
-        return _STDIN if found == Path("-") else found
+        return standard_input() if found == Path("-") else found
+
+
+def standard_input() -> Path:
+    """The path of the standard input, for what was given as `-`.
+
+    Raises `click.UsageError` if the command took it already: it can be read once.
+    """
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        if context.meta.get(_TAKEN):
+            raise click.UsageError("want `-` once, the standard input, got it twice")
+        context.meta[_TAKEN] = True
+    return _STDIN
 
 
 def kept_copy(path: Path, copy: Path) -> Path:

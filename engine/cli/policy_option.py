@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from engine.cli.input_error import InputError
+from engine.cli.input_path import standard_input
 from engine.cli.policy_paths import CONFIGMAP_PREFIX, build, load_problems, read_config
 from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
@@ -44,7 +45,7 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
     decide.
     """
     files = PolicyFiles(Path(), {}, frozenset())
-    path = Path("/dev/stdin" if policies == "-" else policies)
+    path = standard_input() if policies == "-" else Path(policies)
     if policies != BUILTIN and path.exists() and not path.is_dir():
         files = _of_config_map(path)
     elif policies != BUILTIN:

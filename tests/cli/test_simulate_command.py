@@ -187,6 +187,23 @@ def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
     assert "1 pods: 1 placed, 0 pending" in result.output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "-", "-"],
+        ["simulate", "-", "--policies=-"],
+        ["diff", "-", "builtin", "--on=-"],
+        ["explain", "p0", "--snapshot=-", "-f", "-"],
+        ["sweep", "-", "-", "--to=DIR", "--set=InterPodAffinity.hardPodAffinityWeight=1"],
+    ],
+)
+def test_the_standard_input_is_one_file(tmp_path: Path, arguments: list[str]) -> None:
+    """The second was empty: that pods were missing was said, or that a file was empty."""
+    result = CliRunner().invoke(main, [one.replace("DIR", str(tmp_path)) for one in arguments])
+    assert result.exit_code == 2, result.output
+    assert "want `-` once, the standard input, got it twice" in result.stderr
+
+
 def test_standard_input_and_pipes_are_read(cluster: str) -> None:
     """A pipe was told to be empty: a look whether it is a log had read it already."""
     for argument in ("-", "/dev/stdin"):
