@@ -17,6 +17,12 @@ def tell_repeated(cluster: Cluster) -> None:
         click.echo(f"given more than once, the last one counts: {_shown(names)}", err=True)
 
 
+def tell_missing(cluster: Cluster) -> None:
+    """Say what of a cluster is not known, on stderr: decisions that read it may be others."""
+    for resource, reason in cluster.missing.items():
+        click.echo(f"not read: {resource}: {reason}", err=True)
+
+
 def tell_replaced(keys: Sequence[str]) -> None:
     """Say which pods went because another one of their name came, on stderr."""
     if keys:

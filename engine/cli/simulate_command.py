@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage, tell_repeated, tell_replaced
+from engine.cli.file_notes import tell_damage, tell_missing, tell_repeated, tell_replaced
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -127,6 +127,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     tell_repeated(planned.cluster)
     tell_damage(planned.damage)
+    tell_missing(planned.cluster)
     if planned.cluster.skipped:
         counts = planned.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)

@@ -228,7 +228,7 @@ def _read_recorded(path: Path, workload: Workload) -> None:
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]
     workload.departures += found.departures
     if found.ignored:
-        workload.cluster.missing["recorded"] = (
+        workload.cluster.missing[str(path)] = (
             f"{found.ignored} changes of other objects, or of pods that others placed"
         )
 

@@ -190,6 +190,28 @@ def test_a_pod_that_is_being_deleted_wants_no_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["simulate", "SNAPSHOT"],
+        ["diff", "builtin", "builtin", "--on=SNAPSHOT"],
+        ["sweep", "SNAPSHOT", "--to=DIR", "--set=Nothing.x=1"],
+        ["explain", "p", "--snapshot=SNAPSHOT", "--output=json"],
+    ],
+)
+def test_what_a_snapshot_could_not_read_is_told(tmp_path: Path, arguments: list[str]) -> None:
+    """`explain` alone said so, and in its text alone."""
+    path = tmp_path / "cluster.json"
+    missing = {"persistentvolumeclaims": "forbidden"}
+    items = [NODE, pod("p", "1")]
+    path.write_text(json.dumps({"kind": "ClusterSnapshot", "missing": missing, "items": items}))
+    places = {"SNAPSHOT": str(path), "DIR": str(tmp_path / "out")}
+    for name, place in places.items():
+        arguments = [one.replace(name, place) for one in arguments]
+    result = CliRunner().invoke(main, arguments)
+    assert "not read: persistentvolumeclaims: forbidden\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
         ["simulate", "-", "-"],
         ["simulate", "-", "--policies=-"],
         ["diff", "-", "builtin", "--on=-"],
