@@ -121,6 +121,7 @@ class Simulation:
             for pod in info.pods.values()
         }
         self.at_start = {pod.key: pod.node_name for pod in self.placed.values()}
+        self._still_there = set(self.placed)  # of the start, by uid
         self.lost_at_start: list[str] = []
         self._latest: dict[str, Arrival] = {}
         self._pending: set[str] = set()
@@ -173,8 +174,8 @@ class Simulation:
 
     @property
     def placed_count(self) -> int:
-        """How many pods are on nodes, those of the start included."""
-        return len(self.placed)
+        """How many of the pods that came are on nodes; those of the start are not counted."""
+        return len(self.placed) - len(self._still_there)
 
     @property
     def pending_count(self) -> int:
@@ -342,6 +343,7 @@ class Simulation:
     def _free(self, pod: Pod, life: Life | None) -> None:
         """The pod holds its room no more."""
         self.placed.pop(pod.uid, None)
+        self._still_there.discard(pod.uid)
         self.cache.remove_pod(pod)
         for plugin, state in reversed(life.reserves if life is not None else ()):
             plugin.unreserve(state, pod, pod.node_name)

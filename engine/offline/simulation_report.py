@@ -23,6 +23,8 @@ _MOST_REASONS: Final = 10
 class Step(msgspec.Struct, frozen=True):
     """The cluster after one moment at which something happened.
 
+    `arrived`, `placed` and `pending` count pods that came, as in `Report`; what is requested is of
+    all, of those that were there at the start too.
     `requested` and `allocatable` are sums over all nodes, by resource: millicores for cpu.
     """
 

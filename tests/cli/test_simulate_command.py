@@ -70,6 +70,18 @@ def test_json_and_files_hold_the_run(cluster: str, tmp_path: Path) -> None:
     assert ElementTree.fromstring(chart.read_text()).tag.endswith("svg")
 
 
+def test_steps_count_the_pods_that_the_report_counts(cluster: str, tmp_path: Path) -> None:
+    """They counted those on nodes from the start as placed: 4 of 3."""
+    there = tmp_path / "there.yaml"
+    there.write_text(yaml.safe_dump_all([pod(f"t{i}", "100m", nodeName="n") for i in range(3)]))
+    steps = tmp_path / "s.csv"
+    got = json.loads(run(cluster, str(there), "--output=json", f"--steps={steps}").stdout)
+    (row,) = csv.DictReader(steps.read_text().splitlines())
+    for name in ("arrived", "placed", "pending", "evictions"):
+        assert int(row[name]) == got[name]
+    assert int(row["requested:pods"]) == got["placed"] + 3
+
+
 def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
