@@ -63,9 +63,20 @@ def formatted(text: str) -> str:
         line = getattr(error, "lineno", None) or 0
         raise FormatError(f"{line}: {getattr(error, 'msg', None) or error}") from error
     result = _joined(_spread(_lines(tokens, text.split("\n"))))
-    if _meaning(result) != before or _comments(tokens) != _comments(_tokens(result)):
+    if not _is_same(result, before, _comments(tokens)):
+        if "\r" in text:
+            line = text.count("\n", 0, text.index("\r")) + 1
+            raise FormatError(f"{line}: a carriage return alone ends no line: want line feeds")
         raise FormatError("0: cannot be formatted without changing it")
     return result
+
+
+def _is_same(text: str, meaning: str, comments: list[str]) -> bool:
+    """If *text* still has this syntax tree and these comments."""
+    try:
+        return _meaning(text) == meaning and _comments(_tokens(text)) == comments
+    except (SyntaxError, tokenize.TokenError, ValueError):
+        return False
 
 
 def _meaning(text: str) -> str:
@@ -255,6 +266,8 @@ def _space(before: _Token, token: _Token, brackets: list[str]) -> str:
     a, b = before.text, token.text
     if token.kind == tokenize.COMMENT:
         return "  "
+    if before.kind == tokenize.NUMBER and b == ".":
+        return " "  # `1.real` would be a fraction and a name
     if a in _OPEN or b in _CLOSE or b in (",", ";") or "." in (a, b) or before.is_unary:
         return ""
     if ":" in (a, b):

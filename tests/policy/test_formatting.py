@@ -58,6 +58,7 @@ def test_shipped_files_are_formatted(path: Path) -> None:
             id="lines in brackets move with the first",
         ),
         pytest.param("x = 1 + \\\n    2\n", "x = 1 + \\\n    2\n", id="a joined line"),
+        pytest.param("x=1 .real+y . z\n", "x = 1 .real + y.z\n", id="a field of a number"),
         pytest.param("x = 1\r\ny = 2\r\n", "x = 1\ny = 2\n", id="Windows line ends"),
         pytest.param("def f():\n\tpass\n", "def f():\n    pass\n", id="tabs"),
         pytest.param("", "", id="nothing"),
@@ -73,6 +74,13 @@ def test_the_one_way(text: str, want: str) -> None:
 @pytest.mark.parametrize("text", ["def f(:\n", "x = 'a\n", "  x = 1\n", "x = 1\0"])
 def test_text_that_does_not_parse_is_refused(text: str) -> None:
     with pytest.raises(FormatError):
+        formatted(text)
+
+
+@pytest.mark.parametrize("text", ["x = 1\ny=1\rz=2\n", "x = 1\ny=1\rz=2\r"])
+def test_a_line_that_ends_as_no_line_does_is_named(text: str) -> None:
+    """It was a traceback, and the files after it were not formatted; or a line 0."""
+    with pytest.raises(FormatError, match="2: a carriage return alone ends no line"):
         formatted(text)
 
 
