@@ -408,6 +408,44 @@ def test_a_property_that_holds_passes(policy: str, assertion: str) -> None:
     assert result.passed, describe(result)
 
 
+@pytest.mark.parametrize(
+    ("assertion", "want"),
+    [
+        pytest.param(
+            "never_falls(lambda n: n, [])",
+            "never_falls: want two inputs or more, in their order, got []",
+            id="falls",
+        ),
+        pytest.param(
+            "never_rises(lambda n: n, [1])",
+            "never_rises: want two inputs or more, in their order, got [1]",
+            id="rises",
+        ),
+        pytest.param(
+            "same_for_any_node_order(cluster(), make_pod())",
+            "the cluster has no nodes",
+            id="order",
+        ),
+        pytest.param(
+            "never_worse_with_more_room(cluster(), make_pod())",
+            "the cluster has no nodes",
+            id="room",
+        ),
+        pytest.param(
+            "ignores_unknown_labels(cluster(), make_pod())", "the cluster has no nodes", id="labels"
+        ),
+        pytest.param(
+            "scores_within(cluster(), make_pod())", "the cluster has no nodes", id="range"
+        ),
+    ],
+)
+def test_a_property_of_nothing_does_not_hold(assertion: str, want: str) -> None:
+    """It passed, so a list that came out empty by mistake tested nothing for good."""
+    result = only(f"{NODES}def test_it():\n    asserts.{assertion}\n", POLICY)
+    assert not result.passed
+    assert want in result.message
+
+
 def test_the_order_of_many_nodes_is_broken_down_to_two() -> None:
     nodes = "NODES = cluster(*[make_node('n%d' % i, pods = [make_pod()]) for i in range(9)])\n"
     result = only(
