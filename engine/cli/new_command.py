@@ -10,8 +10,9 @@ from engine.cli.input_error import input_errors
 from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.offline.scaffold import EITHER, HOOKS, new_policy
-from engine.policy.builtin import KUBERNETES, builtin_files
+from engine.policy.builtin import KUBERNETES, builtin_files, file_stem
 from engine.policy.documents import did_you_mean
+from engine.policy.profiles import RUNTIME_PLUGINS
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _LONGEST = 63
@@ -63,6 +64,10 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     if f"{KUBERNETES}{stem}.star" in builtin_files():
         message = f"name `{name}`: a file of this name replaces the built-in policy"
         raise click.UsageError(f"{message}\nhint: start from it with `starsched eject {stem}`")
+    parts = {file_stem(plugin): plugin for plugin in RUNTIME_PLUGINS}
+    if stem in parts:
+        message = f"name `{name}`: a file of this name goes by `{parts[stem]}` in profiles"
+        raise click.UsageError(f"{message}, a part of the runtime\nhint: take another name")
     wanted = [hook.strip() for hook in hooks.split(",") if hook.strip()]
     for hook in wanted:
         if hook not in HOOKS:

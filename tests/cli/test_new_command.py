@@ -88,6 +88,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("a" * 64, "at most 63"),
         ("x_test", "those of tests"),
         ("node_name", "starsched eject node_name"),
+        (
+            "volume_binding",
+            "goes by `VolumeBinding` in profiles, a part of the runtime\nhint: take",
+        ),
     ],
 )
 def test_names_are_checked(tmp_path: Path, name: str, want: str) -> None:
