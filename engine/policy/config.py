@@ -29,6 +29,10 @@ MULTI_POINT: Final = "multiPoint"
 _NO_POLICY: Final = (
     "other files lie elsewhere; what tests read may have a name that ends in `_test.yaml`"
 )
+_NO_CONFIG_MAP: Final = (
+    "its keys are policy files: check those, as files of a directory; "
+    "`kubectl create configmap NAME --from-file=DIRECTORY` makes a ConfigMap of them"
+)
 # Fields of `plugins` that are accepted but have no hooks here.
 _OTHER_SETS: Final = ("placementGenerate", "placementScore")
 
@@ -181,7 +185,8 @@ def decode_documents(files: Mapping[str, str]) -> Documents:
                 _expect_version(members, version, RUNTIME_API_VERSION)
                 runtimes.append((document, _runtime(members)))
             else:
-                hint = did_you_mean(kind, [KIND, RUNTIME_KIND]) or (_NO_POLICY if kind else "")
+                other = _NO_CONFIG_MAP if kind == "ConfigMap" else _NO_POLICY
+                hint = did_you_mean(kind, [KIND, RUNTIME_KIND]) or (other if kind else "")
                 path = "kind" if kind else ""
                 given = f'"{kind}"' if kind else "none"
                 where = members["kind"].node if kind else document.node

@@ -237,6 +237,11 @@ def test_all_problems_come_at_once() -> None:
             "ends in `_test.yaml`",
             id="a manifest beside the policies",
         ),
+        pytest.param(
+            "kind: ConfigMap",
+            'got "ConfigMap"\nhint: its keys are policy files: check those, as files of a',
+            id="policies in a ConfigMap",
+        ),
         pytest.param("? [1]\n: 2", "want a name, got a list or an object", id="a list as key"),
         pytest.param(
             'parallelism: "\\ud800"',
