@@ -77,15 +77,48 @@ def _map(types: Types, scope: Scope, node: ast.expr) -> str:
 def _decides(loop: ast.For) -> bool:
     """True if what the loop gives first is returned, or kept when it breaks off."""
     names = set(stored_names(loop.target))
+    for_one = _for_one_key(loop, names)
     for node in _own(loop):
-        if isinstance(node, ast.Return) and node.value is not None and _uses(node.value, names):
+        if not isinstance(node, ast.Return) or id(node) in for_one:
+            continue
+        if node.value is not None and _uses(node.value, names):
             return True
     for block in blocks(loop):
-        if isinstance(block[-1], ast.Break):
+        if isinstance(block[-1], ast.Break) and id(block[-1]) not in for_one:
             kept = [statement for statement in block if isinstance(statement, ast.Assign)]
             if any(_uses(statement.value, names) for statement in kept):
                 return True
     return False
+
+
+def _for_one_key(loop: ast.For, names: set[str]) -> set[int]:
+    """What is done for one key alone, as in `if key == "disk":`: a map has it once at most."""
+    target: ast.expr | None = loop.target
+    method = loop.iter.func if isinstance(loop.iter, ast.Call) else None
+    if isinstance(method, ast.Attribute) and method.attr == "values":
+        return set()
+    if isinstance(target, ast.Tuple | ast.List):
+        target = target.elts[0] if target.elts else None
+    found: set[int] = set()
+    for node in _own(loop):
+        if isinstance(node, ast.If) and isinstance(target, ast.Name):
+            tests = [node.test]
+            if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And):
+                tests = node.test.values
+            if any(_is_one(test, target.id, names) for test in tests):
+                found |= {id(part) for statement in node.body for part in walk(statement)}
+    return found
+
+
+def _is_one(test: ast.expr, key: str, names: set[str]) -> bool:
+    """If *test* says that *key* equals what is the same in every round."""
+    if not isinstance(test, ast.Compare) or [type(one) for one in test.ops] != [ast.Eq]:
+        return False
+    sides = [test.left, test.comparators[0]]
+    return any(
+        isinstance(one, ast.Name) and one.id == key and not _uses(other, names)
+        for one, other in (sides, sides[::-1])
+    )
 
 
 def _own(loop: ast.For) -> Iterator[ast.AST]:

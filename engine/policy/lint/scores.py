@@ -1,7 +1,7 @@
 """The lint about scores: can `score` return what is not in 0..100?
 
-Reasons with intervals over single expressions. Where values depend on each other (`used / total`)
-nothing can be told this way, and nothing is said.
+Reasons with intervals over single expressions. Where values depend on each other (`used / total`),
+or on what the function asks (`if x > 100`), nothing can be told this way, and nothing is said.
 """
 
 import ast
@@ -22,6 +22,7 @@ _AMOUNTS = frozenset(
     {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
     | {"requested", "nonzero_requested"}
 )
+_BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
@@ -72,6 +73,14 @@ class _Reader:
                 if len(stores[name]) == 1:
                     stores[name] = [node.value]
         self._values = {name: v[0] for name, v in stores.items() if len(v) == 1}
+        # What is compared by size may be bounded where it is used.
+        self._compared = {
+            ast.dump(part)
+            for node in walk(function)
+            if isinstance(node, ast.Compare) and any(isinstance(o, _BOUNDS) for o in node.ops)
+            for part in walk(node)
+            if isinstance(part, ast.expr) and any(isinstance(n, ast.Name) for n in walk(part))
+        }
 
     def interval(self, node: ast.expr, depth: int = 0) -> _Interval:
         """What *node* may be; None if that cannot be told."""
@@ -81,6 +90,8 @@ class _Reader:
         if isinstance(node, ast.Constant):
             is_number = type(node.value) in (int, float)
             return (node.value, node.value) if is_number else None  # type: ignore[return-value]  # told above
+        if ast.dump(node) in self._compared:
+            return None
         if isinstance(node, ast.Name):
             value = self._values.get(node.id)
             return None if value is None else self.interval(value, deeper)

@@ -154,10 +154,19 @@ def test_a_function_of_a_test_file_that_is_no_test_is_told() -> None:
         pytest.param("min(100, node.pod_count)", None, id="bounded above"),
         pytest.param("100 - max(0, min(100, pod.priority))", None, id="clamped by hand"),
         pytest.param("math.clamp(pod.priority, 0, 100)", None, id="clamped"),
+        pytest.param("-1 if pod.priority > -1 else 0", "error", id="a constant that is asked for"),
         pytest.param("node.pod_count % 101", None, id="a remainder"),
         pytest.param("max(0, 100 - state.used)", None, id="what is not known"),
         pytest.param("100 * node.pod_count // node.allocatable['pods']", None, id="a share"),
         pytest.param("node.pod_count - node.pod_count", None, id="values that depend"),
+        pytest.param("9 if node.pod_count > 9 else node.pod_count", None, id="asked for before"),
+        pytest.param(
+            "9 if 100 - node.pod_count < 0 else 100 - node.pod_count", None, id="asked as a whole"
+        ),
+        pytest.param(
+            "0 if node.pod_count == 0 else 100 - node.pod_count", "warning", id="not bounded so"
+        ),
+        pytest.param("9 if pod.priority > 9 else node.pod_count", "warning", id="another is asked"),
     ],
 )
 def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
@@ -189,6 +198,32 @@ def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
             ["best = ''", "for k in node.labels:", "    best = k", "    break", "return best"],
             ["3: map-order"],
             id="kept at a break",
+        ),
+        pytest.param(
+            ["for k, v in node.labels.items():", "    if k == 'a' and v:", "        return v"],
+            [],
+            id="one key",
+        ),
+        pytest.param(
+            [
+                "b = ''",
+                "for k in node.labels:",
+                "    if 'a' == k:",
+                "        b = k; break",
+                "return b",
+            ],
+            [],
+            id="one key at a break",
+        ),
+        pytest.param(
+            ["for k, v in node.labels.items():", "    if v == 'a':", "        return k"],
+            ["2: map-order"],
+            id="one value of several keys",
+        ),
+        pytest.param(
+            ["for k, v in node.labels.items():", "    if k == v:", "        return v"],
+            ["2: map-order"],
+            id="a key that is like its value",
         ),
         pytest.param(["return list(node.labels)[0]"], ["2: map-order"], id="by its place"),
         pytest.param(["return node.labels['a']"], [], id="by its key"),
