@@ -144,6 +144,12 @@ def _states(source: PolicySource) -> Iterator[Finding]:
         fields = _kept(source, keepers)
         if fields is None:
             continue
+        keeper = _may_keep_none(source, keepers) if fields else ""
+        use = _unconditional(function) if keeper else None
+        if use is not None:
+            text = f"`state` is None where {keeper}() returns None, which has no fields"
+            hint = f"ask for that before, `state == None`, or let {keeper}() return skip()"
+            yield source.finding("wrong-type", use, text, hint)
         for node in walk(function):
             if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name):
                 continue
@@ -156,6 +162,55 @@ def _states(source: PolicySource) -> Iterator[Finding]:
                 text = f"`state` of {hook}() is None: {' or '.join(keepers)} keeps none"
                 hint = f"`{keepers[0]}` returns it: `state({node.attr} = ...)`"
             yield source.finding("never-given", node, text, hint, is_error=True)
+
+
+def _may_keep_none(source: PolicySource, keepers: tuple[str, ...]) -> str:
+    """The one of *keepers* that plainly keeps no state for some pods, if no other keeps any."""
+    present = [source.hooks[keeper] for keeper in keepers if keeper in source.hooks]
+    if len(present) != 1:
+        return ""
+    keeper = present[0]
+    returned = [one.value or ast.Constant(None) for one in own_returns(keeper)]
+    values = [value for one in returned for value in alternatives(one)]
+    is_none = any(isinstance(value, ast.Constant) and value.value is None for value in values)
+    return keeper.name if is_none or may_fall_through(keeper.body) else ""
+
+
+def _unconditional(function: ast.FunctionDef) -> ast.AST | None:
+    """A field of `state` that *function* asks for on every way through it, before anything else.
+
+    Whoever looks at the pod first may have left out those without a state.
+    """
+    for statement in function.body:
+        if isinstance(statement, ast.If):
+            part: ast.AST = statement.test
+        elif isinstance(statement, ast.For):
+            part = statement.iter
+        elif isinstance(statement, ast.Return | ast.Assign | ast.AugAssign | ast.Expr):
+            part = statement
+        else:
+            return None
+        for node in _always(part):
+            is_field = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            if is_field and node.value.id == "state":  # type: ignore[attr-defined]  # told before
+                return node
+        if isinstance(statement, ast.If | ast.For):
+            return None
+    return None
+
+
+def _always(node: ast.AST) -> Iterator[ast.AST]:
+    """*node* and the parts of it that are worked out whatever the others are."""
+    yield node
+    if isinstance(node, ast.IfExp):
+        yield from _always(node.test)
+    elif isinstance(node, ast.BoolOp):
+        yield from _always(node.values[0])
+    elif isinstance(node, ast.ListComp | ast.DictComp):
+        yield from _always(node.generators[0].iter)
+    elif not isinstance(node, ast.Lambda):
+        for part in ast.iter_child_nodes(node):
+            yield from _always(part)
 
 
 def _is_asked_for(function: ast.FunctionDef) -> bool:

@@ -102,6 +102,12 @@ def lint_returns(source: PolicySource, types: Types) -> Iterator[Finding]:
         refused, want, hint = _RULES.get(hook, (frozenset(), "", ""))
         for place, value, scope in _answers(source, types, hook, function):
             kind = _kind_of(source, hook, value, types, scope)
+            if kind == "function" and isinstance(value, ast.Name):
+                text = f"{hook}() returns the function `{value.id}` here, want {want}"
+                is_answer = hook in _VERDICTS.get(value.id, (hook,))
+                calls = f"call it: `{value.id}(...)`" if is_answer else ""
+                yield source.finding("wrong-return", place, text, calls, is_error=True)
+                continue
             if kind not in refused and kind != "verdict":
                 continue
             if kind == "verdict" and value is not None:
@@ -244,6 +250,9 @@ def _kind_of(
 ) -> str:
     """The kind of *node*, by its form or its type; "verdict" if it is one that *hook* refuses."""
     name = _called(node)
+    is_plain = isinstance(node, ast.Name) and node.id not in scope
+    if is_plain and (node.id in source.functions or node.id in _MADE):  # type: ignore[union-attr]  # told before
+        return "function"
     if name in _VERDICTS and name not in scope and name not in source.functions:
         return "" if hook in _VERDICTS[name] else "verdict"
     if name in _COUNTERS and hook == "counters":

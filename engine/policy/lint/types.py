@@ -112,11 +112,12 @@ class Types:
             return found
         if isinstance(node, ast.IfExp):
             return joined(self.of(node.body, scope), self.of(node.orelse, scope))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            return "float"  # whatever it divides
         if isinstance(node, ast.BinOp):
             left, right = self.of(node.left, scope), self.of(node.right, scope)
             if left in _NUMBERS and right in _NUMBERS:
-                is_whole = left == right == "int" and not isinstance(node.op, ast.Div)
-                return "int" if is_whole else "float"
+                return "int" if left == right == "int" else "float"
             return left if left == right == "str" else UNKNOWN
         if isinstance(node, ast.JoinedStr):
             return "str"

@@ -500,12 +500,24 @@ def test_unused_loads_are_taken_out(load: str, want: str) -> None:
         pytest.param("filter(pod, node)", "node.labels.get('why') or None", None),
         pytest.param("pre_filter(pod)", "'no'", "returns a text here, want None, reject(...)"),
         pytest.param("pre_filter(pod)", "only_nodes(['a'])", None),
+        pytest.param("filter(pod, node)", "unresolvable", "the function `unresolvable` here, want"),
+        pytest.param("pre_score(pod)", "skip", "returns the function `skip` here, want None"),
+        pytest.param("filter(pod, node)", "_f", "returns the function `_f` here, want None"),
+        pytest.param("filter(pod, node, state)", "state", None, id="what a hook is given"),
         pytest.param("pre_score(pod)", "reject('no')", "returns reject(...) here, want None"),
         pytest.param("group_of(pod)", "pod.labels.get('job', '')", "returns a text here, want"),
         pytest.param("annotate(pod, node)", "node.name", "returns a text here, want None or a"),
         pytest.param("annotate(pod, node)", "node.labels", None),
         pytest.param("score_all(pod, nodes)", "len(nodes)", "returns an int here, want a list"),
         pytest.param("score(pod, node)", "3 / 4 * 100", "returns a fraction here, want an int"),
+        pytest.param("score(pod, node)", "100 * _g(pod.priority)", None, id="not known"),
+        pytest.param(
+            "score(pod, node)",
+            "100 * (node.pod_count / max(1, pod.priority))",
+            "returns a fraction here, want an int",
+            id="times a fraction",
+        ),
+        pytest.param("score(pod, node)", "int(100 * (node.pod_count / 3))", None, id="made whole"),
         pytest.param("score(pod, node)", "pod.labels.get('a')", None, id="what may be None"),
         pytest.param(
             "counters(pod)", "{'filters': []}", "counters() returns counters for `filters`, want"
@@ -516,6 +528,7 @@ def test_an_answer_that_the_hook_never_takes_is_an_error(
     hook: str, answer: str, want: str | None
 ) -> None:
     text = f"def {hook}:\n    return {answer}\n\ndef _f():\n    return True\n"
+    text += "\ndef _g(x):\n    return x\n"
     findings = [f for f in lint_files({"x.star": text}) if f.lint == "wrong-return"]
     assert [f.problem.severity for f in findings] == ([] if want is None else ["error"])
     assert all(str(want) in f.problem.message for f in findings)
@@ -679,6 +692,36 @@ def test_a_field_of_the_state_that_nobody_keeps_is_told(
     findings = lint_files({"x.star": text, "made.star": "def made():\n    return state(a = 1)\n"})
     told = [f.problem for f in findings if f.lint == "never-given"]
     assert [(p.line, p.severity) for p in told] == [(3, "error")] * is_told
+
+
+@pytest.mark.parametrize(
+    ("kept", "lines", "is_told"),
+    [
+        pytest.param("None", ["return 'no' if state.a else None"], True, id="at once"),
+        pytest.param("None", ["n = node.pod_count", "return str(state.a + n)"], True, id="later"),
+        pytest.param("None", ["for a in state.a:", "    return a"], True, id="in a loop"),
+        pytest.param("None", ["return 'no' if node.name and state.a else None"], False, id="after"),
+        pytest.param(
+            "None", ["if not pod.labels:", "    return None", "return state.a"], False, id="guarded"
+        ),
+        pytest.param("None", ["return state.a if state else None"], False, id="asked"),
+        pytest.param("None", ["return [state.a for _ in pod.labels]"], False, id="for each label"),
+        pytest.param("skip()", ["return state.a"], False, id="not asked then"),
+        pytest.param("_kept()", ["return state.a"], False, id="by a helper"),
+    ],
+)
+def test_a_state_that_is_none_for_some_pods_is_told(
+    kept: str, lines: list[str], is_told: bool
+) -> None:
+    """It passed, and no pod without a label was placed: the filter failed on every node."""
+    text = "def filter(pod, node, state):\n" + "".join(f"    {line}\n" for line in lines)
+    text += "def pre_filter(pod):\n    if pod.priority > 3:\n        return state(a = 'x')\n"
+    text += f"    return {kept}\n\ndef _kept():\n    return state(a = 'y')\n"
+    findings = [f for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+    told = [
+        f.problem for f in findings if "`state` is None where pre_filter()" in f.problem.message
+    ]
+    assert [p.severity for p in told] == ["warning"] * is_told
 
 
 @pytest.mark.parametrize(
