@@ -130,6 +130,8 @@ def test_command(
             click.echo(str(problem))
         lines.print(outcome.reached)
         click.echo(summary(outcome.results, outcome.problems))
+        if not pattern and not outcome.results and not outcome.problems:
+            click.echo("hint: the tests of `x.star` are functions `test_...` in `x_test.star`")
     if not outcome.is_good:
         raise SystemExit(1)
     if not lines.is_enough(outcome.reached):

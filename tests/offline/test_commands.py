@@ -213,6 +213,15 @@ def test_nothing_to_run_is_not_success(tmp_path: Path) -> None:
     assert (result.exit_code, result.output) == (2, "no tests to run\n")
 
 
+def test_a_policy_without_tests_says_where_they_belong(tmp_path: Path) -> None:
+    """It said only that there are no tests to run, also of `tset_it` in the right file."""
+    result = _test(_write(tmp_path / "p", x=POLICY))
+    want = (
+        "no tests to run\nhint: the tests of `x.star` are functions `test_...` in `x_test.star`\n"
+    )
+    assert (result.exit_code, result.output) == (2, want)
+
+
 @pytest.mark.parametrize("name", ["x.star", "x_test.star"])
 def test_a_file_means_its_own_tests(tmp_path: Path, name: str) -> None:
     path = _write(tmp_path / "p", x=POLICY, x_test=TEST, y=POLICY, y_test=TEST)
