@@ -198,7 +198,7 @@ def _joined(lines: list[_Line]) -> str:
 
 def _statement(tokens: list[_Token], level: int, source: list[str]) -> str:
     """The text of one logical line. Lines inside brackets stay lines, moved with the first."""
-    shift = level * len(_INDENT) - tokens[0].start[1]
+    shift = level * len(_INDENT) - _column(tokens[0], source)
     out: list[str] = []
     brackets: list[str] = []
     before: _Token | None = None
@@ -209,7 +209,7 @@ def _statement(tokens: list[_Token], level: int, source: list[str]) -> str:
             is_joined = not brackets
             blank = any(not source[row].strip() for row in range(before.end[0], token.start[0] - 1))
             out.append((" \\\n" if is_joined else "\n") + ("\n" if blank else ""))
-            out.append(" " * max(0, token.start[1] + shift))
+            out.append(" " * max(0, _column(token, source) + shift))
             _mark(before, token)
         elif before is not None:
             out.append(_space(before, token, brackets))
@@ -221,6 +221,12 @@ def _statement(tokens: list[_Token], level: int, source: list[str]) -> str:
             brackets.append("index" if is_index else token.text)
         before = token
     return "".join(out)
+
+
+def _column(token: _Token, source: list[str]) -> int:
+    """How far in *token*, the first of its line, stands; a tab is as wide as a level."""
+    before = source[token.start[0] - 1][: token.start[1]]
+    return token.start[1] if before.strip() else len(before.expandtabs(len(_INDENT)))
 
 
 def _written(token: _Token) -> str:

@@ -61,6 +61,11 @@ def test_shipped_files_are_formatted(path: Path) -> None:
         pytest.param("x=1 .real+y . z\n", "x = 1 .real + y.z\n", id="a field of a number"),
         pytest.param("x = 1\r\ny = 2\r\n", "x = 1\ny = 2\n", id="Windows line ends"),
         pytest.param("def f():\n\tpass\n", "def f():\n    pass\n", id="tabs"),
+        pytest.param(
+            "def f():\n\tx = [\n\t\t1, # a\n\t  \t# b\n\t]\n",
+            "def f():\n    x = [\n        1,  # a\n        # b\n    ]\n",
+            id="tabs inside brackets",
+        ),
         pytest.param("", "", id="nothing"),
         pytest.param("# only a comment", "# only a comment\n", id="a comment alone"),
         pytest.param('"""Doc."""\nX = 1\n', '"""Doc."""\n\nX = 1\n', id="after the docstring"),
