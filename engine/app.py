@@ -400,7 +400,10 @@ class App:
             await elector.release()
             self.metrics.leader.labels(elector.settings.name).set(0)
         # 4. Events and conditions.
-        left = len(self.writer) if lost_lease else await self.writer.flush(FLUSH_SECONDS)
+        if lost_lease:
+            left = len(self.writer) + self.writer.in_flight
+        else:
+            left = await self.writer.flush(FLUSH_SECONDS)
         if left:
             self.metrics.events_dropped.labels("shutdown").inc(left)
             log.warning("Events dropped at shutdown", count=left)

@@ -352,6 +352,22 @@ async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> 
     assert [event["note"] for event in events(cluster, "Scheduled")]
 
 
+async def test_events_that_are_lost_with_the_lease_are_counted(cluster: DevCluster) -> None:
+    """Those that were on their way were not: a pod had no event, and nothing said so."""
+    lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)
+    cluster.create(make_node("node-1"))
+    hold = cluster.faults.hang(verb="create", resource="events*", times=None)
+    async with scheduler(cluster, lease=lease) as app:
+        cluster.create(*(make_pod(f"web-{i}") for i in range(3)))
+        await eventually(lambda: len(placements(cluster)) == 3)
+        await hold.wait_hit(3)
+        (held,) = cluster.list("leases.coordination.k8s.io")
+        taken = {**held, "spec": {**held["spec"], "holderIdentity": "somebody else"}}
+        cluster.update("leases.coordination.k8s.io", taken)
+        await eventually(lambda: app.elector is not None and not app.elector.is_leading)
+    assert metric(app, "starsched_events_dropped_total", cause="shutdown") == hold.hits
+
+
 async def test_a_role_that_forbids_a_resource_for_good_costs_a_start_little(
     cluster: DevCluster,
 ) -> None:
