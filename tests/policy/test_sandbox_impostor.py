@@ -8,7 +8,7 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Limits, PolicyFailure
 from engine.policy.sandbox import blank
 from engine.policy.sandbox.process import SandboxEvaluator
-from tests.policy.programs import per_node, program_of
+from tests.policy.programs import per_node, per_pod, program_of
 
 _POLICY = "def score(pod, node): return 1\n"
 _LIMITS = Limits(deadline=0.5)
@@ -53,6 +53,10 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, says: str, greeting: str = "") -> 
         pytest.param('channel.send([answer(b"[]", packed=b"cut")])', id="half a number"),
         pytest.param('channel.send([answer(b"[]", packed=bytes(80))])', id="too many numbers"),
         pytest.param(
+            f'channel.send([answer(b"[]", [(1, {_FAILURE})], bytes(16))])',
+            id="failures beside numbers",
+        ),
+        pytest.param(
             'channel.send([answer(b"[null]", packed=b"\\1" * 16)])',
             id="a verdict that is not there",
         ),
@@ -92,6 +96,18 @@ def test_what_is_no_answer_costs_the_process_and_its_call(
         assert len(verdicts) == 2
         assert isinstance(verdicts[1], PolicyFailure)
         assert 1 <= evaluator.restarts <= 4
+
+
+def test_a_failure_beside_numbers_is_not_an_answer_without_a_verdict(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The failure excused a null, and was left out: a pod's place in the queue was None."""
+    failure = _FAILURE.replace("score", "queue_key")
+    _pretend(monkeypatch, f'channel.send([answer(b"[null]", [(0, {failure})], bytes(8))])')
+    policy = "def queue_key(pod): return 1\n"
+    with SandboxEvaluator(program_of(policy, limits=_LIMITS)) as evaluator:
+        ((verdict,),) = evaluator.evaluate([per_pod("queue_key")])
+        assert isinstance(verdict, PolicyFailure)
 
 
 def test_more_answers_than_were_asked_for_cost_the_process_alone(

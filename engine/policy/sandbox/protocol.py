@@ -306,6 +306,8 @@ def check_answer(answer: RawAnswer, call: Call, count: int, image: ProgramImage)
         found, rest = divmod(len(answer.packed), _PACKED_BYTES)
         if rest:
             raise msgspec.DecodeError("a number that is cut off")
+        if answer.failures:
+            raise msgspec.DecodeError("failures beside numbers")
         numbers = np.frombuffer(answer.packed, np.int64)
         if kinds and not _are_within(numbers, 0, len(kinds) - 1):
             raise msgspec.DecodeError("a verdict that is not there")
