@@ -40,14 +40,19 @@ _UNIT_SECONDS: Final = {
 }
 
 
+# As JSON and Kubernetes write numbers; to YAML 1.1 they are text without a point and a sign.
+_EXPONENTIAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML's plain types without dates: Kubernetes reads those as text."""
+    """YAML's plain types as Kubernetes reads them: dates are text, and `1e-6` is a number."""
 
 
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENTIAL, list("-+.0123456789"))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

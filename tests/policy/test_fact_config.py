@@ -135,6 +135,28 @@ def test_what_is_wrong_is_told_with_its_place(text: str, problem: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "want"),
+    [("1e-6", 1e-6), ("1E3", 1000.0), ("+2.e+3", 2000.0), ("-.5e1", -5.0), ("1.5e-2", 0.015)],
+)
+def test_numbers_are_read_as_kubernetes_reads_them(text: str, want: float) -> None:
+    """To YAML 1.1 most of these are text: a scale of `1e-6` was refused as one."""
+    queries = f"{{fact: f, query: q, scale: {text}}}"
+    config, problems = _read(
+        f"sources: [{{prometheus: {{url: 'http://p', queries: [{queries}]}}}}]"
+    )
+    assert problems == []
+    (source,) = config.sources
+    assert isinstance(source, PrometheusFacts)
+    assert source.queries[0].scale == want
+
+
+def test_a_number_without_an_end_is_none() -> None:
+    query = "{fact: f, query: q, scale: 1e999}"
+    _, problems = _read(f"sources: [{{prometheus: {{url: 'http://p', queries: [{query}]}}}}]")
+    assert [p.partition(": ")[2] for p in problems] == ["want a number, got 1e999"]
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "p:9090",
