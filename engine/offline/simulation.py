@@ -33,6 +33,7 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.loop import SchedulingLoop
 from engine.scheduling.permit import Permits
 from engine.scheduling.plugins.registry import make_plugins
+from engine.scheduling.plugins.volume_binding import VolumeBinding
 from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
@@ -346,7 +347,10 @@ class Simulation:
         self._still_there.discard(pod.uid)
         self.cache.remove_pod(pod)
         for plugin, state in reversed(life.reserves if life is not None else ()):
-            plugin.unreserve(state, pod, pod.node_name)
+            if isinstance(plugin, VolumeBinding):
+                plugin.outlive(state)
+            else:
+                plugin.unreserve(state, pod, pod.node_name)
         self._queue.move(ASSIGNED_POD_DELETE, pod, None)
         self._permits.gone(pod.uid)
 

@@ -204,6 +204,64 @@ def test_a_pod_that_is_deleted_the_moment_it_comes_goes(tmp_path: Path) -> None:
     assert run(read_workload(path, tmp_path / "x.jsonl"))[2].placed == 0
 
 
+def test_a_volume_stays_its_claim_s_when_the_pod_has_gone(tmp_path: Path) -> None:
+    """Another claim got it, and an evicted pod came again on a node without its volume."""
+
+    def volume(name: str, on: str) -> dict[str, Any]:
+        is_there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}
+        reach = {"required": {"nodeSelectorTerms": [{"matchExpressions": [is_there]}]}}
+        spec = {"storageClassName": "local", "nodeAffinity": reach, "capacity": {"storage": "1Gi"}}
+        spec["accessModes"] = ["ReadWriteOnce"]
+        free = {"phase": "Available"}
+        return {
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": spec,
+            "status": free,
+        }
+
+    def claim(name: str) -> dict[str, Any]:
+        spec = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+        room = {"resources": {"requests": {"storage": "1Gi"}}}
+        meta = {"name": name, "namespace": "a"}
+        return {"kind": "PersistentVolumeClaim", "metadata": meta, "spec": {**spec, **room}}
+
+    def using(name: str, cpu: str, claim: str, **more: Any) -> dict[str, Any]:
+        source = {"persistentVolumeClaim": {"claimName": claim}}
+        return pod(name, cpu, volumes=[{"name": "v", **source}], **more)
+
+    local = {
+        "kind": "StorageClass",
+        "metadata": {"name": "local"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    there = [node("n1"), local, volume("v1", "n1"), claim("c1"), claim("c2")]
+    (tmp_path / "there.json").write_text(json.dumps({"kind": "List", "items": there}))
+
+    def simulated(*lines: dict[str, Any]) -> Simulation:
+        events(tmp_path, {"add": node("n9")}, *lines)
+        return run(read_workload(tmp_path / "there.json", tmp_path / "events.jsonl"))[0]
+
+    first, second = using("p1", "1", "c1"), using("p2", "1", "c2")
+    simulation = simulated(
+        {"add": first},
+        {"at": 1, "add": second},
+        {"at": 5, "delete": "pod/a/p1"},
+        {"at": 6, "add": using("p3", "1", "c1")},
+    )
+    assert simulation.lives["a/p2"].is_pending
+    assert simulation.lives["a/p3"].node == "n1"
+    urgent = pod("urgent", "3", priority=10, nodeSelector={"kubernetes.io/hostname": "n1"})
+    simulation = simulated(
+        {"add": using("p1", "3", "c1", owned=True)},
+        {"at": 1, "add": {"kind": "Node", **node("n2")}},
+        {"at": 2, "add": urgent},
+    )
+    evicted = simulation.lives["a/p1"]
+    assert (evicted.evictions, evicted.is_pending) == (1, True)
+
+
 def test_pods_that_lose_their_node_for_good_did_not_go_without_one(tmp_path: Path) -> None:
     """They were counted among those that went without a node, and there was no count of them."""
     _, _, result = run(

@@ -291,6 +291,17 @@ class VolumeBinding(RuntimePlugin):
         state.assumed.clear()
         state.promised = None
 
+    def outlive(self, state: Any) -> None:
+        """The pod has gone after it was bound: where nothing is written, its volumes stay claimed.
+
+        Of a volume that is to be made, nothing but the node is known, which may be any again.
+        """
+        if isinstance(state, _PodClaims):
+            for objects, obj in state.assumed:
+                key = object_key(obj)
+                if isinstance(obj, PersistentVolumeClaim) and objects.get(key) is obj:
+                    objects.restore(key)
+
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
         """Write the promise, and wait until every claim of it is bound."""
         if not isinstance(state, _PodClaims) or state.promised is None:
