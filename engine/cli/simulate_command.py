@@ -22,7 +22,7 @@ from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.offline.event_words import in_words
 from engine.offline.remedies import amount_text
 from engine.offline.simulation import Simulation
-from engine.offline.simulation_report import Recorder, Report, Step, report
+from engine.offline.simulation_report import Recorder, Report, Step, most_allocatable, report
 from engine.offline.workload import Workload, read_workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -210,12 +210,8 @@ def write_steps(path: Path, steps: list[Step]) -> None:
 
 
 def _chart(steps: list[Step]) -> str:
-    names = sorted({n for s in steps for n, amount in s.allocatable.items() if amount})
-    used = {
-        name: [100 * s.requested.get(name, 0) / max(1, s.allocatable.get(name, 0)) for s in steps]
-        for name in names
-        if name != "pods"
-    }
+    names = [name for name in most_allocatable(steps) if name != "pods"]
+    used = {name: [100 * step.share(name) for step in steps] for name in names}
     return line_chart(
         [step.at for step in steps],
         [

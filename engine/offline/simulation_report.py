@@ -36,6 +36,24 @@ class Step(msgspec.Struct, frozen=True):
     requested: Mapping[str, int]
     allocatable: Mapping[str, int]
 
+    def share(self, resource: str) -> float:
+        """The part of what there is of *resource* that is requested; 0 if there is nothing of it.
+
+        Pods that were placed before may ask for what no node has any more.
+        """
+        there_is = self.allocatable.get(resource, 0)
+        return self.requested.get(resource, 0) / there_is if there_is > 0 else 0.0
+
+
+def most_allocatable(steps: Iterable[Step]) -> dict[str, int]:
+    """What there was of each resource at most, by name; without those of which nothing was."""
+    found: dict[str, int] = {}
+    for step in steps:
+        for name, amount in step.allocatable.items():
+            if amount > found.get(name, 0):
+                found[name] = amount
+    return dict(sorted(found.items()))
+
 
 class ResourceUse(msgspec.Struct, frozen=True):
     """How one resource is used; all but the amounts are shares of what there is, 0..1.
@@ -170,7 +188,7 @@ def report(simulation: Simulation, steps: list[Step], *, group_by: str = "") -> 
     """The report of a simulation that has run; *group_by* is a label, "" the namespace."""
     lives = list(simulation.lives.values())
     infos = [i for i in simulation.cache.snapshot().infos if i is not None and i.node is not None]
-    groups = shares(lives, steps[-1].allocatable if steps else {}, group_by)
+    groups = shares(lives, most_allocatable(steps), group_by)
     waits = sorted(one.waited for one in lives if one.waited is not None)
     pending = [one for one in lives if one.is_pending]
     return Report(
@@ -273,13 +291,13 @@ def _resources(
     lost = fragmentation(simulation, lives)
     last = steps[-1]
     found = {}
-    for name, allocatable in sorted(last.allocatable.items()):
-        if not allocatable or name == "pods":
+    for name in most_allocatable(steps):
+        if name == "pods":
             continue
-        used = [s.requested.get(name, 0) / max(1, s.allocatable.get(name, 0)) for s in steps]
+        used = [step.share(name) for step in steps]
         found[name] = ResourceUse(
             last.requested.get(name, 0),
-            allocatable,
+            last.allocatable.get(name, 0),
             used[-1],
             _mean_over_time(steps, used),
             max(used),

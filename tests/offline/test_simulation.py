@@ -431,6 +431,40 @@ def test_a_seed_changes_the_order_within_a_moment_and_nothing_else() -> None:
     assert planned.shuffled(1).arrivals[0].pod.uid == one.arrivals[0].pod.uid
 
 
+def test_what_left_with_its_nodes_was_used_all_the_same(tmp_path: Path) -> None:
+    """The report knew the resources of the end alone: no use, and no group that got anything."""
+    gpus = node("gpus")
+    gpus["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    wants = pod("train", "1")
+    wants["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "4"
+    result = run(
+        events(
+            tmp_path,
+            {"add": gpus},
+            {"add": wants, "for": 10},
+            {"add": {**pod("never", "99"), "metadata": {"name": "never", "namespace": "b"}}},
+            {"at": 20, "delete": "node/gpus"},
+        )
+    )[2]
+    use = result.resources["nvidia.com/gpu"]
+    assert (use.requested, use.allocatable, use.final, use.mean, use.peak) == (0, 0, 0, 0.5, 1)
+    assert result.groups == {"a": 1.0, "b": 0.0}
+
+
+def test_a_resource_that_no_node_has_any_more_is_not_used_a_thousand_times_over(
+    tmp_path: Path,
+) -> None:
+    """Pods from before ask for it: what they ask for was told as percents."""
+    there = pod("old", nodeName="n")
+    there["spec"]["containers"][0]["resources"]["requests"]["example.com/slots"] = "9"
+    (tmp_path / "there.json").write_text(json.dumps({"kind": "List", "items": [node("n"), there]}))
+    back = node("n")
+    back["status"]["allocatable"]["example.com/slots"] = "9"
+    events(tmp_path, {"at": 5, "add": back})
+    result = run(read_workload(tmp_path / "there.json", tmp_path / "events.jsonl"))[2]
+    assert result.resources["example.com/slots"].peak == 1.0
+
+
 def test_the_fragmented_part_is_what_typical_pods_cannot_use() -> None:
     """Two nodes with 1 core left are of no use to pods of 3; an empty one is of use."""
     nodes = [node("a"), node("b"), node("c")]
