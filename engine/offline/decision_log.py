@@ -96,15 +96,26 @@ def log_files(directory: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
+class _Head(msgspec.Struct, rename={"event": "e"}):
+    event: str = ""
+
+
 def is_log(path: Path) -> bool:
-    """True for a recorded log, a file or a directory of them."""
+    """True for a recorded log, a file or a directory of them; also for one that cannot be read.
+
+    A file is one by its name or its first entry: who reads it says what is wrong with the rest.
+    """
     if path.is_dir():
         return bool(log_files(path))
     if not path.is_file():
         return False  # a pipe can be read once only
+    if number_of(path) is not None:
+        return True
     try:
-        return next(read_log(path), None) is not None
-    except LogError:
+        with path.open("rb") as raw:
+            first = next(_lines(path, raw), _CUT)
+        return msgspec.json.decode(first, type=_Head).event == "log"
+    except (LogError, OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
 

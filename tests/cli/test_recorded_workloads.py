@@ -259,6 +259,25 @@ def test_a_file_that_is_unpacked_beside_itself_counts_once(log: Path) -> None:
     assert json.loads(run("replay", log, "--output=json").stdout) == want
 
 
+@pytest.mark.parametrize("command", ["simulate", "diff"])
+def test_a_log_that_cannot_be_read_is_a_log_all_the_same(
+    log: Path, tmp_path: Path, command: str
+) -> None:
+    """It was taken for events: want `at`, `add`, `for` or `delete`, got `e`."""
+    text = gzip.decompress(log_files(log)[0].read_bytes())
+    other = tmp_path / "newer.jsonl"
+    other.write_bytes(text.replace(b'"format":1', b'"format":2'))
+    cut = tmp_path / "decisions-000009.jsonl"
+    cut.write_bytes(text[:40])
+    before = [command, "builtin", "builtin", "--on"] if command == "diff" else [command]
+    for path, said in (
+        (other, f"{other}:1: want a decision log of format 1, got format 2\n"),
+        (cut, f"{cut}:1: want a whole checkpoint, the log ends before it does\n"),
+    ):
+        result = CliRunner().invoke(main, [*before, str(path)])
+        assert (result.exit_code, result.stderr) == (2, f"Error: {said}")
+
+
 def test_a_log_without_a_whole_checkpoint_decides_nothing(log: Path) -> None:
     first, lines = lines_of(log, 1)
     first.write_bytes(b"".join(lines[:2]) + lines[2][:20])
