@@ -48,7 +48,8 @@ _LEAVE_SECONDS: Final = 5.0
 class Life:
     """What became of one pod.
 
-    `wants` is the pod as it came; times are seconds from the start, None: it did not happen.
+    `wants` is the pod as it came, or came again after an eviction, which is when it arrived; times
+    are seconds from the start, None: it did not happen.
     `reason` is why its last attempt failed; empty if none did, or once it is placed. `is_lost`: it
     was evicted, and nothing makes it anew.
     """
@@ -77,7 +78,7 @@ class Life:
 
     @property
     def waited(self) -> float | None:
-        """Seconds until it got its node; None if it got none, or lost it."""
+        """Seconds until it got its node, the last one; None if it got none, or lost it."""
         return None if self.placed_at is None else self.placed_at - self.arrived_at
 
 
@@ -377,7 +378,7 @@ class Simulation:
         again = with_uid(Pod(wants).unplaced(), f"{pod.uid}+")
         if life is None:
             life = self.lives[pod.key] = Life(again, self.now, evictions=1)
-        life.wants = again
+        life.wants, life.arrived_at = again, self.now  # while it was on a node it did not wait
         self._pending.add(pod.key)
         if self._scheduler.profile_of(again) is None:
             life.is_ours = False

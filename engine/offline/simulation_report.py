@@ -93,7 +93,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         replaced: Pods that went because another one of their name came while they were there.
         evictions: How often a pod was evicted.
         failed: Pods that a failing policy kept from a decision.
-        waits: Seconds from coming to a node: the median, and the 99th percentile.
+        waits: Seconds from coming, or from an eviction, to a node: the median, and the 99th
+            percentile.
         resources: By name.
         fairness: Jain's index over the groups of pods (1: all get the same part of what they
             asked for; 1/n: one of n gets everything).

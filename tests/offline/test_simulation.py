@@ -176,6 +176,21 @@ def test_an_urgent_pod_evicts_and_the_victim_of_a_controller_comes_again() -> No
     assert (simulation.lives["a/urgent"].gone_at, weak.node, weak.placed_at) == (50.0, "n", 50.0)
 
 
+def test_the_time_on_a_node_is_no_wait_for_the_next_one(tmp_path: Path) -> None:
+    """A pod that ran for an hour and lost its node had waited for an hour."""
+    simulation, _, result = run(
+        events(
+            tmp_path,
+            {"add": node("n1")},
+            {"at": 1, "add": pod("p", owned=True)},
+            {"at": 3600, "delete": "node/n1"},
+            {"at": 3605, "add": node("n2")},
+        )
+    )
+    assert simulation.lives["a/p"].node == "n2"
+    assert 5.0 <= result.waits[0] <= 10.0  # until the end of its backoff
+
+
 def test_a_victim_without_a_controller_is_gone() -> None:
     weak = pod("weak", "3", nodeName="n")
     planned = workload([node("n")], (5.0, pod("urgent", "3", priority=10), None), pods=[weak])
