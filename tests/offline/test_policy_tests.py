@@ -186,9 +186,25 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
 
 
 @pytest.mark.parametrize(
+    "assertion", ['evicts(NODES, POD, "a", ["x"])', "evicts_nobody(NODES, POD)"]
+)
+def test_who_is_evicted_is_asked_where_preemption_takes_part(assertion: str) -> None:
+    """Alone, a policy evicts nobody whatever its `victim_key` says: `evicts_nobody` held, and
+    `evicts` said only that it got none.
+    """
+    nodes = (
+        'NODES = cluster(make_node("a", pods = [make_pod("x")]))\nPOD = make_pod(priority = 1)\n'
+    )
+    policy = "def filter(pod, node):\n    return 'full'\ndef victim_key(pod):\n    return 1\n"
+    result = _failure(f"{nodes}def test_it():\n    asserts.{assertion}\n", policy)
+    assert "no preemption takes part here: want a profile that has it" in result.message
+
+
+@pytest.mark.parametrize(
     ("assertion", "want"),
     [
         ('evicts_nobody(NODES, POD, profile = "default-scheduler")', "nodes that fit"),
+        ('evicts(NODES, POD, "a", [], profile = "default-scheduler")', "nodes that fit"),
         ("prefers(NODES, POD)", "want two nodes or more, the best first, got []"),
         ('prefers(NODES, POD, "b")', 'want two nodes or more, the best first, got ["b"]'),
         ('feasible(NODES, POD, "a")', 'want a list of names, such as ["a", "b"], got "a"'),
@@ -208,7 +224,7 @@ def test_an_assertion_that_does_not_hold_says_why(assertion: str, want: str) -> 
 def test_an_assertion_that_says_nothing_or_is_given_another_type_fails(
     assertion: str, want: str
 ) -> None:
-    """The first three held, whatever the policy did; the others were told in the interpreter's
+    """The first four held, or told of another thing; the rest was told in the interpreter's
     words, such as "Operation `(iter)` not supported on type `string`".
     """
     nodes = 'NODES = cluster(make_node("a"), make_node("b"))\nPOD = make_pod()\n'
