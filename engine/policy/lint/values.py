@@ -279,6 +279,8 @@ def _reckoned(function: ast.FunctionDef) -> set[int]:
             found |= {id(node.left), id(node.comparators[0])}
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
             found |= {id(node.left), id(node.right)}
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            found.add(id(node.operand))
     return found
 
 
@@ -364,15 +366,19 @@ def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
 def _nothing_known(
     source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
 ) -> Iterator[Finding]:
-    """Numbers of facts and counters that may be None and are only ever reckoned with.
+    """Numbers of views, facts and counters that may be None and are only ever reckoned with.
 
     Says nothing of one that another function gets to see, which may be there to ask.
     """
     uses: dict[str, list[ast.Attribute]] = {}
     for node in walk(function):
-        if not isinstance(node, ast.Attribute) or node.attr not in _NUMBERS_OF_FACTS:
+        if not isinstance(node, ast.Attribute):
             continue
-        if (types.of(node.value, scope) or "").rstrip("?") == "Fact":
+        if node.attr not in _NUMBERS_OF_FACTS:
+            is_such = types.of(node, scope) in ("int?", "float?")
+        else:
+            is_such = (types.of(node.value, scope) or "").rstrip("?") == "Fact"
+        if is_such:
             uses.setdefault(ast.dump(node), []).append(node)
     for node in counts_that_may_be_none(source, types, function):
         uses.setdefault(ast.dump(node), []).append(node)
@@ -388,7 +394,8 @@ def _nothing_known(
         if ast.dump(found[0].value) in handed_on or not all(id(one) in reckoned for one in found):
             continue
         first = min(found, key=lambda one: (one.lineno, one.col_offset))
-        text = f"`{_text(first)}` is None where {_NONE_WHERE[first.attr]}"
+        where = _NONE_WHERE.get(first.attr)
+        text = f"`{_text(first)}` is None " + (f"where {where}" if where else "for some")
         hint = f"ask for that before: `{_text(first)} == None`"
         yield source.finding("wrong-type", first, text, hint)
 

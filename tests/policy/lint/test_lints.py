@@ -290,6 +290,24 @@ def test_lints_of_values(condition: str, want: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "is_told"),
+    [
+        pytest.param("-pod.start_time", True, id="negated"),
+        pytest.param("(pod.priority, 9 - pod.start_time)", True, id="subtracted"),
+        pytest.param("-(pod.start_time or 0)", False, id="with a default"),
+        pytest.param("-pod.start_time if pod.start_time else 0", False, id="asked before"),
+        pytest.param("_age(pod)", False, id="by a function that may ask"),
+        pytest.param("-pod.priority", False, id="what is always there"),
+    ],
+)
+def test_a_number_of_a_pod_that_is_never_asked_for_is_told(key: str, is_told: bool) -> None:
+    """It passed, and no pod was evicted as long as one on the node had not begun to run."""
+    text = f"def victim_key(pod):\n    return {key}\n"
+    text += "def _age(pod):\n    return pod.created_at\n" if "_age" in key else ""
+    assert found(text) == ["2: wrong-type"] * is_told
+
+
+@pytest.mark.parametrize(
     ("lines", "want"),
     [
         pytest.param(["if heat.age_seconds > 60:", "    return 'a'"], ["4"], id="an age"),
