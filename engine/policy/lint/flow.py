@@ -42,6 +42,7 @@ def _orders(
     source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     hint = "sort it: `sorted(...)`; the API promises no order"
+    once = _once(function)
     for node in walk(function):
         if isinstance(node, ast.For):
             shown = _map(types, scope, node.iter)
@@ -49,15 +50,41 @@ def _orders(
                 text = f"the first of `{shown}` decides, and its order means nothing"
                 yield source.finding("map-order", node, text, hint)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            value = node.value
-            if isinstance(value, ast.Call) and ast.unparse(value.func) == "list" and value.args:
-                value = value.args[0]
-            elif isinstance(value, ast.Attribute):
+            if isinstance(node.value, ast.Attribute):
                 continue  # a key of a map
-            shown = _map(types, scope, value)
+            shown = _map(types, scope, _listed(once, node.value))
             if shown and type(node.slice.value) is int:
                 text = f"takes one of `{shown}` by its place, and its order means nothing"
                 yield source.finding("map-order", node, text, hint)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_join = node.func.attr == "join" and text_of(node.func.value) is not None
+            shown = _map(types, scope, _listed(once, node.args[0])) if is_join and node.args else ""
+            if shown:
+                text = f"joins `{shown}` as they come, and their order means nothing"
+                yield source.finding("map-order", node, text, hint)
+
+
+def _once(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What the names stand for that *function* sets exactly once."""
+    values: dict[str, list[ast.expr]] = {}
+    stores = [n.id for n in walk(function) if isinstance(n, ast.Name) and _is_store(n)]
+    for node in walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values.setdefault(node.targets[0].id, []).append(node.value)
+    return {name: found[0] for name, found in values.items() if stores.count(name) == 1}
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _listed(once: dict[str, ast.expr], node: ast.expr) -> ast.expr:
+    """What *node* has the elements of, in the order in which they come."""
+    if isinstance(node, ast.Name):
+        node = once.get(node.id, node)
+    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("list", "tuple"):
+        return node.args[0]
+    return node
 
 
 def _map(types: Types, scope: Scope, node: ast.expr) -> str:

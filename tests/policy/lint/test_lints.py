@@ -226,6 +226,31 @@ def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
             id="a key that is like its value",
         ),
         pytest.param(["return list(node.labels)[0]"], ["2: map-order"], id="by its place"),
+        pytest.param(
+            ["keys = list(node.labels)", "return keys[0] if keys else None"],
+            ["3: map-order"],
+            id="by its place in a list",
+        ),
+        pytest.param(
+            ["keys = sorted(node.labels)", "return keys[0] if keys else None"],
+            [],
+            id="by its place among the sorted",
+        ),
+        pytest.param(
+            ["keys = list(node.labels)", "keys = sorted(keys)", "return keys[0]"],
+            [],
+            id="sorted later",
+        ),
+        pytest.param(
+            ["return 'no' if ','.join(node.labels.keys()) == 'a,b' else None"],
+            ["2: map-order"],
+            id="joined",
+        ),
+        pytest.param(
+            ["return 'no' if ','.join(sorted(node.labels)) == 'a,b' else None"],
+            [],
+            id="sorted and joined",
+        ),
         pytest.param(["return node.labels['a']"], [], id="by its key"),
         pytest.param(["return 'on %s' % node.name"], ["2: varying-reason"], id="a built reason"),
         pytest.param(
