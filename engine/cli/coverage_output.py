@@ -45,8 +45,8 @@ class CoverageOutput:
                 write_file(self.lcov_file, as_lcov(reached))
 
     def print(self, reached: Sequence[FileCoverage]) -> None:
-        """Print the table, if it was asked for."""
-        if self.is_printed:
+        """Print the table, if it was asked for and there is one: nothing ran of broken policies."""
+        if self.is_printed and reached:
             click.echo(as_text(reached, is_whole=self.with_libraries))
 
     def is_enough(self, reached: Sequence[FileCoverage]) -> bool:

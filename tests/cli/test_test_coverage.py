@@ -44,6 +44,15 @@ def test_coverage_is_printed_and_written(policies: Path) -> None:
     assert "66.7%" in page.read_text()
 
 
+def test_broken_policies_have_no_coverage(policies: Path) -> None:
+    """The last line but one said that 100 % of them were covered."""
+    (policies / "y.star").write_text("def broken(")
+    code, output = run(policies, "--coverage")
+    assert code == 1
+    assert "1 problem(s) in the policies" in output
+    assert "total" not in output
+
+
 def test_too_little_coverage_fails(policies: Path) -> None:
     code, output = run(policies, "--fail-under", "66.8")
     assert code == 1
