@@ -1,5 +1,8 @@
 """Lists and dicts that a hook changes: whose they are, and what is done first."""
 
+import random
+from typing import Final
+
 import msgspec
 import pytest
 
@@ -100,3 +103,76 @@ def among_0(pod, node):
 """
     both = BothWays(text, 1)
     assert both.run(0, _POD, _NODE) == both.interpret(0, _POD, _NODE)
+
+
+_HEAD: Final = """
+_nothing = []
+_no_pairs = {}
+_some = [1, 2]
+
+def grow(items):
+    items.append(len(items))
+    return len(items)
+
+def put(pairs, key, value):
+    pairs[key] = value
+    return pairs
+
+def pair(first, second = 0):
+    return (first, second)
+"""
+_NAMES: Final = ("a", "b", "c")
+_LISTS: Final = (
+    "[]", "a", "[node.pod_count]", "[I, I]", "_nothing", "_some", "b", "c", "(L if I > 3 else L)",
+    "L + L", "[x for x in L]", "[L, L][0]", "(L or L)", "struct(held = L).held", "list(d)",
+)  # fmt: skip
+_DICTS: Final = (
+    "{}", '{"x": I}', "_no_pairs", "d", "(D if I else D)", 'put(D, "y", I)',
+    "{str(x): x for x in L}",
+)  # fmt: skip
+_INTS: Final = (
+    "1", "node.pod_count", "len(L)", "grow(L)", "len(D)", "I + I", "pair(I, I)[0]",
+    "pair(second = I, first = I)[1]", 'D.get("x", I)', "(I if I > I else I)", "max([I, I])",
+)  # fmt: skip
+_STATEMENTS: Final = (
+    "N = L", "N = L", "d = D", "N.append(I)", "N += L[:3]", "N.extend(L[:3])", "N[I % 3] = I",
+    "N[I % 3] += I", "N[len(N) - 1] += I", 'd["x"] = I', 'd["x"] += I',
+    "n += I", "n, m = I, I", "for x in L:\n        n += I", "for x in L[:3]:\n        N.append(I)",
+    "if I > 2:\n        N = L", "if I > 3:\n        d = D",
+)  # fmt: skip
+
+
+def _filled(chance: random.Random, form: str, depth: int) -> str:
+    """*form* with a list for each L, a dict for each D, an int for each I, a name for each N."""
+    name = chance.choice(_NAMES)
+    made = ""
+    for letter in form:
+        options = {"L": _LISTS, "D": _DICTS, "I": _INTS}.get(letter)
+        if letter == "N":
+            made += name
+        elif options is None:
+            made += letter
+        else:
+            made += _filled(
+                chance, chance.choice(options if depth else options[:2]), max(0, depth - 1)
+            )
+    return made
+
+
+def test_random_changes_leave_the_same_twice() -> None:
+    same = 0
+    for seed in range(200):
+        chance = random.Random(seed)
+        lines = [_filled(chance, chance.choice(_STATEMENTS), 2) for _ in range(6)]
+        start = ["a, b, c, d = [1], [2, 3], [], {'x': 1}", "n, m = 0, 0"]
+        body = "".join(f"    {line}\n" for line in (*start, *lines))
+        text = f"{_HEAD}\ndef among_0(pod, node):\n{body}    return (a, b, c, d, n, m)\n"
+        both = BothWays(text, 1)
+        if isinstance(both.translated[0], str):
+            continue
+        want = both.interpret(0, _POD, _NODE)
+        for _ in range(2):
+            got = both.run(0, _POD, _NODE)
+            assert got.problem or got == want, f"seed {seed}: {text}"
+        same += not got.problem
+    assert same > 20
