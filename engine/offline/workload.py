@@ -319,6 +319,8 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     if isinstance(added := event.get("add"), dict):
         if added.get("kind") == "Node":
             node = node_of(added)
+            if not node.name:
+                raise WorkloadError("want `metadata.name` in a node, got none")
             workload.changes.append(NodeChange(at, node.name, node))
         elif _is_pod(added):
             stays = event.get("for")
@@ -329,7 +331,9 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             if isinstance(meta, dict) and not meta.get("name") and meta.get("generateName"):
                 name = f"{meta['generateName']}{len(workload.arrivals)}"
                 added = {**added, "metadata": {**meta, "name": name}}
-            pod = workload.cluster.pod_of(added)
+            pod = workload.cluster.pod_of(_begun_anew(added))
+            if not pod.name:
+                raise WorkloadError("want `metadata.name` or `generateName` in a pod, got neither")
             until = None if stays is None else at + float(stays)
             workload.arrivals.append(Arrival(at, pod, until))
         elif at == 0:
@@ -349,6 +353,15 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     else:
         raise WorkloadError("want `add` with a manifest or `delete` with a name")
     return None
+
+
+def _begun_anew(pod: dict[str, Any]) -> dict[str, Any]:
+    """*pod* without its end, as it is known of pods that ran once: ended ones take no room."""
+    anew = dict(pod)
+    for member, end in (("metadata", "deletionTimestamp"), ("status", "phase")):
+        if isinstance(values := pod.get(member), dict):
+            anew[member] = {key: value for key, value in values.items() if key != end}
+    return anew
 
 
 def _is_pod(added: Any) -> bool:

@@ -176,6 +176,16 @@ def test_an_urgent_pod_evicts_and_the_victim_of_a_controller_comes_again() -> No
     assert (simulation.lives["a/urgent"].gone_at, weak.node, weak.placed_at) == (50.0, "n", 50.0)
 
 
+def test_pods_that_ended_once_take_room_when_they_come_again(tmp_path: Path) -> None:
+    """Those of last week's Jobs, as kubectl shows them, were placed and took no room."""
+    ended = [{**pod(f"p{i}", "3"), "status": {"phase": "Succeeded"}} for i in range(3)]
+    ended[2]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    lines = ({"at": 1, "add": one, "for": 10} for one in ended)
+    simulation, _, result = run(events(tmp_path, {"add": node("n")}, *lines))
+    assert (result.completed, result.given_up) == (1, 2)
+    assert "1 Insufficient cpu" in simulation.lives["a/p2"].reason
+
+
 def test_the_time_on_a_node_is_no_wait_for_the_next_one(tmp_path: Path) -> None:
     """A pod that ran for an hour and lost its node had waited for an hour."""
     simulation, _, result = run(
@@ -633,6 +643,18 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
             '{"at": 5, "delete": "node/n"}',
             "x.jsonl:2: want a node that is there at 5 s, `n` comes at 7 s",
             id="a delete of a node that comes later",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"add": {"kind": "Pod", "spec": {}}}',
+            "x.jsonl:1: want `metadata.name` or `generateName` in a pod, got neither",
+            id="a pod without a name",
+        ),
+        pytest.param(
+            "x.jsonl",
+            '{"add": {"kind": "Node", "metadata": {}}}',
+            "x.jsonl:1: want `metadata.name` in a node, got none",
+            id="a node without a name",
         ),
         pytest.param("x.jsonl", '{"at": 0}', "x.jsonl:1: want `add`", id="nothing"),
         pytest.param("x.jsonl", '\n{"at": -1}', "x.jsonl:2: want an object", id="time"),
