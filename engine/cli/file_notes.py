@@ -7,6 +7,7 @@ import click
 
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
+from engine.policy.bundle import Bundle
 
 _SHOWN: Final = 3
 
@@ -21,6 +22,16 @@ def tell_missing(cluster: Cluster) -> None:
     """Say what of a cluster is not known, on stderr: decisions that read it may be others."""
     for resource, reason in cluster.missing.items():
         click.echo(f"not read: {resource}: {reason}", err=True)
+
+
+def tell_left_out(cluster: Cluster, *bundles: Bundle) -> None:
+    """Say what of a workload and of the policies takes no part in a simulation, on stderr."""
+    if cluster.skipped:
+        counts = cluster.skipped.most_common()
+        said = ", ".join(f"{number} {kind}" for kind, number in counts)
+        click.echo(f"left out, as no decision reads their kind: {said}", err=True)
+    if any(bundle.extenders for bundle in bundles):
+        click.echo("extenders are configured, and are not asked here", err=True)
 
 
 def tell_replaced(keys: Sequence[str]) -> None:

@@ -12,7 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage, tell_missing, tell_repeated, tell_replaced
+from engine.cli.file_notes import (
+    tell_damage,
+    tell_left_out,
+    tell_missing,
+    tell_repeated,
+    tell_replaced,
+)
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -128,12 +134,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     tell_repeated(planned.cluster)
     tell_damage(planned.damage)
     tell_missing(planned.cluster)
-    if planned.cluster.skipped:
-        counts = planned.cluster.skipped.most_common()
-        said = ", ".join(f"{number} {kind}" for kind, number in counts)
-        click.echo(f"left out, as no decision reads their kind: {said}", err=True)
-    if bundle.extenders:
-        click.echo("extenders are configured, and are not asked here", err=True)
+    tell_left_out(planned.cluster, bundle)
     for name in simulation.unknown_facts:
         click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])

@@ -92,6 +92,12 @@ def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) ->
     assert result.exit_code == 3, result.output
     assert "extenders are configured, and are not asked here" in result.stderr
     assert json.loads(result.stdout)["placed"] == 1
+    for others in (
+        ["diff", "builtin", "builtin", "--on", cluster],
+        ["sweep", cluster, f"--to={tmp_path}", "--set=InterPodAffinity.hardPodAffinityWeight=0"],
+    ):
+        result = CliRunner().invoke(main, [*others, f"--config={config}"])
+        assert "extenders are configured, and are not asked here" in result.stderr
 
 
 @pytest.mark.parametrize(
