@@ -74,6 +74,8 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
                 if kind in ("number", "bool", "text", "struct"):
                     text = f"`{_text(node.iter)}` is {_a(kind)}: there is nothing to loop over"
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
+            for test in _tests(node):
+                yield from _always_true(source, test)
         yield from _nothing_known(source, types, scope, function)
         yield from _absent(source, types, scope, function)
         yield from _unasked(source, types, scope, function)
@@ -135,6 +137,20 @@ def _compare(
             if isinstance(right, ast.List | ast.Tuple):
                 yield from _enum(source, types, scope, left, right.elts)
         left = right
+
+
+def _always_true(source: PolicySource, test: ast.expr) -> Iterator[Finding]:
+    """`x == "a" or "b"` as a condition: a text that nothing is compared with."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or):
+        return
+    equal = [one for one in test.values if isinstance(one, ast.Compare)]
+    equal = [one for one in equal if [type(op) for op in one.ops] == [ast.Eq]]
+    for value in test.values:
+        if equal and text_of(value):
+            text = f"`{_text(value)}` is a text, so the condition always holds"
+            left, right = equal[0].left, equal[0].comparators[0]
+            hint = f"compare with it too: `{_text(left)} in ({_text(right)}, {_text(value)})`"
+            yield source.finding("wrong-type", value, text, hint)
 
 
 def _arithmetic(

@@ -315,6 +315,31 @@ def test_lints_of_values(condition: str, want: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        pytest.param(
+            ["if pod.qos_class == 'Burstable' or 'BestEffort':", "    return 'no'"],
+            ["2: wrong-type"],
+            id="if",
+        ),
+        pytest.param(
+            ["return 'no' if [t for t in node.taints if t.key == 'a' or 'b'] else None"],
+            ["2: wrong-type"],
+            id="in a list",
+        ),
+        pytest.param(
+            ["if pod.qos_class in ('Burstable', 'BestEffort'):", "    return 'no'"], [], id="in"
+        ),
+        pytest.param(["why = node.labels.get('why') or 'no'", "return why"], [], id="a default"),
+        pytest.param(["return pod.priority > 3 and 'no' or None"], [], id="an answer"),
+    ],
+)
+def test_a_condition_that_always_holds_is_told(lines: list[str], want: list[str]) -> None:
+    """`t.effect == "NoSchedule" or "NoExecute"` passed, and kept every pod off every taint."""
+    assert found(in_filter(*lines)) == want
+
+
+@pytest.mark.parametrize(
     ("key", "is_told"),
     [
         pytest.param("-pod.start_time", True, id="negated"),
