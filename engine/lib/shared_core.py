@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Final
@@ -35,8 +36,10 @@ class SharedCore:
     """Keeps the thread that enters it on its core, and the process *pid* on the same one.
 
     The thread is free again when it leaves; the process stays until the next turn, or until it is
-    let go. Where the platform cannot do that, or does not allow it, nothing happens: it is about
-    speed alone. Enter it from one thread at a time.
+    let go. Only the main thread is kept: what others ask for is work beside its own, and two pairs
+    that met on one core could not get out of each other's way. Where the platform cannot do that,
+    or does not allow it, nothing happens: it is about speed alone. Enter it from one thread at a
+    time.
     """
 
     __slots__ = ("_core", "_is_bound", "_pid", "_seen", "_wide")
@@ -49,7 +52,7 @@ class SharedCore:
         self._wide: Collection[int] = ()  # what to ask for that it runs there again
 
     def __enter__(self) -> None:
-        if _current_core is None:
+        if _current_core is None or threading.get_ident() != threading.main_thread().ident:
             return
         core = _current_core()
         if core < 0:  # the call is refused

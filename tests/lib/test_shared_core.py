@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -36,6 +37,24 @@ def test_both_are_on_one_core_while_one_waits(
         assert os.sched_getaffinity(process.pid) == mine
     assert os.sched_getaffinity(0) == everywhere
     assert os.sched_getaffinity(process.pid) == mine, "it need not be bound again for the next turn"
+
+
+def test_what_another_thread_asks_for_goes_anywhere(
+    process: "subprocess.Popen[bytes]", everywhere: set[int]
+) -> None:
+    """New policies are tried beside decisions: on the core of those, both took longer."""
+    turns = SharedCore(process.pid)
+
+    def ask() -> None:
+        with turns:
+            found.append(os.sched_getaffinity(0))
+            found.append(os.sched_getaffinity(process.pid))
+
+    found: list[set[int]] = []
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert found == [everywhere, everywhere]
 
 
 def test_the_process_follows_to_another_core(
