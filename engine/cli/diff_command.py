@@ -12,13 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import (
-    tell_damage,
-    tell_left_out,
-    tell_missing,
-    tell_repeated,
-    tell_replaced,
-)
+from engine.cli.file_notes import tell_damage, tell_replaced, tell_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -159,10 +153,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
         tell_damage(damage)
         return found
     workload = read_workload(*inputs)
-    tell_repeated(workload.cluster)
-    tell_damage(workload.damage)
-    tell_missing(workload.cluster)
-    tell_left_out(workload.cluster, before, after)
+    tell_workload(workload, before, after)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]

@@ -1,4 +1,4 @@
-"""What to say on stderr of clusters and logs that were read from files."""
+"""What to say on stderr of clusters, logs and workloads that were read from files."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,6 +7,7 @@ import click
 
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
+from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 
 _SHOWN: Final = 3
@@ -24,10 +25,13 @@ def tell_missing(cluster: Cluster) -> None:
         click.echo(f"not read: {resource}: {reason}", err=True)
 
 
-def tell_left_out(cluster: Cluster, *bundles: Bundle) -> None:
-    """Say what of a workload and of the policies takes no part in a simulation, on stderr."""
-    if cluster.skipped:
-        counts = cluster.skipped.most_common()
+def tell_workload(workload: Workload, *bundles: Bundle) -> None:
+    """Say what is odd about a workload, and what takes no part in simulating it, on stderr."""
+    tell_repeated(workload.cluster)
+    tell_damage(workload.damage)
+    tell_missing(workload.cluster)
+    if workload.cluster.skipped:
+        counts = workload.cluster.skipped.most_common()
         said = ", ".join(f"{number} {kind}" for kind, number in counts)
         click.echo(f"left out, as no decision reads their kind: {said}", err=True)
     if any(bundle.extenders for bundle in bundles):

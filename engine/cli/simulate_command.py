@@ -12,13 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import (
-    tell_damage,
-    tell_left_out,
-    tell_missing,
-    tell_repeated,
-    tell_replaced,
-)
+from engine.cli.file_notes import tell_replaced, tell_workload
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -131,10 +125,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
-    tell_repeated(planned.cluster)
-    tell_damage(planned.damage)
-    tell_missing(planned.cluster)
-    tell_left_out(planned.cluster, bundle)
+    tell_workload(planned, bundle)
     for name in simulation.unknown_facts:
         click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from engine.cli.deputy import PolicyEndedError
-from engine.cli.file_notes import tell_damage, tell_left_out, tell_missing, tell_repeated
+from engine.cli.file_notes import tell_workload
 from engine.cli.guard import INTERRUPTED
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
@@ -213,10 +213,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     try:
         with input_errors(workload):
             read = read_workload(*workload)
-            tell_repeated(read.cluster)
-            tell_damage(read.damage)
-            tell_missing(read.cluster)
-            tell_left_out(read.cluster, bundle)
+            tell_workload(read, bundle)
             return make_points(
                 files.texts,
                 text,
