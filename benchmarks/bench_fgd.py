@@ -28,7 +28,7 @@ from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder
-from engine.offline.workload import GPU_MILLI, Arrival, Workload, table_node, table_pod, with_uid
+from engine.offline.workload import GPU_MILLI, Arrival, Workload, table_node, table_pod
 from engine.offline.world import pod_of
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -103,7 +103,7 @@ def workload(seed: int, pods: int | None = None) -> Workload:
         order.append((row, f"{row['name']}-again-{len(order)}"))
         wanted += _gpu_of(row)
     arrivals = [
-        Arrival(float(at), with_uid(pod_named[row["name"]], f"{seed}/{name}", name))
+        Arrival(float(at), pod_named[row["name"]].renamed(f"{seed}/{name}", name))
         for at, (row, name) in enumerate(order[:pods])
     ]
     return Workload(Cluster(nodes=nodes), arrivals)

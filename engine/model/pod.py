@@ -148,6 +148,14 @@ class Pod:
         copy.added_annotations = {**self.added_annotations, **added}
         return copy
 
+    def renamed(self, uid: str, name: str = "") -> "Pod":
+        """A copy that is another pod, of this *uid* and, if one is given, of this *name*."""
+        manifest = self.manifest
+        meta = msgspec.structs.replace(manifest.metadata, uid=uid, name=name or self.name)
+        copy = self._derived_alike(Pod(msgspec.structs.replace(manifest, metadata=meta)))
+        copy._volumes = None  # some are named after the pod
+        return copy
+
     def __repr__(self) -> str:
         where = f" on {self.node_name}" if self.node_name else ""
         return f"<Pod {self.key}{where}>"

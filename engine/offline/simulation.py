@@ -18,7 +18,7 @@ from engine.lib import garbage
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.workload import Arrival, Workload, with_uid
+from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator, PolicyFailure
 from engine.queueing.events import (
@@ -375,7 +375,7 @@ class Simulation:
                 self.lost_at_start.append(pod.key)
             return
         wants = pod.manifest if life is None else life.wants.manifest
-        again = with_uid(Pod(wants).unplaced(), f"{pod.uid}+")
+        again = Pod(wants).unplaced().renamed(f"{pod.uid}+")
         if life is None:
             life = self.lives[pod.key] = Life(again, self.now, evictions=1)
         life.wants, life.arrived_at = again, self.now  # while it was on a node it did not wait

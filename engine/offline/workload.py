@@ -93,7 +93,7 @@ class Workload:
     def shuffled(self, seed: int) -> "Workload":
         """The same with pods that come at one moment in another order, and ties broken anew."""
         chance = random.Random(seed)
-        mixed = [replace(one, pod=with_uid(one.pod, f"{seed}/{one.pod.uid}"))
+        mixed = [replace(one, pod=one.pod.renamed(f"{seed}/{one.pod.uid}"))
                  for one in self.arrivals]  # fmt: skip
         chance.shuffle(mixed)
         mixed.sort(key=lambda one: one.at)  # stable: the order within a moment stays random
@@ -112,12 +112,6 @@ class Workload:
         more = [_copy_of(model, name) for name in itertools.islice(names, count)]
         cluster = replace(self.cluster, nodes=[*self.cluster.nodes, *more])
         return replace(self, cluster=cluster)
-
-
-def with_uid(pod: Pod, uid: str, name: str = "") -> Pod:
-    """*pod* as another one: ties are broken by the uid."""
-    metadata = msgspec.structs.replace(pod.manifest.metadata, uid=uid, name=name or pod.name)
-    return Pod(msgspec.structs.replace(pod.manifest, metadata=metadata))
 
 
 def _shape(node: Manifest) -> bytes:

@@ -368,7 +368,8 @@ class VerdictMemo:
 
     def _count(self, calls: Sequence[Call]) -> None:
         self.round_trips += 1
-        self.asked += sum(1 if call.nodes is None else len(call.nodes) for call in calls)
+        for call in calls:
+            self.asked += 1 if call.nodes is None else len(call.nodes)
 
     # --- bounds ----------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ Owns how far the columns that the hooks look at were followed. Columns log the s
 projection changed; which hooks look at which columns does not change.
 """
 
+import functools
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +16,9 @@ from engine.scheduling.hook_use import HookUse
 
 #: The mask of a slot that every hook is to look at.
 EVERY_HOOK: Final = -1
+
+#: Up to this many changed slots plain Python is faster than numpy's call overhead.
+FEW: Final = 16
 
 
 class HookChanges:
@@ -48,7 +54,9 @@ class HookChanges:
     def touched(self) -> dict[int, int] | None:
         """By slot that changed in some column, the mask of those columns.
 
-        None if that is not known any more: any slot may have.
+        Many slots all have the mask of all columns that changed: who looks at many with arrays
+        does not tell them apart.
+        None if that is not known any more: any slot may have changed.
         """
         # What a placement changes, it changes in several columns: most logs are the same.
         logs: list[tuple[list[int], int]] = []
@@ -65,6 +73,9 @@ class HookChanges:
             bit <<= 1
         if not logs:
             return {}
+        if len(logs) > 1 and any(len(slots) > FEW for slots, _ in logs):
+            every = functools.reduce(operator.or_, [mask for _, mask in logs])
+            return dict.fromkeys(itertools.chain.from_iterable([slots for slots, _ in logs]), every)
         touched = dict.fromkeys(*logs[0])
         for slots, mask in logs[1:]:
             for slot in dict.fromkeys(slots):

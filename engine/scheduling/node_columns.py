@@ -104,6 +104,12 @@ class NodeColumns:
         """
         changed: Sequence[int] | None = None
         if snapshot.continues(self._history, self._generation):
+            if (
+                snapshot.generation == self._generation
+                and snapshot.image_generation == self._image_generation
+                and not self._behind
+            ):
+                return
             changed = snapshot.changed_since(self._generation)
         size = len(snapshot.infos)
         if changed is None or len(self.present) < size:

@@ -243,6 +243,8 @@ class Permits:
         scheduler = self._scheduler
         if self._is_closed or scheduler is None:
             return
+        if not (self._entries or self._rounds or self._groups.has_changes):
+            return
         now = self._clock.monotonic()
         for uid, entry in list(self._entries.items()):
             if uid in self._entries:  # it may have gone with another of its group

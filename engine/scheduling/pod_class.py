@@ -39,7 +39,7 @@ from engine.policy.verdicts import (
     VerdictMemo,
 )
 from engine.scheduling.counted import CountedHook
-from engine.scheduling.hook_changes import EVERY_HOOK, HookChanges
+from engine.scheduling.hook_changes import EVERY_HOOK, FEW, HookChanges
 from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_beyond
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scoring import Normalizer
@@ -51,8 +51,6 @@ ABSENT: Final = -3
 # The total of a node that is not feasible; those of feasible ones are never negative.
 INFEASIBLE: Final = -1
 
-# Up to this many changed slots plain Python is faster than numpy's call overhead.
-_FEW: Final = 16
 # Up to this many slots of which nothing is known all hooks are asked at once.
 _ONE_TRIP: Final = 96
 
@@ -124,7 +122,7 @@ class PodClass:
         else:
             gone = []
         if touched or gone:
-            if len(touched) <= _FEW:
+            if len(touched) <= FEW:
                 self._few(touched, gone, memo, normalizer)
             else:
                 self._many(touched, gone, memo, normalizer)

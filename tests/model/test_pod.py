@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from engine.model.pod import Pod
+from engine.model.pod_volumes import ClaimUse
 from tests.builders import container, make_pod, pod_manifest
 
 INT64_MAX = 2**63 - 1
@@ -64,6 +65,19 @@ def test_an_assumed_copy_names_its_node_everywhere_and_leaves_the_original_alone
     assert (copy.uid, copy.key) == (pod.uid, pod.key)
     assert copy.requests is requests
     assert copy.host_ports is ports
+
+
+def test_a_renamed_copy_is_another_pod_with_volumes_of_its_own() -> None:
+    manifest = pod_manifest("web", uid="u1", requests={"cpu": "2"})
+    claim = {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}
+    manifest["spec"]["volumes"] = [{"name": "data", "ephemeral": claim}]
+    pod = Pod.from_plain(manifest)
+    assert [volume.use for volume in pod.volumes] == [ClaimUse("default/web-data", "u1")]
+    copy = pod.renamed("u2", "again")
+    assert (copy.uid, copy.name, copy.requests) == ("u2", "again", {"cpu": 2000})
+    assert [volume.use for volume in copy.volumes] == [ClaimUse("default/again-data", "u2")]
+    assert (pod.renamed("u3").uid, pod.renamed("u3").name) == ("u3", "web")
+    assert (pod.uid, pod.name) == ("u1", "web")
 
 
 def test_host_ports_are_those_of_containers_and_sidecars_with_defaults() -> None:

@@ -187,6 +187,8 @@ class RawAnswer(NamedTuple):
 
 def most_reasons(call: Call) -> int:
     """How many distinct reasons the answer to *call* may have."""
+    if len(call.pod) < MAX_REASONS * POD_OF_REASON:  # of characters it has no more
+        return MAX_REASONS
     return max(MAX_REASONS, len(call.pod.decode()) // POD_OF_REASON)
 
 
