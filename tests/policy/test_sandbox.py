@@ -45,7 +45,7 @@ def score(pod, node):
 
 @pytest.fixture
 def bombs() -> Iterator[SandboxEvaluator]:
-    with SandboxEvaluator(program_of(BOMBS, limits=Limits(deadline=10.0))) as evaluator:
+    with SandboxEvaluator(program_of(BOMBS, limits=Limits(deadline=60.0))) as evaluator:
         yield evaluator
 
 
