@@ -154,7 +154,7 @@ class InProcessEvaluator(ImmediateEvaluator):
     time are not, so whoever does not trust the text watches this process: see `whereabouts`.
     *natives* are extra functions for single files, by module path; the coverage of tests is counted
     with them.
-    Without *translates* every hook runs in the interpreter, see `sandbox.translate`.
+    Without *translates* every hook runs in the interpreter, see `sandbox.translation`.
     """
 
     is_near: bool = True

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.sandbox import operations
-from engine.policy.sandbox.lane_runs import Places, Way
-from engine.policy.sandbox.operations import Refused, Verdict
+from engine.policy.sandbox.lanes.runs import Places, Way
 from engine.policy.sandbox.protocol import NO_SCORE, Packed, RawAnswer
 from engine.policy.sandbox.protocol import Verdict as Said
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.operations import Refused, Verdict
 
 _SCORE_BOUND: Final = 1 << 62
 _INT64: Final = 1 << 63

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, TypeVar
 
-from engine.policy.sandbox import operations
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
-from engine.policy.sandbox.hoisting import hoisted
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.lanes.functions import LANE_NAMESPACE, for_lanes
+from engine.policy.sandbox.lanes.runs import LEAST, Entries, LaneRuns, Places
+from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict, most_reasons
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.hoisting import hoisted
+from engine.policy.sandbox.translation.kinds import (
     BOOL,
     INT,
     NONE,
@@ -27,13 +30,10 @@ from engine.policy.sandbox.kinds import (
     Type,
     Untranslatable,
 )
-from engine.policy.sandbox.lane_functions import LANE_NAMESPACE, for_lanes
-from engine.policy.sandbox.lane_runs import LEAST, Entries, LaneRuns, Places
-from engine.policy.sandbox.operations import Refused, TooMuchError
-from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict, most_reasons
-from engine.policy.sandbox.texts import Function, Texts
-from engine.policy.sandbox.translate import define, translate_function
-from engine.policy.sandbox.translation import NAMESPACE, UNKNOWN, Code, Translation, load
+from engine.policy.sandbox.translation.operations import Refused, TooMuchError
+from engine.policy.sandbox.translation.state import NAMESPACE, UNKNOWN, Code, Translation, load
+from engine.policy.sandbox.translation.texts import Function, Texts
+from engine.policy.sandbox.translation.translate import define, translate_function
 
 NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from engine.policy.sandbox.kinds import Dict, List, Plain, Struct, Type, Untranslatable
+from engine.policy.sandbox.translation.kinds import Dict, List, Plain, Struct, Type, Untranslatable
 
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _PLAIN: Final[dict[str, Any]] = {

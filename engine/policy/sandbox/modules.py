@@ -10,8 +10,9 @@ from typing import Any, Final
 import starlark
 
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.sandbox import builtins, exports, messages
+from engine.policy.sandbox import builtins, messages
 from engine.policy.sandbox.protocol import Files, Limits
+from engine.policy.sandbox.translation import exports
 
 Natives = Mapping[str, Callable[..., Any]]
 

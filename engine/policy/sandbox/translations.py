@@ -7,11 +7,11 @@ translated, for whatever reason, runs in the interpreter.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.policy.sandbox import exports
 from engine.policy.sandbox.compiled import CompiledHook
-from engine.policy.sandbox.kinds import SchemaTypes, Untranslatable
 from engine.policy.sandbox.protocol import Call, ProgramImage, RawAnswer, Verdict
-from engine.policy.sandbox.texts import Texts
+from engine.policy.sandbox.translation import exports
+from engine.policy.sandbox.translation.kinds import SchemaTypes, Untranslatable
+from engine.policy.sandbox.translation.texts import Texts
 
 
 class Translations:

@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from engine.policy.evaluator import Limits, view_schema
-from engine.policy.sandbox import drivers, exports, operations
+from engine.policy.sandbox import drivers
 from engine.policy.sandbox.compiled import CompiledHook
-from engine.policy.sandbox.kinds import SchemaTypes, Untranslatable
 from engine.policy.sandbox.modules import Modules
 from engine.policy.sandbox.protocol import Call, HookSignature
-from engine.policy.sandbox.texts import Texts
+from engine.policy.sandbox.translation import exports, operations
+from engine.policy.sandbox.translation.kinds import SchemaTypes, Untranslatable
+from engine.policy.sandbox.translation.texts import Texts
 
 _FILE = "x.star"
 _SCHEMA = view_schema()

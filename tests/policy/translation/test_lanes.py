@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from engine.policy.errors import PolicyErrors
-from engine.policy.sandbox import operations
 from engine.policy.sandbox.compiled import CompiledHook
-from engine.policy.sandbox.lane_functions import result_of
-from engine.policy.sandbox.lane_objects import ObjectLanes
-from engine.policy.sandbox.lane_plans import NobodyError, Run
-from engine.policy.sandbox.lanes import BoolLanes, FloatLanes, IntLanes
+from engine.policy.sandbox.lanes.functions import result_of
+from engine.policy.sandbox.lanes.objects import ObjectLanes
+from engine.policy.sandbox.lanes.plans import NobodyError, Run
+from engine.policy.sandbox.lanes.values import BoolLanes, FloatLanes, IntLanes
 from engine.policy.sandbox.protocol import Call
+from engine.policy.sandbox.translation import operations
 from tests.policy.translation.both_ways import BothWays, spelt
 from tests.policy.translation.random_policies import Policy
 from tests.policy.translation.test_random_policies import _NODE, _POD

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.sandbox import operations
-from engine.policy.sandbox.lane_functions import result_of
-from engine.policy.sandbox.lane_objects import Columns
-from engine.policy.sandbox.lane_plans import NobodyError, Plan, Result, Run
-from engine.policy.sandbox.operations import TooMuchError
+from engine.policy.sandbox.lanes.functions import result_of
+from engine.policy.sandbox.lanes.objects import Columns
+from engine.policy.sandbox.lanes.plans import NobodyError, Plan, Result, Run
 from engine.policy.sandbox.projected import Projected
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.operations import TooMuchError
 
 #: Fewer nodes than this are asked one by one.
 LEAST: Final = 24

@@ -8,14 +8,14 @@ its node would not have taken, and a result is the one that the hook gives for t
 
 Ints carry bounds, worked out before each operation, so that none leaves 64 bits; floats carry them
 so that all are finite, where numpy's arithmetic is Python's. Whatever is not surely the same raises
-`Refused`, and the nodes are then asked one by one. Texts, lists and dicts are `lane_objects`.
+`Refused`, and the nodes are then asked one by one. Texts, lists and dicts are `objects`.
 """
 
 import math
 from typing import Any, Final
 
-from engine.policy.sandbox.lane_plans import Register, Run
-from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.lanes.plans import Register, Run
+from engine.policy.sandbox.translation.operations import Refused
 
 _BOUND: Final = 1 << 63
 # Floats hold every int up to this one.

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.sandbox.lane_plans import Run
-from engine.policy.sandbox.lanes import BoolLanes, FloatLanes, IntLanes, Lanes
-from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.lanes.plans import Run
+from engine.policy.sandbox.lanes.values import BoolLanes, FloatLanes, IntLanes, Lanes
+from engine.policy.sandbox.translation.operations import Refused
 
 # Columns of one store. A hook reads a few, unless it makes up names.
 _MAX_COLUMNS: Final = 64

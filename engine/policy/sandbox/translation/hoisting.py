@@ -11,8 +11,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from engine.policy.sandbox.kinds import Alternative, Dict, List, Site, Type, parts
-from engine.policy.sandbox.translation import Translation
+from engine.policy.sandbox.translation.kinds import Alternative, Dict, List, Site, Type, parts
+from engine.policy.sandbox.translation.state import Translation
 
 _TRIVIAL = (ast.Name, ast.Constant)
 _MAX_HOISTED = 64

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.sandbox.operations import Refused
+from engine.policy.sandbox.translation.operations import Refused
 
 Array: TypeAlias = NDArray[Any]
 Bools: TypeAlias = NDArray[np.bool_]

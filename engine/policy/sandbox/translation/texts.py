@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.lib.syntax_tree import syntax_tree
-from engine.policy.sandbox import builtins, exports
-from engine.policy.sandbox.kinds import Untranslatable
+from engine.policy.sandbox import builtins
 from engine.policy.sandbox.protocol import Files
+from engine.policy.sandbox.translation import exports
+from engine.policy.sandbox.translation.kinds import Untranslatable
 
 # Escapes beyond these, tabs and returns are not read alike, or we are not sure.
 _ODD: Final = re.compile(r"\\[^nt\"'\\]|[\t\r\f\0]")

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from engine.policy.sandbox import exports, methods, operators
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.translation import exports, methods, operators
+from engine.policy.sandbox.translation.kinds import (
     ANY,
     INT,
     NEVER,
@@ -30,17 +30,17 @@ from engine.policy.sandbox.kinds import (
     join,
     names,
 )
-from engine.policy.sandbox.texts import Builtin, Constant, Function, Meaning
-from engine.policy.sandbox.translation import (
+from engine.policy.sandbox.translation.state import (
     UNKNOWN,
     Code,
     Variable,
     call,
     load,
 )
+from engine.policy.sandbox.translation.texts import Builtin, Constant, Function, Meaning
 
 if TYPE_CHECKING:
-    from engine.policy.sandbox.translate import Block
+    from engine.policy.sandbox.translation.translate import Block
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _MAX_NESTING: Final = 60

@@ -10,7 +10,7 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Final
 
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.translation.kinds import (
     BOOL,
     FLOAT,
     INT,
@@ -27,10 +27,10 @@ from engine.policy.sandbox.kinds import (
     only,
     parts,
 )
-from engine.policy.sandbox.translation import Code, call
+from engine.policy.sandbox.translation.state import Code, call
 
 if TYPE_CHECKING:
-    from engine.policy.sandbox.expressions import Expressions
+    from engine.policy.sandbox.translation.expressions import Expressions
 
 _NUMBERS: Final = frozenset({"int", "float"})
 _SCALARS: Final = (str, int, bool, type(None))

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine.policy.sandbox.expressions import Expressions
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.translation.expressions import Expressions
+from engine.policy.sandbox.translation.kinds import (
     NEVER,
     NONE,
     OUTSIDE,
@@ -33,8 +33,7 @@ from engine.policy.sandbox.kinds import (
     join,
     names,
 )
-from engine.policy.sandbox.texts import Function
-from engine.policy.sandbox.translation import (
+from engine.policy.sandbox.translation.state import (
     UNKNOWN,
     Code,
     Spec,
@@ -46,6 +45,7 @@ from engine.policy.sandbox.translation import (
     merged,
     same_constant,
 )
+from engine.policy.sandbox.translation.texts import Function
 
 _MAX_FUNCTIONS: Final = 120
 _MAX_PASSES: Final = 12

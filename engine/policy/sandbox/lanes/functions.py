@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from engine.policy.sandbox import operations
-from engine.policy.sandbox.lane_objects import ObjectLanes, numbers
-from engine.policy.sandbox.lane_plans import Result
-from engine.policy.sandbox.lanes import BoolLanes, FloatLanes, IntLanes, Lanes, Numbers
-from engine.policy.sandbox.operations import Refused
-from engine.policy.sandbox.translation import NAMESPACE, call
+from engine.policy.sandbox.lanes.objects import ObjectLanes, numbers
+from engine.policy.sandbox.lanes.plans import Result
+from engine.policy.sandbox.lanes.values import BoolLanes, FloatLanes, IntLanes, Lanes, Numbers
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.operations import Refused
+from engine.policy.sandbox.translation.state import NAMESPACE, call
 
 
 def _is_lanes(value: Any) -> bool:

@@ -8,8 +8,8 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from engine.policy.sandbox import operations
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.kinds import (
     NEVER,
     Dict,
     List,
@@ -20,7 +20,7 @@ from engine.policy.sandbox.kinds import (
     join,
     of_constant,
 )
-from engine.policy.sandbox.texts import Texts
+from engine.policy.sandbox.translation.texts import Texts
 
 
 class _Unknown:

@@ -8,8 +8,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from engine.policy.sandbox import operations
-from engine.policy.sandbox.kinds import (
+from engine.policy.sandbox.translation import operations
+from engine.policy.sandbox.translation.kinds import (
     BOOL,
     FLOAT,
     INT,
@@ -28,11 +28,11 @@ from engine.policy.sandbox.kinds import (
     names,
     only,
 )
-from engine.policy.sandbox.operators import check_key, has_order
-from engine.policy.sandbox.translation import UNKNOWN, Code, call, load
+from engine.policy.sandbox.translation.operators import check_key, has_order
+from engine.policy.sandbox.translation.state import UNKNOWN, Code, call, load
 
 if TYPE_CHECKING:
-    from engine.policy.sandbox.expressions import Expressions, Paid
+    from engine.policy.sandbox.translation.expressions import Expressions, Paid
 
 VERDICT: Final = Struct("", (("verdict", STR), ("reasons", frozenset({List(STR)}))))
 
