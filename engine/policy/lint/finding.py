@@ -80,6 +80,11 @@ class PolicySource:
         return {name: function for name, function in self.functions.items() if is_hook(name)}
 
     @cached_property
+    def loaded(self) -> frozenset[str]:
+        """The names that it loads, as it calls them."""
+        return frozenset(load.local for load in loads_of(self.tree))
+
+    @cached_property
     def loaded_by_others(self) -> frozenset[str]:
         """The names that other files load from a file that is called like this one."""
         own = self.file.rpartition("/")[2]

@@ -14,6 +14,7 @@ from typing import Final
 from engine.policy.builtin import builtin_files
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
+from engine.policy.lint.calls import lint_calls
 from engine.policy.lint.cost import lint_cost
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
@@ -67,6 +68,7 @@ def _all(source: PolicySource) -> Iterator[Finding]:
     yield from lint_names(source)
     yield from lint_flow(source, types)
     yield from lint_values(source, types)
+    yield from lint_calls(source, types)
     yield from lint_scores(source, types)
     yield from lint_returns(source, types)
     yield from lint_given(source)

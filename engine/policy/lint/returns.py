@@ -253,9 +253,10 @@ def _kind_of(
     is_plain = isinstance(node, ast.Name) and node.id not in scope
     if is_plain and (node.id in source.functions or node.id in _MADE):  # type: ignore[union-attr]  # told before
         return "function"
-    if name in _VERDICTS and name not in scope and name not in source.functions:
+    is_own = name in scope or name in source.functions or name in source.loaded
+    if name in _VERDICTS and not is_own:
         return "" if hook in _VERDICTS[name] else "verdict"
-    if name in _COUNTERS and hook == "counters":
+    if name in _COUNTERS and not is_own and hook == "counters":
         return "counter"
     if _is_text(node) and isinstance(node, ast.Constant) and not node.value.strip():  # type: ignore[arg-type, union-attr]
         return "blank"

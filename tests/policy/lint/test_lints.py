@@ -937,3 +937,114 @@ def test_a_file_is_not_looked_through_for_each_of_its_constants(
     lib = 'load("x.star", "A7")\ndef f():\n    return A7\n'
     assert found(text, lib=lib) == [f"{n + 1}: unused-variable" for n in range(50) if n != 7]
     assert looked <= 4  # two for each file
+
+
+_HOOK_OF = {
+    "wait": "def permit(pod, group):\n    _ = group\n    return {0}\n",
+    "only_nodes": "def pre_filter(pod):\n    return {0}\n",
+    "reject": "def pre_filter(pod):\n    return {0}\n",
+    "unresolvable": "def pre_filter(pod):\n    return {0}\n",
+    "gang": "def group_of(pod):\n    return {0}\n"
+    "def pre_enqueue(pod, group):\n    return 'no' if group else None\n",
+    "count_pods": "def counters(pod):\n    return [{0}]\n"
+    "def filter(pod, node, counts):\n    return 'no' if counts[0].total > 3 else None\n",
+    "count_terms": "def counters(pod):\n    return [{0}]\n"
+    "def filter(pod, node, counts):\n    return 'no' if counts[0].total > 3 else None\n",
+}
+_AMONG = "def among_x(pod, node):\n    return True\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "want"),
+    [
+        ("wait('10s')", "wait() wants `seconds` to be a number of seconds above 0, got a text"),
+        ("wait(0)", "wait() wants `seconds` to be a number of seconds above 0, got `0`"),
+        ("wait(-1.5)", "above 0, got `-1.5`"),
+        ("wait(10, reason = 3)", "wants `reason` to be a reason or a list of reasons, got an int"),
+        ("wait(10, ['a', 3])", "each a text, got an int: `3`"),
+        ("wait(10 if pod.labels else '10s')", "got a text: `'10s'`"),
+        ("only_nodes('a')", "wants `names` to be a list of node names, got a text: `'a'`"),
+        ("only_nodes(pod.name)", "a list of node names, got a text: `pod.name`"),
+        ("only_nodes(['a', pod.priority])", "each a text, got an int: `pod.priority`"),
+        ("only_nodes(['a'], state = {'a': 1})", "to be state(...) or None, got a dict"),
+        ("only_nodes(None)", "got None"),
+        ("reject(3)", "reject() wants a reason or a list of reasons, got an int: `3`"),
+        ("unresolvable('')", "unresolvable() wants a reason or a list of reasons, got an empty te"),
+        ("unresolvable([])", "got an empty list"),
+        ("gang('', 3)", "gang() wants `name` to be a text that is not empty, got an empty text"),
+        ("gang('a', '3')", "gang() wants `min_count` to be an int of at least 0 or None, got a te"),
+        ("gang('a', -1)", "gang() wants `min_count` to be an int of at least 0 or None, got `-1`"),
+        ("count_pods('z', labels = pod.labels)", "wants `namespaces` beside `labels`"),
+        ("count_pods('z', namespaces = ['a'])", "wants `labels` beside `namespaces`"),
+        ("count_pods('z')", "wants `labels` and `namespaces`, or `selectors`"),
+        ("count_pods('z', labels = {}, namespaces = 'a')", "a list of namespaces, got a text"),
+        ("count_pods('z', [], weight = 1.5)", "wants `weight` to be an int, got a fraction: `1.5`"),
+        ("count_pods('z', [], among = among_x)", 'the name of a function, such as "among_x", go'),
+        ("count_pods('z', [], among = 'among_y')", "no function `among_y` of this file says which"),
+        ("count_pods('z', [pods_in('a', {})])", "pods_in() wants `namespaces` to be a list of"),
+        ("count_terms('required')", "count_terms() wants one of `required_affinity`, `required_an"),
+        ("wait(1.5, ['a', 'b'])", None),
+        ("wait(parse_int(pod.labels.get('t'), 30))", None),
+        ("only_nodes(['a'], state = state(a = 1))", None),
+        ("only_nodes(sorted(pod.labels))", None),
+        ("only_nodes(pod.labels)", None),
+        ("only_nodes([])", None),
+        ("reject(['a', 'b'])", None),
+        ("reject(pod.labels.get('why') or 'no')", None),
+        ("gang(pod.name, min_count = None)", None),
+        ("count_pods(None, [], 'a' and pod.labels, [pod.namespace], among = 'among_x')", None),
+        ("count_pods('z', [pods_in([], pod.spread_selector, {})], keys = ('a',))", None),
+        ("count_terms(kind = 'required_affinity', weight = 2, up_to = 0)", None),
+    ],
+)
+def test_an_argument_that_a_built_in_never_takes_is_told(call: str, want: str | None) -> None:
+    """They passed, and each pod lost its attempt: `wait() wants a number of seconds`."""
+    text = _HOOK_OF[call.partition("(")[0]].format(call) + (_AMONG if "among_x" in call else "")
+    got = [f.problem for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+    assert [one.severity for one in got] == ([] if want is None else ["error"])
+    assert all(str(want) in one.message for one in got)
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        ("parse_int(node.pod_count, 0)", "wants `text` to be a text, got an int: `node.pod_count`"),
+        ("int(node.labels)", "int() wants a number or a text, got a dict: `node.labels`"),
+        ("int(None)", "int() wants a number or a text, got None"),
+        ("len(node.pod_count)", "len() wants a text, a list or a dict, got an int"),
+        ("range(pod.containers)", "range() wants an int, got a list: `pod.containers`"),
+        ("range(node.pod_count / 2)", "range() wants an int, got a fraction"),
+        ("math.sqrt(pod.name)", "math.sqrt() wants a number, got a text: `pod.name`"),
+        ("max(node.pod_count)", "max() wants a list or a dict, got an int: `node.pod_count`"),
+        ("matches('a', pod.labels)", "wants `selector` to be a selector or a dict of labels, got"),
+        ("sorted(pod.name)", "sorted() wants a list or a dict, got a text: `pod.name`"),
+        ("_listed('a')", None),
+        ("_same(node)", None),
+        ("max(node.pod_count, 3)", None),
+        ("max([1, 2], key = _same)", None),
+        ("int('3') + int(True) + int(3.5)", None),
+        ("parse_int(None, 3)", None),
+        ("len('abc') + len((1, 2)) + len(pod.labels)", None),
+        ("sorted(pod.requests)", None),
+        ("matches(None, {})", None),
+        ("[len(len) for len in ['a']]", None),
+    ],
+)
+def test_an_argument_that_starlark_never_takes_is_told(value: str, want: str | None) -> None:
+    text = f"def filter(pod, node):\n    return 'no' if {value} else None\n"
+    # It asks what it is given, so no call of it is told.
+    text += "def _listed(x):\n    return [x] if type(x) == 'string' else list(x)\n"
+    text += (
+        "def _same(x):\n    return x\ndef queue_key(pod):\n    return str(_listed([_same(1)]))\n"
+    )
+    got = [f.problem for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+    assert [(one.line, one.severity) for one in got] == ([] if want is None else [(2, "error")])
+    assert all(str(want) in one.message for one in got)
+
+
+def test_a_function_that_is_named_after_a_built_in_takes_what_it_likes() -> None:
+    load = 'load("y.star", "wait")\n'
+    text = "def filter(pod, node):\n    return wait(node.name)\n"
+    wait = "def wait(x):\n    return 'no' if x else None\n"
+    assert found(load + text, y=wait) == ["1: shadowed-name"]
+    assert found(text + wait) == ["3: shadowed-name"]
