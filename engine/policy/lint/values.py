@@ -2,10 +2,11 @@
 
 import ast
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from engine.policy.abstract import element_type
+from engine.policy.lint.absent import Needs, lint_absent
 from engine.policy.lint.counts import counts_that_may_be_none
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
@@ -34,7 +35,6 @@ ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _DIVIDES: Final = (ast.Div, ast.FloorDiv, ast.Mod)
-_PARSERS: Final = ("parse_int", "parse_float")
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 # Fields of a fact that may be None though there is a fact, and that of a counter; and when.
 _NUMBERS_OF_FACTS: Final = {
@@ -56,6 +56,7 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
     for node in walk(source.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift):
             yield from _shift(source, node)
+    needs = Needs(source)
     for name, function in source.functions.items():
         scope = types.scope(name)
         for node in walk(function):
@@ -76,9 +77,9 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
             for test in _tests(node):
                 yield from _always_true(source, test)
-        yield from _nothing_known(source, types, scope, function)
-        yield from _absent(source, types, scope, function)
-        yield from _unasked(source, types, scope, function)
+        yield from _nothing_known(source, types, needs, function)
+        yield from lint_absent(source, types, needs, function)
+        yield from _unasked(source, types, needs, function)
         yield from _zero(source, types, scope, function)
 
 
@@ -219,101 +220,30 @@ def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -
     yield source.finding("wrong-type", node, text, hint)
 
 
-def _absent(
-    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
-) -> Iterator[Finding]:
-    """What may be None as no default is given, and is only ever reckoned with."""
-    for found, owner in _only_reckoned(function, lambda node: _without_default(types, scope, node)):
-        if owner is not None and _is_asked_in(function, owner):
-            continue
-        text = _text(found)
-        what = "there is no such key" if owner is not None else "it is no number"
-        hint = f"give it a default: `{text[:-1]}, 0)`"
-        yield source.finding("wrong-type", found, f"`{text}` is None where {what}", hint)
-
-
 def _unasked(
-    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     """Fields of what may be None, such as `pod.owner.kind`, in a function that never asks.
 
     Says nothing of what a function is given, which may have been asked for before.
     """
+    scope = types.scope(function.name)
     given = {argument.arg for argument in function.args.args}
     if function.name in source.hooks:
         given.discard("group")
     uses: dict[str, list[ast.expr]] = {}
-    owners: set[int] = set()
     for node in walk(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, _PLACES):
-            owners.add(id(node.value))
         is_given = isinstance(node, ast.Name) and node.id in given
         if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Load) and not is_given:
             known = types.of(node, scope) or ""
             if known.endswith("?") and (known[:-1] in RECORDS or known == "@group?"):
                 uses.setdefault(ast.dump(node), []).append(node)
     for found in uses.values():
-        if all(id(node) in owners for node in found):
+        if needs.is_only_needed(function.name, found):
             first = min(found, key=lambda one: (one.lineno, one.col_offset))
             text = f"`{_text(first)}` is None for some, which has no fields"
             hint = f"ask for that before: `{_text(first)} == None`"
             yield source.finding("wrong-type", first, text, hint)
-
-
-def _without_default(types: Types, scope: Scope, node: ast.Call) -> tuple[bool, ast.expr | None]:
-    """Whether *node* gives a number or None, and the dict that it is taken from."""
-    if len(node.args) != 1 or node.keywords:
-        return False, None
-    if isinstance(node.func, ast.Name):
-        return node.func.id in _PARSERS and node.func.id not in scope, None
-    if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
-        return types.of(node, scope) in ("int?", "float?"), node.func.value
-    return False, None
-
-
-def _only_reckoned(
-    function: ast.FunctionDef, matches: Callable[[ast.Call], tuple[bool, ast.expr | None]]
-) -> Iterator[tuple[ast.Call, ast.expr | None]]:
-    """The calls that match and are nowhere in *function* but in a sum or beside `<`."""
-    reckoned = _reckoned(function)
-    uses: dict[str, list[tuple[ast.Call, ast.expr | None]]] = {}
-    for node in walk(function):
-        if isinstance(node, ast.Call):
-            is_such, owner = matches(node)
-            if is_such:
-                uses.setdefault(ast.dump(node), []).append((node, owner))
-    for found in uses.values():
-        if all(id(node) in reckoned for node, _ in found):
-            yield min(found, key=lambda one: (one[0].lineno, one[0].col_offset))
-
-
-def _reckoned(function: ast.FunctionDef) -> set[int]:
-    """The operands of sums and of comparisons by order."""
-    found: set[int] = set()
-    for node in walk(function):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERED):
-            found |= {id(node.left), id(node.comparators[0])}
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
-            found |= {id(node.left), id(node.right)}
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            found.add(id(node.operand))
-    return found
-
-
-def _is_asked_in(function: ast.FunctionDef, owner: ast.expr) -> bool:
-    """Whether *function* asks if a key is in *owner*, or loops over it."""
-    shown = ast.dump(owner)
-    return any(
-        ast.dump(part) == shown
-        for node in walk(function)
-        for part in (
-            node.comparators
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
-            else [node.iter]
-            if isinstance(node, ast.For | ast.comprehension)
-            else []
-        )
-    )
 
 
 def _zero(
@@ -380,12 +310,13 @@ def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
 
 
 def _nothing_known(
-    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
+    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     """Numbers of views, facts and counters that may be None and are only ever reckoned with.
 
     Says nothing of one that another function gets to see, which may be there to ask.
     """
+    scope = types.scope(function.name)
     uses: dict[str, list[ast.Attribute]] = {}
     for node in walk(function):
         if not isinstance(node, ast.Attribute):
@@ -400,14 +331,13 @@ def _nothing_known(
         uses.setdefault(ast.dump(node), []).append(node)
     if not uses:
         return
-    reckoned = _reckoned(function)
     handed_on: set[str] = set()
     for node in walk(function):
         if isinstance(node, ast.Call):
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             handed_on |= {ast.dump(one) for one in given if isinstance(one, _PLACES)}
     for found in uses.values():
-        if ast.dump(found[0].value) in handed_on or not all(id(one) in reckoned for one in found):
+        if ast.dump(found[0].value) in handed_on or not needs.is_only_needed(function.name, found):
             continue
         first = min(found, key=lambda one: (one.lineno, one.col_offset))
         where = _NONE_WHERE.get(first.attr)

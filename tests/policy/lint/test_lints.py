@@ -1048,3 +1048,73 @@ def test_a_function_that_is_named_after_a_built_in_takes_what_it_likes() -> None
     wait = "def wait(x):\n    return 'no' if x else None\n"
     assert found(load + text, y=wait) == ["1: shadowed-name"]
     assert found(text + wait) == ["3: shadowed-name"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        pytest.param(["return int(node.labels.get('a'))"], ["2"], id="made an int"),
+        pytest.param(["x = node.labels.get('a')", "return int(x)"], ["2"], id="by a variable"),
+        pytest.param(["return int(float(pod.labels.get('a')))"], ["2"], id="made a fraction"),
+        pytest.param(["return min(9, node.allocatable.get('gpu'))"], ["2"], id="a bound"),
+        pytest.param(["return int('1' + node.labels.get('a'))"], ["2"], id="a text put together"),
+        pytest.param(["return 1 if node.labels.get('a').isdigit() else 0"], ["2"], id="a method"),
+        pytest.param(["return 1 if 'x' in node.labels.get('a') else 0"], ["2"], id="a part of it"),
+        pytest.param(["return int(node.labels.get('a')[0])"], ["2"], id="a letter of it"),
+        pytest.param(["return int(pod.start_time) % 9"], ["2"], id="a number that is not there"),
+        pytest.param(["return int(parse_int(pod.name)) % 9"], ["2"], id="parsed"),
+        pytest.param(["return _of(node)"], ["6"], id="in a helper"),
+        pytest.param(["return int(node.labels.get('a') or '0')"], [], id="or else"),
+        pytest.param(["return int(node.labels.get('a', '0'))"], [], id="a default"),
+        pytest.param(
+            ["x = node.labels.get('a')", "return int(x) if x else 0"], [], id="asked before"
+        ),
+        pytest.param(
+            ["return int(node.labels.get('a')) if 'a' in node.labels else 0"], [], id="asked by key"
+        ),
+        pytest.param(
+            ["x = node.labels.get('a') if node.labels else '3'", "return int(x)"], [], id="asked"
+        ),
+        pytest.param(
+            ["x = node.labels.get('a')", "x = x or '3'", "return int(x)"], [], id="set again"
+        ),
+        pytest.param(["return int(node.labels.get('left out'))"], [], id="by the filter"),
+        pytest.param(["return int(node.labels.get(_KEY))"], [], id="by a helper of the filter"),
+        pytest.param(
+            ["return int(node.labels.get('b')) if has(node) else 0"], [], id="by another file"
+        ),
+        pytest.param(["return _read(node, 'a') if node.name else 0"], [], id="by who calls it"),
+        pytest.param(["return int('%s' % node.labels.get('a') == '')"], [], id="filled in"),
+    ],
+)
+def test_what_is_not_there_for_some_is_told(lines: list[str], want: list[str]) -> None:
+    """They passed, and failed on the first node without the label."""
+    text = "def score(pod, node):\n" + "".join(f"    {line}\n" for line in lines)
+    if "_of" in text:
+        text += "\n\ndef _of(n):\n    return int(n.labels.get('k'))\n"
+    if "_read" in text:
+        text += "def _read(n, key):\n    return int(n.labels.get(key))\n"
+    if "left out" in text:
+        text += in_filter("return None if 'left out' in node.labels else 'no'")
+    if "_KEY" in text:
+        text += "_KEY = 'k'\n" + in_filter("return None if _has(node.labels, _KEY) else 'no'")
+        text += "def _has(labels, key):\n    return key in labels\n"
+    if "has(node)" in text:
+        text += "load('y.star', 'has')\n"
+    other = "def has(node):\n    return 'b' in node.labels\n"
+    assert found(text, y=other) == [f"{line}: wrong-type" for line in want]
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"),
+    [
+        ("pod.owner == None", "1 if pod.owner.kind == 'Job' else 0"),
+        ("node.facts['x'] == None or node.facts['x'].value == None", "node.facts['x'].value % 9"),
+        ("pod.start_time == None", "pod.start_time % 9"),
+    ],
+)
+def test_what_a_filter_asks_for_a_score_need_not(asked: str, used: str) -> None:
+    """It was told of a score that no node comes to for which it would fail."""
+    score = f"def score(pod, node):\n    return {used}\n"
+    assert found(in_filter(f"return 'no' if {asked} else None") + score) == []
+    assert {one.split(": ")[1] for one in found(score)} == {"wrong-type"}

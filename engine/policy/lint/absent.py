@@ -1,0 +1,241 @@
+"""Lints about what is None for some pods or nodes, and is used as if it never were.
+
+Nothing is said of what the file asks for anywhere else, be it in another hook: a filter may have
+left out the nodes that a score fails on.
+"""
+
+import ast
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from engine.policy.lint.calls import names_of, needing_a_value, shown
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import Scope, Types
+from engine.policy.syntax import local_names, text_of, walk
+from engine.policy.view_fields import RECORDS
+
+_ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_IN: Final = (ast.In, ast.NotIn)
+_ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+_PARSERS: Final = ("parse_int", "parse_float")
+_PLAIN: Final = frozenset({"int?", "float?", "str?"})
+
+
+class Needs:
+    """What the functions of a file need to be there, and what the file asks for."""
+
+    def __init__(self, source: PolicySource) -> None:
+        self.source: Final = source
+        #: By function, the expressions that must not be None, by identity.
+        self.of: Final = {n: _needed(source, f) for n, f in source.functions.items()}
+        #: By function, the values of the names that it sets once and only ever needs.
+        self.named: Final = {n: _named(f, self.of[n]) for n, f in source.functions.items()}
+
+    @functools.cached_property
+    def _keys(self) -> dict[str, set[str]]:
+        """The fields that each key may be asked of, by what is dumped of it; "" is any."""
+        needed: set[int] = set()
+        fields: dict[int, str] = {}
+        for name, function in self.source.functions.items():
+            for node in walk(function):
+                of: ast.expr | None = None
+                key: ast.expr | None = None
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    if node.func.attr == "get" and node.args:
+                        of, key = node.func.value, node.args[0]
+                        if len(node.args) == 1 and id(node) in self.of[name] | self.named[name]:
+                            needed.add(id(key))
+                elif isinstance(node, ast.Subscript):
+                    of, key = node.value, node.slice
+                elif isinstance(node, ast.Compare) and isinstance(node.ops[0], _IN):
+                    of, key = node.comparators[0], node.left
+                if key is not None and isinstance(of, ast.Attribute):
+                    fields[id(key)] = of.attr
+        found: dict[str, set[str]] = {}
+        for node in walk(self.source.tree):
+            if isinstance(node, ast.Constant | ast.Name) and id(node) not in needed:
+                found.setdefault(ast.dump(node), set()).add(fields.get(id(node), ""))
+        return found
+
+    def is_key_asked(self, owner: ast.expr, key: ast.expr) -> bool:
+        """Whether the file has *key* where it may be to ask if *owner* has it."""
+        fields = self._keys.get(ast.dump(key), set())
+        field = owner.attr if isinstance(owner, ast.Attribute) else ""
+        return bool(fields if not field else fields & {"", field})
+
+    @functools.cached_property
+    def _places(self) -> set[str]:
+        """The fields and elements that the file has where they may be None, as they are dumped."""
+        return {
+            ast.dump(node)
+            for name, function in self.source.functions.items()
+            for node in walk(function)
+            if isinstance(node, ast.Attribute | ast.Subscript) and id(node) not in self.of[name]
+        }
+
+    def is_only_needed(self, name: str, found: Sequence[ast.expr]) -> bool:
+        """Whether *found*, alike and in the function *name*, are nowhere asked if they are None."""
+        if not all(id(node) in self.of[name] for node in found):
+            return False
+        return isinstance(found[0], ast.Name) or ast.dump(found[0]) not in self._places
+
+
+def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
+    """The expressions of *function* that must not be None, by identity.
+
+    Operands of sums and of comparisons by order, arguments of built-ins that take no None, and
+    whatever a method, an element or a loop is asked of.
+    """
+    own = names_of(source, function)
+    found: set[int] = set()
+    for node in walk(function):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _ORDERED):
+            parts = [node.left, node.comparators[0]]
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], _IN):
+            parts = [node.comparators[0]]
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
+            parts = [node.left, node.right]
+            if isinstance(node.op, ast.Mod) and (
+                text_of(node.left) is not None or isinstance(node.left, ast.Name)
+            ):
+                parts = []  # what a text is filled with may be None
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            parts = [node.operand]
+        elif isinstance(node, ast.Attribute | ast.Subscript):
+            parts = [node.value]
+        elif isinstance(node, ast.For | ast.comprehension):
+            parts = [node.iter]
+        elif isinstance(node, ast.Call):
+            parts = list(needing_a_value(node, own))
+        found |= {id(part) for part in parts}
+    return found
+
+
+def lint_absent(
+    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """What may be None as no default is given, and is only ever used as if it were there."""
+    scope = types.scope(function.name)
+    own = names_of(source, function)
+    uses: dict[str, list[ast.Call]] = {}
+    for node in walk(function):
+        if isinstance(node, ast.Call) and _may_be_none(types, scope, own, node):
+            uses.setdefault(ast.dump(node), []).append(node)
+    needed = needs.of[function.name] | needs.named[function.name]
+    for found in uses.values():
+        if not all(id(node) in needed for node in found):
+            continue
+        first = min(found, key=lambda one: (one.lineno, one.col_offset))
+        is_key = isinstance(first.func, ast.Attribute)
+        if is_key and _is_asked(needs, function, first):
+            continue
+        what = "there is no such key" if is_key else "it is no number"
+        hint = _hint(types.of(first, scope) or "", ast.unparse(first), _wraps(function, first))
+        text = f"`{shown(first)}` is None where {what}"
+        yield source.finding("wrong-type", first, text, hint)
+
+
+def _may_be_none(types: Types, scope: Scope, own: set[str], node: ast.Call) -> bool:
+    """Whether *node* looks up a key or reads a number, without a default."""
+    if len(node.args) != 1 or node.keywords:
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in _PARSERS and node.func.id not in own
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
+        return False
+    known = types.of(node, scope) or ""
+    return known in _PLAIN or (known.endswith("?") and known[:-1] in RECORDS)
+
+
+def _named(function: ast.FunctionDef, needs: set[int]) -> set[int]:
+    """The values, by identity, of the names that *function* sets once and only ever needs."""
+    stores: dict[str, int] = {}
+    loads: dict[str, list[ast.Name]] = {}
+    for node in walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loads.setdefault(node.id, []).append(node)
+        elif isinstance(node, ast.Name):
+            stores[node.id] = stores.get(node.id, 0) + 1
+    for node in walk(function):
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            stores |= dict.fromkeys((one.arg for one in arguments), 2)
+    return {
+        id(node.value)
+        for node in walk(function)
+        if isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(target := node.targets[0], ast.Name)
+        and stores[target.id] == 1
+        and target.id in loads
+        and all(id(load) in needs for load in loads[target.id])
+    }
+
+
+def _is_asked(needs: Needs, function: ast.FunctionDef, call: ast.Call) -> bool:
+    """Whether the file asks if there is the key that *call* gets, or might do so."""
+    assert isinstance(call.func, ast.Attribute)
+    owner, key = call.func.value, call.args[0]
+    dumped = ast.dump(owner)
+    root = owner
+    while isinstance(root, ast.Attribute | ast.Subscript):
+        root = root.value
+    for node in walk(function):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], _IN):
+            parts = node.comparators
+        elif isinstance(node, ast.For | ast.comprehension):
+            parts = [node.iter]
+        elif isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            parts = given
+            # A function of another file may ask for any key of what it is given.
+            if name not in needs.source.functions and isinstance(root, ast.Name):
+                handed = {one.id for one in given if isinstance(one, ast.Name)}
+                if root.id in handed:
+                    return True
+        elif isinstance(node, ast.If | ast.IfExp):
+            parts = [node.test]
+        elif isinstance(node, ast.BoolOp):
+            parts = node.values
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            parts = [node.operand]
+        if any(ast.dump(part) == dumped for part in parts):
+            return True
+    if isinstance(key, ast.Name) and key.id in set(local_names(function)):
+        # Whoever calls a helper may have asked for the key that it hands on.
+        return function.name not in needs.source.hooks and key.id in {
+            a.arg for a in function.args.args
+        }
+    return needs.is_key_asked(owner, key)
+
+
+def _wraps(function: ast.FunctionDef, call: ast.Call) -> str:
+    """The `int` or `float` that *call*, or the name of its value, is given to."""
+    names = {
+        node.targets[0].id
+        for node in walk(function)
+        if isinstance(node, ast.Assign)
+        and node.value is call
+        and isinstance(node.targets[0], ast.Name)
+    }
+    for node in walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+            given = node.args[0]
+            is_it = given is call or (isinstance(given, ast.Name) and given.id in names)
+            if is_it and node.func.id in ("int", "float"):
+                return node.func.id
+    return ""
+
+
+def _hint(known: str, text: str, wrap: str) -> str:
+    if wrap and known == "str?":
+        return f"`parse_{wrap}({text}, 0)` has a default, also for what is no number"
+    if known == "str?":
+        return f'give it a default: `{text[:-1]}, "")`'
+    if known in _PLAIN or known == "":
+        return f"give it a default: `{text[:-1]}, 0)`"
+    return f"ask for that before: `{text} == None`"
