@@ -1,28 +1,40 @@
 """The lint about scores: can `score` return what is not in 0..100?
 
-Reasons with intervals over single expressions. Where values depend on each other (`used / total`),
-or on what the function asks (`if x > 100`), nothing can be told this way, and nothing is said.
+Reasons with intervals over single expressions, and follows functions of the file. Where values
+depend on each other (`used / total`), or on what is asked (`if x > 100`), nothing can be told this
+way, and nothing is said.
 """
 
 import ast
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from math import inf
+from typing import Final
 
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import alternatives, walk
+from engine.policy.lint.types import Types
+from engine.policy.syntax import (
+    alternatives,
+    local_names,
+    may_fall_through,
+    own_returns,
+    walk,
+)
 
 # None: not known.
 _Interval = tuple[float, float] | None
 
 _LOWEST, _HIGHEST = 0, 100
 _MAX_DEPTH = 12
+_MAX_CALLS = 1000
 # Dicts of amounts, and whole numbers of the views, that are never negative; `priority` can be.
 _AMOUNTS = frozenset(
     {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
     | {"requested", "nonzero_requested"}
 )
 _BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
+# Arguments of a helper that may be there to choose among its answers.
+_FLAGS = (ast.Constant, ast.Name, ast.Compare, ast.BoolOp, ast.UnaryOp)
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
@@ -31,18 +43,14 @@ def lint_scores(source: PolicySource, types: Types) -> Iterator[Finding]:
     function = source.hooks.get("score")
     if function is None or "normalize" in source.hooks:
         return
-    reader = _Reader(function, types, types.scope("score"))
-    for node in walk(function):
-        if not isinstance(node, ast.Return) or node.value is None:
+    file = _File(source, types)
+    for value, found in _Reader(file, function, {}).answers():
+        if found is None or _LOWEST <= found[0] <= found[1] <= _HIGHEST:
             continue
-        for value in alternatives(node.value):
-            found = reader.interval(value)
-            if found is None or _LOWEST <= found[0] <= found[1] <= _HIGHEST:
-                continue
-            is_outside = found[1] < _LOWEST or found[0] > _HIGHEST
-            hint = "clamp it, `math.clamp(x, 0, 100)`, or add `normalize(score, over)`"
-            text = f"the score can be {_shown(found)}, want 0..100"
-            yield source.finding("score-range", value, text, hint, is_error=is_outside)
+        is_outside = found[1] < _LOWEST or found[0] > _HIGHEST
+        hint = "clamp it, `math.clamp(x, 0, 100)`, or add `normalize(score, over)`"
+        text = f"the score can be {_shown(found)}, want 0..100"
+        yield source.finding("score-range", value, text, hint, is_error=is_outside)
 
 
 def _shown(found: tuple[float, float]) -> str:
@@ -56,12 +64,97 @@ def _shown(found: tuple[float, float]) -> str:
     return "any number over 100" if high == inf else f"{high:g}"
 
 
-class _Reader:
-    """The intervals of the expressions of one function."""
+class _File:
+    """What the functions of one file have in common."""
 
-    def __init__(self, function: ast.FunctionDef, types: Types, scope: Scope) -> None:
-        self._types = types
-        self._scope = scope
+    def __init__(self, source: PolicySource, types: Types) -> None:
+        self.functions: Final = source.functions
+        self.types: Final = types
+        #: How often a helper is looked into yet: each call of one is, in each of its callers.
+        self.calls_left = _MAX_CALLS
+        # What any function compares by size may be bounded in the others: a filter may have left
+        # the node out, and a helper is given what its caller has asked for.
+        self.compared: Final = {
+            path
+            for function in source.functions.values()
+            for part in itertools.chain(_compared(function), _behind(function))
+            if (path := _path(part))
+        }
+        values: dict[str, list[ast.expr]] = {}
+        for statement in source.tree.body:
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+                values.setdefault(statement.targets[0].id, []).append(statement.value)
+        #: The numbers of the top level.
+        self.constants: Final = {
+            name: number
+            for name, found in values.items()
+            if len(found) == 1 and (number := _number(found[0])) is not None
+        }
+
+
+def _number(node: ast.expr) -> float | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    return node.value if is_number else None  # type: ignore[attr-defined]  # told before
+
+
+def _compared(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """What *function* compares by size, and the parts of it, where there is a name in it."""
+    for node in walk(function):
+        if isinstance(node, ast.Compare) and any(isinstance(o, _BOUNDS) for o in node.ops):
+            for part in walk(node):
+                if isinstance(part, ast.expr) and any(isinstance(n, ast.Name) for n in walk(part)):
+                    yield part
+
+
+def _behind(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    """What the names are set to that *function* compares by size, and the parts of that."""
+    names = {part.id for part in _compared(function) if isinstance(part, ast.Name)}
+    for node in walk(function):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in names and isinstance(node, ast.Assign):
+            yield from (part for part in walk(node.value) if isinstance(part, ast.expr))
+
+
+def _path(node: ast.expr) -> str:
+    """The field or entry that *node* is, by whatever name its owner goes; else ""."""
+    if isinstance(node, ast.Attribute):
+        return f"{_path(node.value)}.{node.attr}"
+    if isinstance(node, ast.Subscript):
+        return f"{_path(node.value)}[{ast.unparse(node.slice)}]"
+    if not isinstance(node, ast.Call) or not node.args:
+        return ""
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        return f"{_path(node.func.value)}[{ast.unparse(node.args[0])}]"
+    inner = _path(node.args[0]) if ast.unparse(node.func) == "len" else ""
+    return f"len({inner})" if inner else ""
+
+
+class _Reader:
+    """The intervals of the expressions of one function.
+
+    Args:
+        file: Where it is.
+        function: One that `score` comes to.
+        given: What its parameters may be, as far as that is known.
+        callers: The functions on the way to it.
+    """
+
+    def __init__(
+        self,
+        file: _File,
+        function: ast.FunctionDef,
+        given: Mapping[str, _Interval],
+        callers: frozenset[str] = frozenset(),
+    ) -> None:
+        self._file = file
+        self.function = function
+        self._types = file.types
+        self._scope = file.types.scope(function.name)
+        self._callers = callers | {function.name}
+        self._locals = set(local_names(function))
         # Names that are set exactly once stand for what they are set to.
         stores: dict[str, list[ast.expr | None]] = {}
         for node in walk(function):
@@ -72,15 +165,44 @@ class _Reader:
                 name = node.targets[0].id
                 if len(stores[name]) == 1:
                     stores[name] = [node.value]
+        self._given = {name: found for name, found in given.items() if name not in stores}
         self._values = {name: v[0] for name, v in stores.items() if len(v) == 1}
         # What is compared by size may be bounded where it is used.
-        self._compared = {
-            ast.dump(part)
-            for node in walk(function)
-            if isinstance(node, ast.Compare) and any(isinstance(o, _BOUNDS) for o in node.ops)
-            for part in walk(node)
-            if isinstance(part, ast.expr) and any(isinstance(n, ast.Name) for n in walk(part))
-        }
+        self._compared = {ast.dump(part) for part in _compared(function)}
+
+    def answers(self) -> Iterator[tuple[ast.expr, _Interval]]:
+        """Each value that the function returns, and what it may be; helpers are followed."""
+        for node in own_returns(self.function):
+            for value in alternatives(node.value) if node.value is not None else ():
+                inner = self._inner(value, 0)
+                if inner is None:
+                    yield value, self.interval(value)
+                else:
+                    yield from inner.answers()
+
+    def _inner(self, node: ast.expr, depth: int) -> "_Reader | None":
+        """The reader of the function of the file that *node* calls; None if it calls none."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return None
+        name = node.func.id
+        function = self._file.functions.get(name)
+        if function is None or name in self._locals or name in self._callers:
+            return None
+        if not self._file.calls_left:
+            return None
+        self._file.calls_left -= 1
+        is_open = any(isinstance(one, ast.Starred) for one in node.args)
+        if is_open or any(one.arg is None for one in node.keywords):
+            return None
+        names = [argument.arg for argument in function.args.args]
+        given = dict(zip(names, node.args, strict=False))
+        given |= {one.arg: one.value for one in node.keywords if one.arg is not None}
+        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
+        flags = {n for n in names if isinstance(given.get(n, defaults.get(n)), _FLAGS)}
+        if _asks_for(function, flags):
+            return None  # which of its answers this call can get is not known
+        known = {one: self.interval(value, depth + 1) for one, value in given.items()}
+        return _Reader(self._file, function, known, self._callers)
 
     def interval(self, node: ast.expr, depth: int = 0) -> _Interval:
         """What *node* may be; None if that cannot be told."""
@@ -90,11 +212,14 @@ class _Reader:
         if isinstance(node, ast.Constant):
             is_number = type(node.value) in (int, float)
             return (node.value, node.value) if is_number else None  # type: ignore[return-value]  # told above
-        if ast.dump(node) in self._compared:
+        if ast.dump(node) in self._compared or _path(node) in self._file.compared:
             return None
         if isinstance(node, ast.Name):
             value = self._values.get(node.id)
-            return None if value is None else self.interval(value, deeper)
+            if value is not None:
+                return self.interval(value, deeper)
+            number = self._file.constants.get(node.id) if node.id not in self._locals else None
+            return self._given.get(node.id) if number is None else (number, number)
         if isinstance(node, ast.Attribute):
             is_int = self._types.of(node, self._scope) in ("int", "int?")
             if not is_int:
@@ -131,6 +256,9 @@ class _Reader:
         return None
 
     def _call(self, node: ast.Call, depth: int) -> _Interval:
+        inner = self._inner(node, depth)
+        if inner is not None:
+            return _joined(inner)
         name = ast.unparse(node.func)
         if name == "len":
             return (0, inf)
@@ -163,3 +291,22 @@ class _Reader:
         if high is not None and high < _LOWEST:
             return (-inf, high)
         return None
+
+
+def _joined(reader: _Reader) -> _Interval:
+    """What a call of a helper may give; None if one of its answers is not known."""
+    if may_fall_through(reader.function.body):
+        return None
+    found = [interval for _, interval in reader.answers()]
+    known = [interval for interval in found if interval is not None]
+    if len(known) < len(found) or not known:
+        return None
+    return (min(low for low, _ in known), max(high for _, high in known))
+
+
+def _asks_for(function: ast.FunctionDef, names: set[str]) -> bool:
+    """Whether *function* has a condition on one of *names* itself, not on a field of it."""
+    tests = [n.test for n in walk(function) if isinstance(n, ast.If | ast.IfExp)]
+    return any(
+        isinstance(part, ast.Name) and part.id in names for test in tests for part in walk(test)
+    )

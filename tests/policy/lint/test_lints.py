@@ -1118,3 +1118,80 @@ def test_what_a_filter_asks_for_a_score_need_not(asked: str, used: str) -> None:
     score = f"def score(pod, node):\n    return {used}\n"
     assert found(in_filter(f"return 'no' if {asked} else None") + score) == []
     assert {one.split(": ")[1] for one in found(score)} == {"wrong-type"}
+
+
+@pytest.mark.parametrize(
+    ("score", "helper", "want"),
+    [
+        pytest.param("return _f(node)", "return 1000", [("5", "error")], id="a constant"),
+        pytest.param(
+            "return _f(node)",
+            "return math.clamp(node.pod_count, 0, 1000)",
+            [("5", "warning")],
+            id="clamped too wide",
+        ),
+        pytest.param("return _f(node)", "return _g(node)", [("8", "warning")], id="two deep"),
+        pytest.param("return 100 - _f(node)", "return node.pod_count", [("2", "warning")], id="a"),
+        pytest.param(
+            "return _f(node.pod_count)", "return node * 10", [("5", "warning")], id="its argument"
+        ),
+        pytest.param("x = _f(node); return x", "return node.pod_count", [("2", "warning")], id="x"),
+        pytest.param("return _MOST", "return node", [("2", "error")], id="a constant of the file"),
+        pytest.param(
+            "return _f(node) if pod.labels else 3", "return -1", [("5", "error")], id="one branch"
+        ),
+        pytest.param("return _f(node) // 10", "return 1000", [], id="made smaller"),
+        pytest.param("return min(100, _f(node))", "return node.pod_count", [], id="bounded"),
+        pytest.param("return _f(node)", "return min(100, node.pod_count)", [], id="in itself"),
+        pytest.param(
+            "x = _f(node); return x if x < 100 else 100", "return node.pod_count", [], id="asked"
+        ),
+        pytest.param(
+            "return 0 if node.pod_count > 100 else _f(node)",
+            "n = node\n    return 100 - n.pod_count",
+            [],
+            id="asked for by the caller",
+        ),
+        pytest.param(
+            "n = node.pod_count; return 0 if n > 100 else _f(node)",
+            "return 100 - node.pod_count",
+            [],
+            id="asked for by the caller, by a name",
+        ),
+        pytest.param("return _f(node, False)", "return 1000 if b else 3", [], id="by a flag"),
+        pytest.param("return _f(node)", "return 1000 if b else 3", [], id="by a default"),
+        pytest.param("return _f(node)", "if b: return 9\n    return 1000", [], id="by an if"),
+        pytest.param("return _f(node)", "fail('no')", [], id="no answer"),
+        pytest.param("return _f(node)", "return None", [], id="no score"),
+        pytest.param("return _f(node)", "return pod_share(node)", [], id="of another file"),
+        pytest.param("return _f(node.pod_count)", "node = 3; return node * 10", [], id="set anew"),
+        pytest.param("return _f(3)", "return node * 10", [], id="small"),
+        pytest.param("return 100 * _f(node) // _g(node)", "return node.pod_count", [], id="share"),
+        pytest.param("_f = min; return _f(3, 4)", "return 1000", [], id="another of that name"),
+    ],
+)
+def test_scores_are_followed_into_helpers(
+    score: str, helper: str, want: list[tuple[str, str]]
+) -> None:
+    text = f"def score(pod, node):\n    {score}\n\ndef _f(node, b = True):\n    {helper}\n"
+    text += "\ndef _g(node):\n    return node.pod_count\n_MOST = 1000\n"
+    text += 'load("y.star", "pod_share")\n'
+    files = {"x.star": text, "y.star": "def pod_share(node):\n    return 1000\n"}
+    got = [f.problem for f in lint_files(files) if f.lint == "score-range"]
+    assert [(str(one.line), one.severity) for one in got] == want
+
+
+def test_what_a_filter_leaves_out_is_no_score() -> None:
+    text = "def score(pod, node):\n    return 100 - len(node.taints)\n"
+    assert found(text) == ["2: score-range"]
+    assert found(text + in_filter("return 'no' if len(node.taints) > 9 else None")) == []
+
+
+def test_helpers_that_call_each_other_twice_are_looked_into_a_number_of_times() -> None:
+    text = (
+        "def score(pod, node):\n    return _f0(node)\ndef _f40(node):\n    return node.pod_count\n"
+    )
+    for n in range(40):
+        text += f"def _f{n}(node):\n    return 1 + (_f{n + 1}(node) if node.name else "
+        text += f"_f{n + 1}(node))\n"
+    assert found(text) == []
