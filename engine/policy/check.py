@@ -403,7 +403,7 @@ class _Checker:
         fields = {name: _library_fields(name) for name in _LIBRARIES - own}
         for name, known_fields in (fields | self._declared_arguments()).items():
             self._fields_of(name, known_fields, {id(node) for one, node in used if one == name})
-        self._keywords({id(node) for name, node in used if name not in own})
+        self._calls({id(node) for _, node in used}, own)
         bare = {id(one) for call in plugin_args_calls(self._tree) for one in call.args}
         free = [(name, node) for name, node in used if name not in known and id(node) not in bare]
         functions = [node for node in walk(self._tree) if isinstance(node, ast.FunctionDef)]
@@ -439,17 +439,58 @@ class _Checker:
                 hint = self._near(node.attr, fields) or f"there are {there}"
                 self._add(node, f"`{name}` has no field `{node.attr}`", hint)
 
-    def _keywords(self, uses: set[int]) -> None:
-        """Parameters that built-ins have not; *uses* are the ids of the nodes of their names."""
+    def _calls(self, uses: set[int], own: set[str]) -> None:
+        """Calls that no function takes; *uses* are the ids of the names of the top level.
+
+        Of built-ins, of the functions of the file and of those that it loads; *own* are the names
+        that the file defines or loads.
+        """
+        known = {name: one for name, one in _built_in_arguments().items() if name not in own}
+        known |= _defined_arguments(self._tree)
+        for load in loads_of(self._tree):
+            tree = parse(self._files.get(load.module, ""))
+            loaded = {} if tree is None else _defined_arguments(tree)
+            known.pop(load.local, None)
+            if load.name in loaded:
+                known[load.local] = loaded[load.name]
         for call in walk(self._tree):
-            if not isinstance(call, ast.Call) or id(call.func) not in uses:
-                continue
-            name = getattr(call.func, "id", "")
-            known = _parameters().get(name)
-            for keyword in call.keywords:
-                if known and keyword.arg and keyword.arg not in known:
-                    hint = self._near(keyword.arg, known) or f"want {_listed(known)}"
-                    self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
+            if isinstance(call, ast.Call) and id(call.func) in uses:
+                arguments = known.get(getattr(call.func, "id", ""))
+                if arguments is not None:
+                    self._call(call, getattr(call.func, "id", ""), arguments)
+
+    def _call(self, call: ast.Call, name: str, takes: ast.arguments) -> None:
+        """What is wrong with *call* of the function *name*, which takes *takes*."""
+        plain = [argument.arg for argument in [*takes.posonlyargs, *takes.args]]
+        only = [argument.arg for argument in takes.kwonlyargs]
+        shape = f"want `{name}({ast.unparse(takes)})`"
+        for keyword in call.keywords:
+            if keyword.arg and keyword.arg not in {*plain, *only} and takes.kwarg is None:
+                hint = self._near(keyword.arg, [*plain, *only])
+                hint = hint or (f"want {_listed([*plain, *only])}" if plain or only else shape)
+                self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
+                return
+        has_many = any(isinstance(one, ast.Starred) for one in call.args)
+        given = plain[: len(call.args)] if not has_many else []
+        named = [keyword.arg for keyword in call.keywords if keyword.arg]
+        if len(call.args) > len(plain) and takes.vararg is None and not has_many:
+            most = f"{len(plain) or 'no'} argument{'s' * (len(plain) != 1)}"
+            if takes.kwarg is not None and not plain:
+                most = "named arguments alone"
+            message = f"{name}() takes {most}, got {len(call.args)}"
+            self._add(call.args[len(plain)], message, shape)
+            return
+        twice = [one for one in given if one in named]
+        if twice:
+            self._add(call, f"{name}() is given `{twice[0]}` twice", shape)
+        if has_many or any(keyword.arg is None for keyword in call.keywords):
+            return
+        needed = plain[: len(plain) - len(takes.defaults)]
+        defaults = zip(only, takes.kw_defaults, strict=True)
+        needed += [one for one, default in defaults if default is None]
+        missing = [one for one in needed if one not in {*given, *named}]
+        if missing:
+            self._add(call, f"{name}() lacks {_listed(missing)}", shape)
 
     def _instead_of(self, name: str, known: Iterable[str]) -> str:
         """The hint for *name*, which is none of those *known*."""
@@ -547,16 +588,24 @@ def _library_fields(library: str) -> list[str]:
     return sorted(struct_fields(tree, library))
 
 
+def _defined_arguments(tree: ast.Module) -> dict[str, ast.arguments]:
+    """The parameters of the functions that a file defines, without those that it sets anew."""
+    found = {one.name: one.args for one in tree.body if isinstance(one, ast.FunctionDef)}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            for part in walk(statement):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    found.pop(part.id, None)
+    return found
+
+
 @functools.cache
-def _parameters() -> Mapping[str, list[str]]:
-    """The parameters of each built-in function that does not take any."""
+def _built_in_arguments() -> Mapping[str, ast.arguments]:
+    """The parameters of each built-in function."""
     tree = parse(builtins.TEXT)
     assert tree is not None
-    return {
-        one.name: [parameter.arg for parameter in one.args.args]
-        for one in tree.body
-        if isinstance(one, ast.FunctionDef) and one.name in builtins.NAMES and not one.args.kwarg
-    }
+    known = _defined_arguments(tree)
+    return {name: known[name] for name in builtins.NAMES if name in known}
 
 
 @functools.cache

@@ -232,14 +232,18 @@ def _unasked(
     if function.name in source.hooks:
         given.discard("group")
     uses: dict[str, list[ast.expr]] = {}
+    owners: set[int] = set()
     for node in walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, _PLACES):
+            owners.add(id(node.value))
         is_given = isinstance(node, ast.Name) and node.id in given
         if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Load) and not is_given:
             known = types.of(node, scope) or ""
             if known.endswith("?") and (known[:-1] in RECORDS or known == "@group?"):
                 uses.setdefault(ast.dump(node), []).append(node)
     for found in uses.values():
-        if needs.is_only_needed(function.name, found):
+        are_owners = all(id(node) in owners for node in found)
+        if are_owners and needs.is_only_needed(function.name, found):
             first = min(found, key=lambda one: (one.lineno, one.col_offset))
             text = f"`{_text(first)}` is None for some, which has no fields"
             hint = f"ask for that before: `{_text(first)} == None`"
