@@ -547,6 +547,8 @@ class _Checker:
             message = f"`{note.owner}` has no field `{note.name}`"
             hint = _ELSEWHERE.get(note.name, "") if note.owner in VIEWS else ""
             hint = hint or self._near(note.name, list(fields))
+            if not hint and note.owner in RECORDS and self._hints <= _MOST_HINTS:
+                hint = f"want {_listed(fields)}"
             return Problem(note.module, note.line, column, message, hint)
         if note.kind == "presence":
             message = f"`{note.owner}.{note.name}` has an entry for every name that is written here"

@@ -22,12 +22,14 @@ _ALTERNATIVES: Final = re.compile(r", expected one of ((?:\"[^\"]*\"(?:, | or )?
 _FEW: Final = 4
 # Python's words where it knows no better than the interpreter.
 _VAGUE: Final = "invalid syntax"
+_WANTS_COLON: Final = "expected ':'"
 _TOP_LEVEL: Final = "cannot be used outside `def`"
 _TWO_TEXTS: Final = "unexpected string literal"
 _LOAD_AS_NAME: Final = re.compile(r"\bload *$")
 
 _TRY: Final = "ask before: `.get(key)`, `parse_int(text, default)`, `x != None`"
 _KEPT: Final = "nothing is kept between calls: pass values on, as arguments or with `state(...)`"
+_BLOCKS: Final = "a block begins with `:` at the end of the line, and is indented"
 _FUNCTIONS: Final = "a hook is a plain function: it returns its answer"
 
 # What stands for a node of Python's syntax tree, and what to write instead.
@@ -58,8 +60,32 @@ _FOREIGN: Final[Mapping[type[ast.AST], tuple[str, str]]] = {
     ast.IsNot: ("`is not`", "write `!=`, as in `x != None`"),
 }
 
+# What Go, C and JavaScript write, in a line without its texts, and what to write instead.
+_TEXT: Final = re.compile(r"""\"(?:[^"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|#.*""")
+_OTHERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
+    (re.compile(found), hint)
+    for found, hint in (
+        (r"[\u201c\u201d\u2018\u2019]", 'texts are in straight quotes: `"`'),
+        (r"\s//\s|^//", "a comment begins with `#`"),
+        (r"&&", "write `and`"),
+        (r"\|\|", "write `or`"),
+        (r"!(?!=)", "write `not`"),
+        (r"\?.*:", "write `a if condition else b`"),
+        (r"(\+\+|--)\s*;?$", "write `x += 1`, or `x -= 1`"),
+        (r"^\s*func\b|^\s*function\b", "write `def name(parameters):`"),
+        (r"^\s*switch\b", "write `if`, `elif` and `else`"),
+        (r"^\s*(if|for|else|elif|while|def)\b.*\{|^\s*\}", _BLOCKS),
+        (r":=|^\s*(var|let|const)\s", "a variable is set by `x = value`"),
+        (r"`", 'texts are in straight quotes: `"`'),
+        (r"^\s*if\b[^=!<>]*[^=!<>]=[^=]", "`=` sets a variable; `==` compares"),
+        (r"^\s*(if|for|else|elif|def)\b[^:]*$", _BLOCKS),
+    )
+)
+
 _NO_CLOCK: Final = "there is no clock: times are read from facts, labels or annotations"
 _NO_CHANCE: Final = "there is no chance: equal nodes are told apart by the runtime"
+_NONE: Final = "nothing is `None`"
+_ASK_TEXT: Final = "ask the text: `x.startswith(...)`, `x.split(...)`, `y in x`"
 _SET: Final = "a dict with values of True is one: `{x: True for x in ...}`"
 _JSON: Final = "`true`, `false` and `null` are `True`, `False` and `None`"
 
@@ -73,7 +99,7 @@ NAMES: Final[Mapping[str, str]] = {
     "pow": "write `math.pow(x, y)`, or multiply",
     "divmod": "write `x // y` and `x % y`",
     "next": "write `values[0]`, or a loop with a `break`",
-    "re": "ask the text: `x.startswith(...)`, `x.split(...)`, `y in x`",
+    "re": _ASK_TEXT,
     "os": "there is no I/O: facts hold what comes from elsewhere",
     "open": "there is no I/O: facts hold what comes from elsewhere",
     "time": _NO_CLOCK,
@@ -83,6 +109,13 @@ NAMES: Final[Mapping[str, str]] = {
     "false": _JSON,
     "null": _JSON,
     "self": _FUNCTIONS,
+    "nil": _NONE,
+    "undefined": _NONE,
+    "append": "write `values.append(x)`",
+    "make": "write `[]` for a list, `{}` for a dict",
+    "strings": _ASK_TEXT,
+    "strconv": "`parse_int(text, default)` reads a number, `str(x)` writes one",
+    "fmt": '`"%s of %d" % (x, y)` puts texts together',
 }
 
 
@@ -123,14 +156,23 @@ def _hint(before: str, message: str) -> str:
 def _unreadable(file: str, text: str, error: StarlarkProblem, other: SyntaxError) -> Problem:
     """The problem of what is not Python either."""
     if not other.lineno or other.msg == _VAGUE:
-        return Problem(file, error.line, error.column, _shortened(error.message))
+        hint = _of_others(_lines(text)[error.line - 1]) if error.line else ""
+        return Problem(file, error.line, error.column, _shortened(error.message), hint)
     line = _lines(text)[other.lineno - 1]
     begin = line.lstrip()
     column = other.offset or 0
     if isinstance(other, IndentationError):
         column = len(line) - len(begin) + 1
-    hint = "write `elif`" if begin.startswith("else if ") else ""
+    hint = "" if other.msg == _WANTS_COLON else _of_others(line)
+    if begin.startswith("else if "):
+        hint = "write `elif`"
     return Problem(file, other.lineno, column, f"Parse error: {other.msg}", hint)
+
+
+def _of_others(line: str) -> str:
+    """A hint for *line*, which is neither Python nor Starlark, if other languages write so."""
+    plain = _TEXT.sub('""', line)
+    return next((hint for found, hint in _OTHERS if found.search(plain)), "")
 
 
 def _foreign(tree: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str, str]]:

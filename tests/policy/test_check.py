@@ -110,13 +110,53 @@ def test_all_that_only_python_has_is_told_at_once() -> None:
         ),
         pytest.param(
             "x = a && b\n",
-            "x.star:1:8: Parse error: unexpected symbol '&' here",
+            "x.star:1:8: Parse error: unexpected symbol '&' here\nhint: write `and`",
             id="without all that could stand there",
         ),
     ],
 )
 def test_what_is_not_python_either_is_told_in_few_words(text: str, want: str) -> None:
     assert _found(text) == [want]
+
+
+_BLOCK = "a block begins with `:` at the end of the line, and is indented"
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("if node.name == nil {", _BLOCK),
+        ('if x { return "y" }', _BLOCK),
+        ("}", _BLOCK),
+        ("if x", ""),
+        ("x = !y", "write `not`"),
+        ("x = y || z", "write `or`"),
+        ("x = y ? 1 : 2", "write `a if condition else b`"),
+        ("x := 3", "a variable is set by `x = value`"),
+        ("var x = 3", "a variable is set by `x = value`"),
+        ("func f() {", "write `def name(parameters):`"),
+        ("x++", "write `x += 1`, or `x -= 1`"),
+        ("x = 3 // as is known", "a comment begins with `#`"),
+        ("switch x {", "write `if`, `elif` and `else`"),
+        ("if x = 3:", "`=` sets a variable; `==` compares"),
+        ("x = “no”", 'texts are in straight quotes: `"`'),
+        ('x = "a && b" c', ""),
+        ("x = [1, 2", ""),
+        ("x = {1: 2", ""),
+        ("x = nil", "nothing is `None`"),
+        (
+            'x = strings.Contains(y, "a")',
+            "ask the text: `x.startswith(...)`, `x.split(...)`, `y in x`",
+        ),
+    ],
+)
+def test_what_other_languages_write_is_told_with_what_to_write_instead(
+    line: str, want: str
+) -> None:
+    """It was `unexpected symbol '{' here`, and nothing more."""
+    problems = check_files({"x.star": f"def f(node, y, z):\n    {line}\n"})
+    assert [one.line for one in problems] == [2]
+    assert problems[0].hint == want
 
 
 def test_a_name_of_ones_own_hides_a_library() -> None:
@@ -297,6 +337,11 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             "x.star:1:35: `node` has no field `age`\n"
             "hint: there is no clock: `created_at` can be compared, and a fact can say the time",
             id="an age; `images` was proposed",
+        ),
+        pytest.param(
+            'def filter(pod, node): return node.images["x"].tags',
+            "x.star:1:48: `Image` has no field `tags`\nhint: want `size_bytes` or `node_count`",
+            id="a field of a record that is not near any",
         ),
         pytest.param(
             'def counters(pod): return [count_pods(None, [], amoung = "among_x")]',

@@ -48,6 +48,21 @@ _DICT_METHODS: Final = frozenset(
     {"get", "items", "keys", "values", "pop", "popitem", "setdefault", "update", "clear"}
 )
 _LIST_METHODS: Final = frozenset({"append", "clear", "extend", "index", "insert", "pop", "remove"})
+_TEXT_METHODS: Final = frozenset(
+    {"capitalize", "codepoints", "count", "elems", "endswith", "find", "format", "index", "join"}
+    | {"isalnum", "isalpha", "isdigit", "islower", "isspace", "istitle", "isupper", "lower"}
+    | {"lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex"}
+    | {"rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "title"}
+    | {"upper"}
+)
+_METHODS: Final = {
+    "dict": _DICT_METHODS,
+    "list": _LIST_METHODS,
+    "text": _TEXT_METHODS,
+    **dict.fromkeys(("number", "bool"), frozenset[str]()),
+}
+_CONTAINS: Final = frozenset({"contains", "containskey", "has", "haskey", "includes", "exists"})
+_LENGTHS: Final = frozenset({"len", "length", "size"})
 _INT32: Final = 1 << 31
 
 
@@ -59,13 +74,14 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
     needs = Needs(source)
     for name, function in source.functions.items():
         scope = types.scope(name)
+        called = {id(node.func) for node in walk(function) if isinstance(node, ast.Call)}
         for node in walk(function):
             if isinstance(node, ast.Compare):
                 yield from _compare(source, types, scope, node)
             elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
                 yield from _arithmetic(source, types, scope, node)
             elif isinstance(node, ast.Attribute):
-                yield from _attribute(source, types, scope, node)
+                yield from _attribute(source, types, scope, node, called)
             elif isinstance(node, ast.Subscript):
                 yield from _subscript(source, types, scope, node)
             elif isinstance(node, ast.Call):
@@ -174,20 +190,35 @@ def _arithmetic(
 
 
 def _attribute(
-    source: PolicySource, types: Types, scope: Scope, node: ast.Attribute
+    source: PolicySource, types: Types, scope: Scope, node: ast.Attribute, called: set[int]
 ) -> Iterator[Finding]:
     kind = _kind(types.of(node.value, scope))
     owner = _text(node.value)
-    if kind == "dict" and node.attr not in _DICT_METHODS:
-        hint = f'a key of it is read with `{owner}.get("{node.attr}")`'
-    elif kind == "list" and node.attr not in _LIST_METHODS:
-        hint = f"an element of it is read with `{owner}[0]`"
-    elif kind in ("number", "bool"):
-        hint = ""
-    else:
+    methods = _METHODS.get(kind)
+    if methods is None or node.attr in methods:
         return
+    is_key = kind == "dict" and id(node) not in called
+    hint = _near_method(owner, node.attr, methods) if methods and not is_key else ""
+    if is_key:
+        hint = f'a key of it is read with `{owner}.get("{node.attr}")`'
+    elif not hint and kind == "list" and id(node) not in called:
+        hint = f"an element of it is read with `{owner}[0]`"
     text = f"`{owner}` is {_a(kind)} and has no `{node.attr}`"
     yield source.finding("wrong-type", node, text, hint, is_error=True)
+
+
+def _near_method(owner: str, name: str, methods: frozenset[str]) -> str:
+    """What is written in Starlark for the method *name* of another language."""
+    plain = name.lower().replace("_", "")
+    if plain in _CONTAINS:
+        return f'whether it is there is `"x" in {owner}`'
+    if plain in _LENGTHS:
+        return f"how long it is: `len({owner})`"
+    if plain == "add" and "append" in methods:
+        return "did you mean `append`?"
+    same = [one for one in methods if one == plain]
+    close = same or difflib.get_close_matches(plain, sorted(methods), 1, 0.75)
+    return f"did you mean `{close[0]}`?" if close else ""
 
 
 def _subscript(

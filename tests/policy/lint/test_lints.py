@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
 import starlark
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.check import check_files
-from engine.policy.lint import names
+from engine.policy.lint import names, values
 from engine.policy.lint.finding import LINTS
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
@@ -1195,3 +1196,36 @@ def test_helpers_that_call_each_other_twice_are_looked_into_a_number_of_times() 
         text += f"def _f{n}(node):\n    return 1 + (_f{n + 1}(node) if node.name else "
         text += f"_f{n + 1}(node))\n"
     assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        ("node.name.startWith('a')", "did you mean `startswith`?"),
+        ("node.name.hasPrefix('a')", ""),
+        ("node.name.contains('a')", 'whether it is there is `"x" in node.name`'),
+        ("node.namespace", None),
+        ("pod.namespace.name", ""),
+        ("node.labels.has('a')", 'whether it is there is `"x" in node.labels`'),
+        ("node.labels.Get('a')", "did you mean `get`?"),
+        ("node.labels.size()", "how long it is: `len(node.labels)`"),
+        ("node.labels.size", 'a key of it is read with `node.labels.get("size")`'),
+        ("node.taints.length", "how long it is: `len(node.taints)`"),
+        ("node.taints.add(1)", "did you mean `append`?"),
+        ("node.taints.key", "an element of it is read with `node.taints[0]`"),
+        ("','.join(sorted(node.labels)).upper()", None),
+        ("node.labels.get('a', '').removeprefix('b')", None),
+    ],
+)
+def test_methods_of_other_languages_are_told(value: str, want: str | None) -> None:
+    """`node.name.startWith("a")` passed; `a key of it is read with .get("has")` was no help."""
+    text = in_filter(f"return 'no' if {value} else None")
+    got = [f.problem for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+    assert [one.hint for one in got] == ([] if want is None else [want])
+    assert all(one.severity == "error" for one in got)
+
+
+def test_the_methods_of_texts_are_those_that_the_interpreter_knows() -> None:
+    module, text = starlark.Module(), 'dir("")'
+    got: Any = starlark.eval(module, starlark.parse("x.star", text), starlark.Globals.standard())
+    assert set(got) == values._TEXT_METHODS
