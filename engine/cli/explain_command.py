@@ -120,6 +120,7 @@ def _find(cluster: Cluster, name: str | None, filename: Path | None) -> dict[str
     given = Cluster()
     for one in read_objects(filename):
         given.add(pod_in(one))
+    cluster.take_classes(given)
     named(given.pods)
     if name is not None:
         return given.find_pod(name)

@@ -37,6 +37,7 @@ _FINISHED: Final = ("Succeeded", "Failed")
 _WITH_STATUS: Final = ("Node", "Pod", "PodGroup", "object")
 # Versions of the API whose claims and slices have other members than `v1`.
 _OTHER_DEVICES: Final = tuple(f"resource.k8s.io/{one}" for one in ("v1alpha3", "v1beta1"))
+_PREEMPTION_POLICIES: Final = ("Never", "PreemptLowerPriority")
 # What the API server itself resolves, for manifests that it has never seen.
 _SYSTEM_PRIORITIES: Final = {
     "system-cluster-critical": 2_000_000_000,
@@ -150,6 +151,8 @@ class Cluster:
         pods: Manifests of pods, placed and pending ones.
         objects: The other objects that decisions read.
         priorities: Priority classes: name to value.
+        preemption_policies: What they say of preemption, by name; empty if nothing.
+        default_class: The priority class of pods that name none; empty if there is none.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         missing: What a snapshot could not read, and why.
         facts: What sources of facts said, each a document with the name of its source.
@@ -161,12 +164,13 @@ class Cluster:
     pods: list[dict[str, Any]] = field(default_factory=list)
     objects: list[dict[str, Any]] = field(default_factory=list)
     priorities: dict[str, int] = field(default_factory=dict)
+    preemption_policies: dict[str, str] = field(default_factory=dict)
+    default_class: str = ""
     taken_at: str = ""
     missing: dict[str, str] = field(default_factory=dict)
     facts: list[FactsDocument] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     repeated: list[str] = field(default_factory=list)
-    default_priority: int = 0
 
     def add(self, manifest: dict[str, Any]) -> None:
         """Take an object in. Raises `ManifestError` for what is no object of the API."""
@@ -177,14 +181,21 @@ class Cluster:
             case "Pod":
                 self.pods.append(manifest)
             case "PriorityClass":
-                value = manifest.get("value", 0)
-                self.priorities[_meta(manifest, "name")] = value
+                name = _meta(manifest, "name")
+                self.priorities[name] = manifest.get("value", 0)
+                self.preemption_policies[name] = manifest.get("preemptionPolicy") or ""
                 if manifest.get("globalDefault"):
-                    self.default_priority = value
+                    self.default_class = name
             case _ if kind == "PodGroup" or kind in OBJECT_KINDS:
                 self.objects.append(manifest)
             case _:
                 self.skipped[kind or "(no kind)"] += 1
+
+    def take_classes(self, other: "Cluster") -> None:
+        """Take in the priority classes of *other*, which count where both have one."""
+        self.priorities.update(other.priorities)
+        self.preemption_policies.update(other.preemption_policies)
+        self.default_class = other.default_class or self.default_class
 
     def pod_of(self, manifest: Manifest, *, unplaced: bool = True) -> Pod:
         """The pod of *manifest*, with the priority of its class, as if it were on no node.
@@ -192,20 +203,28 @@ class Cluster:
         Raises `ManifestError`.
         """
         _require_shape(manifest)
-        plain = {**manifest, "spec": dict(manifest.get("spec") or {})}
-        spec = plain["spec"]
+        plain = self._with_priority(manifest)
         if unplaced:
-            spec.pop("nodeName", None)
+            plain["spec"].pop("nodeName", None)
             status = dict(plain.get("status") or {})
             plain["status"] = {k: v for k, v in status.items() if k != "nominatedNodeName"}
+        return pod_of(plain)
+
+    def _with_priority(self, manifest: Manifest) -> dict[str, Any]:
+        """*manifest* with what the API server would put in of its class. Raises `ManifestError`."""
+        spec = dict(manifest.get("spec") or {})
         if spec.get("priority") is None:
-            name = spec.get("priorityClassName") or ""
-            known = {**_SYSTEM_PRIORITIES, **self.priorities}
-            if name and name not in known:
+            name = spec.get("priorityClassName") or self.default_class
+            known = {"": 0, **_SYSTEM_PRIORITIES, **self.priorities}
+            if name not in known:
                 key = _meta(manifest, "name")
                 raise ManifestError(f"pod `{key}`: no PriorityClass `{name}` is known")
-            spec["priority"] = known[name] if name else self.default_priority
-        return pod_of(plain)
+            spec["priority"] = known[name]
+            if name:
+                spec["priorityClassName"] = name
+            if spec.get("preemptionPolicy") is None:
+                spec["preemptionPolicy"] = self.preemption_policies.get(name) or None
+        return {**manifest, "spec": spec}
 
     def pending_pods(self) -> Iterator[dict[str, Any]]:
         """The manifests of pods that want a node, and are not being deleted."""
@@ -250,7 +269,11 @@ class Cluster:
         groups = [one for one in self.objects if one.get("kind") == "PodGroup"]
         world = World.from_manifests(
             self.nodes,
-            (p for p in self.placed_pods() if without is None or not _is_same(p, without)),
+            (
+                self._with_priority(one)
+                for one in self.placed_pods()
+                if without is None or not _is_same(one, without)
+            ),
             (one for one in self.objects if one.get("kind") != "PodGroup"),
         )
         for group in groups:
@@ -289,6 +312,10 @@ def _require_shape(manifest: Manifest) -> None:
     value = manifest.get("value", 0)
     if kind == "PriorityClass" and (not isinstance(value, int) or isinstance(value, bool)):
         raise ManifestError(f"{kind} `{name}`: value: want an int, got `{value}`")
+    says = manifest.get("preemptionPolicy")
+    if kind == "PriorityClass" and says not in (None, "", *_PREEMPTION_POLICIES):
+        wanted = " or ".join(f"`{one}`" for one in _PREEMPTION_POLICIES)
+        raise ManifestError(f"{kind} `{name}`: preemptionPolicy: want {wanted}, got `{says}`")
     version = manifest.get("apiVersion")
     if kind in ("ResourceClaim", "ResourceSlice") and version in _OTHER_DEVICES:
         wanted = "want `resource.k8s.io/v1`"

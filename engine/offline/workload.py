@@ -194,8 +194,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
     into.nodes += more.nodes
     into.pods += more.placed_pods()
     into.objects += more.objects
-    into.priorities.update(more.priorities)
-    into.default_priority = more.default_priority or into.default_priority
+    into.take_classes(more)
     into.missing.update(more.missing)
     into.facts += more.facts
     into.skipped.update(more.skipped)

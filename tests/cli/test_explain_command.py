@@ -52,6 +52,15 @@ def test_a_pod_that_fits_nowhere_ends_with_3_and_says_why(cluster: str) -> None:
     assert "\x1b[" not in result.output
 
 
+def test_a_pod_may_name_a_priority_class_of_its_own_file(cluster: str, tmp_path: Path) -> None:
+    """It was said not to be known."""
+    high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    file = tmp_path / "new.yaml"
+    file.write_text(yaml.safe_dump_all([high, pod("new", "1", priorityClassName="high")]))
+    result = run(f"-f{file}", cluster)
+    assert "Preemption would evict a/there on n" in result.output
+
+
 def test_a_profile_that_is_not_there_is_not_said_to_be_the_pod_s(cluster: str) -> None:
     result = run("fits", cluster, "--profile=x")
     assert result.exit_code == 2

@@ -146,6 +146,36 @@ def test_a_pod_gets_the_priority_of_its_class_and_no_node() -> None:
         cluster.pod_of(pod(priorityClassName="low"))
 
 
+def test_a_placed_pod_has_the_priority_of_its_class() -> None:
+    """It had 0 where only the class was named, and less urgent ones evicted it."""
+    cluster = Cluster(nodes=[{"metadata": {"name": "n"}}])
+    cluster.add({"kind": "Pod", **pod(priorityClassName="high", nodeName="n")})
+    cluster.add({"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7})
+    info = cluster.world().cache.node_info("n")
+    assert info is not None
+    (placed,) = info.pods.values()
+    assert (placed.priority, placed.node_name) == (7, "n")
+
+
+def test_a_pod_gets_what_its_class_says_of_preemption() -> None:
+    """It evicted others, as in no cluster."""
+    cluster = Cluster()
+    cluster.add(
+        {
+            "kind": "PriorityClass", "metadata": {"name": "polite"}, "value": 7,
+            "preemptionPolicy": "Never", "globalDefault": True,
+        }
+    )  # fmt: skip
+    for named in (pod(priorityClassName="polite"), pod()):
+        spec = cluster.pod_of(named).manifest.spec
+        assert (spec.preemption_policy, spec.priority_class_name) == ("Never", "polite")
+    # The API server has resolved the class of one that has a priority.
+    assert cluster.pod_of(pod(priority=7)).manifest.spec.preemption_policy is None
+    odd = {"kind": "PriorityClass", "metadata": {"name": "x"}, "preemptionPolicy": "never"}
+    with pytest.raises(ManifestError, match=r"`x`: preemptionPolicy: want .*, got `never`"):
+        cluster.add(odd)
+
+
 def test_a_pod_is_found_by_its_name_alone_unless_two_have_it() -> None:
     cluster = Cluster(pods=[pod("p"), {"metadata": {"name": "p"}}, pod("q")])
     assert cluster.find_pod("q") is cluster.pods[2]
