@@ -5,6 +5,7 @@ decision logs, and the tables of the openb trace. Carrying them out is `simulati
 """
 
 import codecs
+import contextlib
 import csv
 import itertools
 import random
@@ -37,8 +38,15 @@ _PODS_PER_NODE: Final = "110"
 _NODE_COLUMNS: Final = frozenset({"sn", "cpu_milli", "memory_mib", "gpu", "model"})
 _POD_COLUMNS: Final = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"})
 _EVENT: Final = frozenset({"at", "add", "for", "delete"})
+_CLASS: Final = "PriorityClass"
 # Labels that name one node.
 _OWN_LABELS: Final = ("kubernetes.io/hostname",)
+
+
+class _Added(msgspec.Struct):
+    """What an event adds, and nothing else of it."""
+
+    add: Any = None
 
 
 class WorkloadError(ValueError):
@@ -155,6 +163,10 @@ def read_workload(*paths: Path) -> Workload:
     if manifests:
         cluster = read_cluster(*manifests)
         _merge(workload.cluster, cluster)
+    # Once: a pipe cannot be read again.
+    events = {p: _lines(p) for p in paths if p not in logs and _form(p) == ".jsonl"}
+    for path, lines in events.items():
+        _read_classes(path, lines, workload.cluster)
     came = False
     rows: _Rows = {}
     deletes: list[_Delete] = []
@@ -163,8 +175,8 @@ def read_workload(*paths: Path) -> Workload:
             _read_recorded(path, workload)
         elif _form(path) == ".csv":
             _read_table(path, workload, rows)
-        elif _form(path) == ".jsonl":
-            deletes += _read_events(path, workload)
+        elif path in events:
+            deletes += _read_events(path, events[path], workload)
         elif not came:
             came = True
             _come_at_start(cluster, workload)
@@ -203,10 +215,11 @@ def _merge(into: Cluster, more: Cluster) -> None:
 
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
+    pod = workload.cluster.pod_of  # which knows the classes of every file
     # What a pod was promised it keeps, as in the cluster: others leave that room to it. Whoever had
     # to go for it goes, or the pod would wait for ever.
     for one in cluster.pending_pods():
-        workload.arrivals.append(Arrival(0.0, cluster.pod_of(one, unplaced=False)))
+        workload.arrivals.append(Arrival(0.0, pod(one, unplaced=False)))
     workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]
 
 
@@ -236,28 +249,46 @@ class _Delete:
     name: str
 
 
-def _read_events(path: Path, workload: Workload) -> list[_Delete]:
+_Lines = list[tuple[int, bytes]]
+
+
+def _lines(path: Path) -> _Lines:
+    """The lines of a file that hold something, with their numbers."""
+    text = unpacked(path).removeprefix(codecs.BOM_UTF8)
+    return [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _read_classes(path: Path, lines: _Lines, cluster: Cluster) -> None:
+    """Take in the priority classes among events: pods of whatever line may name them."""
+    for number, line in lines:
+        # What else is wrong with a line is said when it is its turn.
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            added = msgspec.json.decode(line, type=_Added).add if _CLASS.encode() in line else None
+            if isinstance(added, dict) and added.get("kind") == _CLASS:
+                try:
+                    cluster.add(added)
+                except ManifestError as error:
+                    raise WorkloadError(f"{path}:{number}: {error}") from error
+
+
+def _read_events(path: Path, lines: _Lines, workload: Workload) -> list[_Delete]:
     """One event a line: `at` with `add` (a manifest, pods `for` seconds) or `delete` (a name).
 
     Returns what is deleted.
     """
-    count = 0
     deletes = []
-    text = unpacked(path).removeprefix(codecs.BOM_UTF8)
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            count += 1
-            try:
-                event = msgspec.json.decode(line)
-                if (key := repeated_key(line)) is not None:
-                    raise WorkloadError(f"want each key once in an object, got `{key}` twice")
-                if gone := _event(event, workload):
-                    deletes.append(_Delete(f"{path}:{number}", *gone))
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
-            except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
-                raise WorkloadError(f"{path}:{number}: {error}") from error
-    if not count:
+    for number, line in lines:
+        try:
+            event = msgspec.json.decode(line)
+            if (key := repeated_key(line)) is not None:
+                raise WorkloadError(f"want each key once in an object, got `{key}` twice")
+            if gone := _event(event, workload):
+                deletes.append(_Delete(f"{path}:{number}", *gone))
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise WorkloadError(f"{path}:{number}: want a JSON object: {error}") from error
+        except (UnicodeDecodeError, ManifestError, WorkloadError) as error:
+            raise WorkloadError(f"{path}:{number}: {error}") from error
+    if not lines:
         raise WorkloadError(f"{path}: want events, one a line, found none")
     return deletes
 
@@ -330,7 +361,8 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             until = None if stays is None else at + float(stays)
             workload.arrivals.append(Arrival(at, pod, until))
         elif at == 0:
-            workload.cluster.add(added)
+            if added.get("kind") != _CLASS:  # known already
+                workload.cluster.add(added)
         else:
             raise WorkloadError(f"a {added.get('kind')} can only be added at 0")
     elif isinstance(gone := event.get("delete"), str):
@@ -380,7 +412,7 @@ def _read_table(path: Path, workload: Workload, rows: _Rows) -> None:
         if columns >= _NODE_COLUMNS:
             workload.cluster.nodes += _nodes(table)
         elif columns >= _POD_COLUMNS:
-            workload.arrivals += _arrivals(path, table, rows)
+            workload.arrivals += _arrivals(path, table, rows, workload.cluster)
         else:
             wanted = ", or of pods: ".join(
                 ", ".join(f"`{name}`" for name in sorted(them))
@@ -446,13 +478,13 @@ def _nodes(table: _Table) -> Iterator[dict[str, Any]]:
         yield table_node(row)
 
 
-def _arrivals(path: Path, table: _Table, rows: _Rows) -> Iterator[Arrival]:
+def _arrivals(path: Path, table: _Table, rows: _Rows, cluster: Cluster) -> Iterator[Arrival]:
     for row in table.rows("name"):
         gone = row.get("deletion_time")
         at = _seconds(row, "creation_time")
         # A pod that is deleted the moment it is created asks for nothing.
         until = max(_seconds(row, "deletion_time"), at + 1) if gone else None
-        pod = pod_of(table_pod(row))
+        pod = cluster.pod_of(table_pod(row))
         end = inf if until is None else until
         stays = rows.setdefault(pod.key, [])
         for file, line, since, to in stays:

@@ -146,6 +146,37 @@ def test_files_are_one_cluster_whatever_their_order(tmp_path: Path) -> None:
     assert "1 pending, such as a/low" in result.output
 
 
+def test_a_priority_class_may_come_after_those_that_name_it(tmp_path: Path) -> None:
+    """In events it had to come first, and a default one left pods before it at 0, in silence."""
+    high = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000}
+    usual = {
+        "kind": "PriorityClass", "metadata": {"name": "usual"}, "value": 7, "globalDefault": True
+    }  # fmt: skip
+    early = {
+        "a.jsonl": [
+            {"add": pod("kept", "1500m", priorityClassName="high")},
+            {"at": 1, "add": pod("usual", "1500m")},
+        ],
+        "b.jsonl": [{"add": usual}, {"add": NODE}, {"add": high}],
+    }
+    for name, lines in early.items():
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    there = tmp_path / "there.yaml"
+    there.write_text(yaml.safe_dump(pod("there", "500m", priorityClassName="high")))
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "there.yaml", "b.jsonl")]
+    assert json.loads(run(*paths, "--output=json").stdout)["placed"] == 2
+    # A pod of priority 1 leaves one of the default class where it is.
+    later = tmp_path / "c.jsonl"
+    later.write_text(json.dumps({"at": 2, "add": pod("late", "1500m", priority=1)}))
+    alone = tmp_path / "d.jsonl"
+    alone.write_text(json.dumps({"at": 1, "add": pod("usual", "1500m")}))
+    table = tmp_path / "t.csv"
+    table.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\nt,1500,0,0,0\n")
+    for first in (alone, table):
+        got = json.loads(run(str(first), str(later), paths[2], "--output=json").stdout)
+        assert (got["evictions"], got["reasons"][0]["examples"]) == (0, ["a/late"]), first
+
+
 def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Path) -> None:
     """The second pod pushed the first out: "1 went without a node"."""
     again = tmp_path / "again.yaml"
