@@ -108,16 +108,26 @@ class Workload:
         return replace(self, arrivals=mixed)
 
     def with_nodes(self, count: int) -> "Workload":
-        """The same with *count* more nodes, like those that are most common."""
-        if count and not self.cluster.nodes:
-            raise WorkloadError("there is no node to make more of")
-        shapes = Counter(_shape(node) for node in self.cluster.nodes)
-        common = max(shapes, key=lambda shape: (shapes[shape], shape)) if shapes else b""
-        model = next((n for n in self.cluster.nodes if _shape(n) == common), {})
-        taken = {node_of(one).name for one in self.cluster.nodes}
-        taken |= {change.name for change in self.changes}
-        names = (name for n in itertools.count(1) if (name := f"extra-{n}") not in taken)
-        more = [_copy_of(model, name) for name in itertools.islice(names, count)]
+        """The same with *count* more nodes at the start, like those that are most common.
+
+        Those that come later count as well. Raises `WorkloadError` if there is none.
+        """
+        if not count:
+            return self
+        nodes = [*self.cluster.nodes]
+        names = {node_of(one).name for one in nodes}
+        for change in self.changes:
+            if change.node is not None and change.name not in names:
+                names.add(change.name)
+                nodes.append(msgspec.to_builtins(change.node.manifest))
+        if not nodes:
+            raise WorkloadError("want a node to make more of, found no node among the objects")
+        shapes = Counter(map(_shape, nodes))
+        common = max(shapes, key=lambda shape: (shapes[shape], shape))
+        model = next(one for one in nodes if _shape(one) == common)
+        taken = names | {change.name for change in self.changes}
+        free = (name for n in itertools.count(1) if (name := f"extra-{n}") not in taken)
+        more = [_copy_of(model, name) for name in itertools.islice(free, count)]
         cluster = replace(self.cluster, nodes=[*self.cluster.nodes, *more])
         return replace(self, cluster=cluster)
 
@@ -129,7 +139,7 @@ def _shape(node: Manifest) -> bytes:
         labels.pop(name, None)
     status, spec = node.get("status") or {}, node.get("spec") or {}
     room = status.get("allocatable")
-    return msgspec.json.encode([room, labels, spec.get("taints")], order="sorted")
+    return msgspec.json.encode([room, labels, spec.get("taints") or []], order="sorted")
 
 
 def _copy_of(node: Manifest, name: str) -> dict[str, Any]:

@@ -438,6 +438,18 @@ def test_more_nodes_are_like_the_most_common_one() -> None:
         Workload().with_nodes(1)
 
 
+def test_more_nodes_are_like_those_that_come_where_there_are_no_others() -> None:
+    """There was said to be no node."""
+    planned = workload([], (0.0, pod("p", "3"), None), (0.0, pod("q", "3"), None))
+    for name, cpu in (("a", 4), ("b", 64), ("c", 4)):
+        planned.changes.append(NodeChange(5.0, name, node_of(node(name, cpu))))
+    planned.changes.append(NodeChange(6.0, "b", node_of(node("b", 65))))
+    planned.changes.append(NodeChange(7.0, "b", node_of(node("b", 65))))
+    grown = planned.with_nodes(2).cluster.nodes
+    assert [n["status"]["allocatable"]["cpu"] for n in grown] == ["4", "4"]
+    assert run(planned.with_nodes(2))[2].waits == (0.0, 0.0)
+
+
 def test_more_nodes_take_nobody_s_name() -> None:
     """They took the place of the nodes of an earlier try: as many as before were left."""
     planned = workload([node("n"), node("extra-1")])
