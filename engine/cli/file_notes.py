@@ -7,6 +7,7 @@ import click
 
 from engine.offline.cluster_file import Cluster
 from engine.offline.decision_log import Damage
+from engine.offline.known_facts import unknown_sources
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 
@@ -36,6 +37,10 @@ def tell_workload(workload: Workload, *bundles: Bundle) -> None:
         click.echo(f"left out, as no decision reads their kind: {said}", err=True)
     if any(bundle.extenders for bundle in bundles):
         click.echo("extenders are configured, and are not asked here", err=True)
+    known = workload.cluster.facts
+    unknown = [n for one in bundles for n in unknown_sources(one.runtime.facts, known)]
+    for name in dict.fromkeys(unknown):
+        click.echo(f"nothing is known of the facts from {name}", err=True)
 
 
 def tell_replaced(keys: Sequence[str]) -> None:

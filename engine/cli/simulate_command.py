@@ -126,8 +126,6 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
     tell_workload(planned, bundle)
-    for name in simulation.unknown_facts:
-        click.echo(f"nothing is known of the facts from {name}", err=True)
     result = report(simulation, recorder.steps, group_by=options["group_by"])
     tell_replaced(result.replaced)
     with input_errors():

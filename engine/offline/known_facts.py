@@ -47,24 +47,20 @@ def show_facts(
     # 1. The places of the sources: as configured, after what nobody configured.
     left = list(documents)
     said: dict[int, dict[Subject, Readings]] = {}
-    unknown: list[str] = []
     for place, source in enumerate(config.sources):
         if isinstance(source, AnnotationFacts):
             said[place] = _annotated(source, nodes, pods)
             continue
         name = source_name(source)
         found = next((one for one in left if one.source == name), None)
-        if found is None:
-            unknown.append(name)
-        else:
+        if found is not None:
             left.remove(found)
             said[place] = {**_read(found).readings}
     for number, document in enumerate(left):
         said[number - len(left)] = {**_read(document).readings}
+    unknown = unknown_sources(config, documents)
     if not said:
-        return tuple(unknown)
-    if any(one.source == RECORDED for one in documents):
-        unknown.clear()  # a log holds what policies saw, of whatever source
+        return unknown
     # 2. As of when.
     now = epoch_seconds(taken_at) if taken_at else None
     if now is None:
@@ -84,6 +80,23 @@ def show_facts(
         cache.set_node_facts(name, store.node(name, now))
     others = store.others(now)
     cache.set_other_facts(cluster=others.cluster, types=others.types, pods=others.pods)
+    return unknown
+
+
+def unknown_sources(config: FactsConfig, documents: Sequence[FactsDocument]) -> tuple[str, ...]:
+    """The sources of *config* that no document is of."""
+    known = [one.source for one in documents]
+    if RECORDED in known:
+        return ()  # a log holds what policies saw, of whatever source
+    unknown = []
+    for source in config.sources:
+        if isinstance(source, AnnotationFacts):
+            continue
+        name = source_name(source)
+        if name in known:
+            known.remove(name)
+        else:
+            unknown.append(name)
     return tuple(unknown)
 
 

@@ -109,7 +109,7 @@ class Simulation:
         world = workload.cluster.world()
         self.cache = world.cache
         self.cache.set_pod_type_labels(bundle.runtime.facts.pod_type_labels)
-        self.unknown_facts = workload.cluster.show_facts(
+        workload.cluster.show_facts(
             self.cache,
             bundle.runtime.facts,
             [one.pod for one in workload.arrivals],

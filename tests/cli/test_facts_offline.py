@@ -142,3 +142,26 @@ def test_a_simulation_goes_by_the_facts_of_a_file(tmp_path: Path) -> None:
         )
         placements.append(json.loads(explained.stdout)["node"])
     assert placements == ["a", "b"]
+
+
+def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: Path) -> None:
+    """Their results were as if nothing were measured, and they said nothing of it."""
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(PROFILE.format(namespace="n", port=1))
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "{kind: Node, metadata: {name: a}, status: {allocatable: {cpu: '8', pods: '9'}}}\n---\n"
+        "{kind: Pod, metadata: {name: web}, spec: {containers: [{name: c}]}}\n"
+    )
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "profile.yaml").write_text(profile.read_text())
+    said = run("simulate", str(cluster), f"--config={profile}").stderr
+    assert "nothing is known of the facts from configmap:n/loads" in said
+    compared = run("diff", "builtin", str(tmp_path / "b"), f"--on={cluster}")
+    swept = run(
+        *("sweep", str(cluster), f"--to={tmp_path / 'out'}", f"--config={profile}", "--jobs=1"),
+        "--set=NodeResourcesBalancedAllocation.resources=[{name: cpu}]",
+    )
+    assert swept.exit_code == compared.exit_code == 0, compared.output + swept.output
+    for result in (compared, swept):
+        assert result.stderr == said
