@@ -492,8 +492,12 @@ def _arrivals(path: Path, table: _Table, rows: _Rows, cluster: Cluster) -> Itera
     for row in table.rows("name"):
         gone = row.get("deletion_time")
         at = _seconds(row, "creation_time")
-        # A pod that is deleted the moment it is created asks for nothing.
-        until = max(_seconds(row, "deletion_time"), at + 1) if gone else None
+        until = _seconds(row, "deletion_time") if gone else None
+        if until is not None and until < at:
+            wanted = f"want a time from `creation_time` {at:g} on, got `{gone}`"
+            raise ValueError(f"deletion_time: {wanted}")
+        # The trace counts whole seconds: of a pod that is there for less it says none.
+        until = at + 1 if until == at else until
         pod = cluster.pod_of(table_pod(row))
         end = inf if until is None else until
         stays = rows.setdefault(pod.key, [])
@@ -559,6 +563,9 @@ def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
     count, milli = _amount(row, "num_gpu"), _amount(row, "gpu_milli")
     annotations = {}
     if count:
+        if not milli:
+            wanted = "want how much of each GPU, in thousandths"
+            raise ValueError(f"gpu_milli: {wanted}, got `{row['gpu_milli']}` beside {count} GPUs")
         requests[GPU_MILLI] = str(count * milli)
         annotations = {f"{GPU_PREFIX}count": str(count), GPU_MILLI: str(milli)}
         if models := row.get("gpu_spec"):

@@ -564,6 +564,15 @@ def test_tables_as_other_programs_write_them(tmp_path: Path) -> None:
     assert [(one.at, one.pod.requests["cpu"]) for one in got.arrivals] == [(0, 1), (5, 2)]
 
 
+def test_a_pod_of_a_table_is_there_for_as_long_as_it_says(tmp_path: Path) -> None:
+    """One of half a second was there for a whole one; one of no time is, as the trace has such."""
+    (tmp_path / "p.csv").write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n"
+        "half,1,1,0,0,2,2.5\nnone,1,1,0,0,2,2\n"
+    )
+    assert [one.until for one in read_workload(tmp_path / "p.csv").arrivals] == [2.5, 3.0]
+
+
 def test_tables_are_one_cluster_too(tmp_path: Path) -> None:
     """A node of two files was there once, and nothing was said; a pod pushed itself out."""
     table = "sn,cpu_milli,memory_mib,gpu,model\nn,{},1,0,\n"
@@ -623,6 +632,19 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
             "sn,cpu_milli,gpu,memory_mib,model,gpu\nn,1,1,1,1,2\n",
             "x.csv:1: want each column once, got `gpu` twice",
             id="a column twice",
+        ),
+        pytest.param(
+            "x.csv",
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time\n"
+            "p,1,1,0,0,100,50\n",
+            ":2: deletion_time: want a time from `creation_time` 100 on, got `50`",
+            id="deleted before it is created",
+        ),
+        pytest.param(
+            "x.csv",
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,2,\n",
+            ":2: gpu_milli: want how much of each GPU, in thousandths, got `` beside 2 GPUs",
+            id="GPUs of which nothing is asked",
         ),
         pytest.param(
             "x.csv",
