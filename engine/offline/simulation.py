@@ -42,6 +42,8 @@ from engine.telemetry.metrics import Metrics
 _MOST_ERRORS: Final = 5
 # Between two looks at those who wait for leave, while nothing else happens.
 _LEAVE_SECONDS: Final = 5.0
+# Whose pods are each of one node: they go with it, and nothing makes them anew elsewhere.
+_OF_ONE_NODE: Final = ("DaemonSet", "Node")
 
 
 @dataclass(slots=True)
@@ -295,7 +297,10 @@ class Simulation:
         self.cache.remove_node(name)
         self._queue.move(NODE_DELETE, info.node, None)
         for pod in list(info.pods.values()):  # they go with it
-            self._evict(pod)
+            if pod.controller is not None and pod.controller.kind in _OF_ONE_NODE:
+                self._leave(pod.key)
+            else:
+                self._evict(pod)
 
     def _arrive(self, arrival: Arrival) -> None:
         pod = arrival.pod
@@ -367,7 +372,7 @@ class Simulation:
         if life is not None:
             life.evictions += 1
             life.node, life.placed_at, life.reserves = "", None, ()
-        if pod.controller is None:
+        if pod.controller is None or pod.controller.kind == "Node":  # a static pod
             if life is not None:
                 life.gone_at, life.is_lost = self.now, True
                 life.reason = "evicted"

@@ -428,6 +428,35 @@ def test_a_policy_that_always_fails_does_not_keep_a_run_going() -> None:
     assert result.decisions <= 6
 
 
+def of_node(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    made = pod(name, **spec)
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "x", "controller": True}]
+    return made
+
+
+def test_pods_of_one_node_go_with_it() -> None:
+    """A static pod was put on another node, and one of a DaemonSet waited for its node for ever."""
+    there = [of_node("Node", "etcd", nodeName="n1"), of_node("DaemonSet", "logs", nodeName="n1")]
+    there.append(of_node("ReplicaSet", "web", nodeName="n1"))
+    coming = of_node("DaemonSet", "late", nodeSelector={"kubernetes.io/hostname": "n1"})
+    planned = workload([node("n1"), node("n2")], (1.0, coming, None), pods=there)
+    planned.changes.append(NodeChange(5.0, "n1", None))
+    simulation, _, result = run(planned)
+    assert [one.key for one in simulation.placed.values()] == ["a/web"]
+    assert (result.placed, result.completed, result.pending) == (1, 1, 0)
+    assert (result.evictions, result.evicted) == (1, 0)
+
+
+def test_a_static_pod_that_is_evicted_comes_nowhere_else() -> None:
+    static = of_node("Node", "etcd", cpu="4", nodeName="n1", priority=0)
+    urgent = pod("urgent", "4", priority=9, nodeSelector={"kubernetes.io/hostname": "n1"})
+    simulation, _, result = run(
+        workload([node("n1"), node("n2")], (0, urgent, None), pods=[static])
+    )
+    assert simulation.lost_at_start == ["a/etcd"]
+    assert (result.placed, result.evictions, result.pending) == (1, 1, 0)
+
+
 def test_more_nodes_are_like_the_most_common_one() -> None:
     planned = workload([node("a"), node("b"), node("big", 64)], (0.0, pod("p", "3"), None))
     grown = planned.with_nodes(2).cluster.nodes
