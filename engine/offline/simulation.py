@@ -191,6 +191,8 @@ class Simulation:
     def run(self) -> None:
         """Carry the whole workload out."""
         with garbage.thresholds(*garbage.UNTIL_THE_END):
+            if self._on_moment is not None and self._events and self._events[0][0] > 0:
+                self._on_moment(self)  # how it was until then
             while self._events:
                 at = self._events[0][0]
                 self._wait_until(at)

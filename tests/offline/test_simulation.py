@@ -457,6 +457,16 @@ def test_a_static_pod_that_is_evicted_comes_nowhere_else() -> None:
     assert (result.placed, result.evictions, result.pending) == (1, 1, 0)
 
 
+def test_the_time_before_anything_happens_counts() -> None:
+    """What was there at the start had no part in the average, nor in the peak."""
+    there = [pod("p", "2", nodeName="n")]
+    planned = workload([node("n")], pods=there)
+    planned.departures.append((8.0, "a/p"))
+    planned.arrivals.append(Arrival(10.0, planned.cluster.pod_of(pod("q", "1"))))
+    cpu = run(planned)[2].resources["cpu"]
+    assert (cpu.mean, cpu.peak, cpu.final) == (0.4, 0.5, 0.25)
+
+
 def test_more_nodes_are_like_the_most_common_one() -> None:
     planned = workload([node("a"), node("b"), node("big", 64)], (0.0, pod("p", "3"), None))
     grown = planned.with_nodes(2).cluster.nodes
