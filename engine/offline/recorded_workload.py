@@ -6,7 +6,7 @@ pods were put, who was promised what and which policies decided are effects, and
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,6 +45,8 @@ class RecordedWorkload:
         nodes: Nodes that came, changed (with a node) or went (without), at times.
         departures: Pods (by key) of the cluster at the begin that went, at times.
         ignored: Changes of other objects, and of pods that others placed: not carried out.
+        gaps: How often the log begins anew, as after a restart; what happened until then is known
+            by its outcome only: nodes that came and went, pods that went.
     """
 
     cluster: Cluster = field(default_factory=Cluster)
@@ -52,6 +54,7 @@ class RecordedWorkload:
     nodes: list[tuple[float, str, Node | None]] = field(default_factory=list)
     departures: list[tuple[float, str]] = field(default_factory=list)
     ignored: int = 0
+    gaps: int = 0
 
 
 def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
@@ -63,28 +66,52 @@ def recorded_workload(lines: Iterable[Line]) -> RecordedWorkload:
     return reader.workload()
 
 
+@dataclass
+class _Shown:
+    """Nodes by name, pods on nodes and pods that wait, both by uid, as a checkpoint shows them."""
+
+    nodes: dict[str, bytes] = field(default_factory=dict)
+    pods: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, bytes] = field(default_factory=dict)
+
+
 class _Reader:
     """Follows a log: `building --first checkpoint--> running --log--> skipping --checkpoint-->`."""
 
     def __init__(self) -> None:
         self._is_building = True
         self._is_skipping = False
+        self._is_gap = False
+        # What the log said last: the nodes, and the pods (by uid) that were on nodes.
+        self._there: dict[str, bytes] = {}
+        self._on_nodes: dict[str, None] = {}
+        # The state at the head of a later file.
+        self._shown: _Shown = _Shown()
         self._began = 0.0
         self._nodes: dict[str, dict[str, Any]] = {}
         self._placed: dict[str, dict[str, Any]] = {}  # at the begin, by uid
         self._others: dict[tuple[str, str], dict[str, Any]] = {}
         self._facts: dict[str, Any] = {}
         self._pending: dict[str, dict[str, Any]] = {}
+        self._waiting: dict[str, bytes] = {}
         self._stays: dict[str, Stay] = {}
         self._found = RecordedWorkload()
 
     def take(self, line: Line) -> None:
         """Follow one entry."""
         if self._is_building:
+            if line.event == "log":  # the one before ended in its checkpoint
+                for part in (self._nodes, self._there, self._placed, self._others, self._facts):
+                    part.clear()
+                self._pending.clear()
+                self._waiting.clear()
             self._build(line)
-        elif self._is_skipping or line.event == "log":
-            # The state at the head of a later file is an outcome of what is known already.
-            self._is_skipping = line.event != "checkpoint"
+        elif line.event == "log":
+            # The state at the head of a file that goes on is an outcome of what is known already.
+            self._is_skipping, self._shown = True, _Shown()
+            self._is_gap = line.reason != "size" or bool(line.lacks)
+        elif self._is_skipping:
+            self._look(line)
         else:
             self._follow(line)
 
@@ -108,6 +135,7 @@ class _Reader:
             case "node":
                 node = _plain(line.object, "Node")
                 self._nodes[node["metadata"]["name"]] = node
+                self._there[node["metadata"]["name"]] = bytes(line.object)
             case "pod":
                 pod = _plain(line.object, "Pod")
                 self._placed[pod["metadata"]["uid"]] = pod
@@ -119,6 +147,7 @@ class _Reader:
             case "pending":
                 pod = _plain(line.object, "Pod")
                 self._pending[pod["metadata"]["uid"]] = pod
+                self._waiting[pod["metadata"]["uid"]] = bytes(line.object)
             case "assume":
                 pod = self._pending[line.uid]
                 spec = {**pod.get("spec", {}), "nodeName": line.node}
@@ -127,6 +156,9 @@ class _Reader:
                 self._know(line)
             case "checkpoint":
                 self._is_building, self._began = False, line.at
+                self._on_nodes = dict.fromkeys(self._placed)
+                # What is promised a node wants one.
+                self._come(0.0, self._waiting)
 
     def _know(self, line: Line) -> None:
         """Put the facts of an entry into the document, with times in place of ages."""
@@ -163,20 +195,69 @@ class _Reader:
         match line.event:
             case "pending":
                 pod = Pod.from_raw(bytes(line.object))
-                if pod.uid not in self._stays and pod.uid not in self._placed:
-                    self._stays[pod.uid] = Stay(at, pod)
+                self._come(at, {pod.uid: bytes(line.object)})
+            case "assume":
+                self._on_nodes[line.uid] = None
+            case "forget" if line.undone:
+                self._on_nodes.pop(line.uid, None)
             case "pod":
                 uid = Pod.from_raw(bytes(line.object)).uid
-                self._found.ignored += uid not in self._stays and uid not in self._placed
+                self._on_nodes[uid] = None
+                self._found.ignored += not self._is_known(uid)
             case "node":
                 node = Node.from_raw(bytes(line.object))
+                self._there[node.name] = bytes(line.object)
                 self._found.nodes.append((at, node.name, node))
             case "gone" if line.of == "node":
+                self._there.pop(line.key, None)
                 self._found.nodes.append((at, line.key, None))
             case "gone" if line.of == "pod":
+                self._on_nodes.pop(line.key, None)
                 self._leave(line.key, at)
             case "object" | "gone":
                 self._found.ignored += 1
+
+    def _is_known(self, uid: str) -> bool:
+        return uid in self._stays or uid in self._placed
+
+    def _come(self, at: float, pods: Mapping[str, bytes]) -> None:
+        for uid, text in pods.items():
+            if not self._is_known(uid):
+                self._stays[uid] = Stay(at, Pod.from_raw(text))
+
+    # --- the state at the head of a later file ---------------------------------------------
+
+    def _look(self, line: Line) -> None:
+        """Take in what is shown there, and at its end what became of things in a gap."""
+        shown = self._shown
+        match line.event:
+            case "node":
+                shown.nodes[Node.from_raw(bytes(line.object)).name] = bytes(line.object)
+            case "pod":
+                shown.pods[Pod.from_raw(bytes(line.object)).uid] = None
+            case "pending":
+                shown.pending[Pod.from_raw(bytes(line.object)).uid] = bytes(line.object)
+            case "assume":
+                shown.pods[line.uid] = None
+                shown.pending.pop(line.uid, None)
+            case "checkpoint":
+                self._is_skipping = False
+                if self._is_gap:
+                    self._catch_up(max(0.0, line.at - self._began))
+
+    def _catch_up(self, at: float) -> None:
+        found, shown = self._found, self._shown
+        found.gaps += 1
+        found.nodes += [(at, name, None) for name in self._there if name not in shown.nodes]
+        for name, text in shown.nodes.items():
+            if self._there.get(name) != text:
+                found.nodes.append((at, name, Node.from_raw(text)))
+        for uid in self._on_nodes:
+            if uid not in shown.pods:
+                self._leave(uid, at)
+        self._come(at, shown.pending)
+        found.ignored += sum(not self._is_known(uid) for uid in shown.pods)
+        self._there, self._on_nodes = shown.nodes, shown.pods
 
     def _leave(self, uid: str, at: float) -> None:
         stay = self._stays.get(uid)

@@ -243,10 +243,12 @@ def _read_recorded(path: Path, workload: Workload) -> None:
     workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]
     workload.departures += found.departures
-    if found.ignored:
-        workload.cluster.missing[str(path)] = (
-            f"{found.ignored} changes of other objects, or of pods that others placed"
-        )
+    ignored = f"{found.ignored} changes of other objects, or of pods that others placed"
+    gaps = (
+        f"what happened in {found.gaps} gaps of the log, but for nodes and pods that went in them"
+    )
+    if parts := [ignored] * (found.ignored > 0) + [gaps] * (found.gaps > 0):
+        workload.cluster.missing[str(path)] = "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,83 @@ def test_what_came_and_went_is_the_workload_and_where_it_was_put_is_not(log: Pat
     }
 
 
+def record(
+    directory: Path,
+    clock: VirtualClock,
+    nodes: list[str],
+    there: dict[str, str],
+    wants: list[str],
+    promised: dict[str, str] | None = None,
+) -> None:
+    """A run of a scheduler: pods that are there, that are promised a node, and that come."""
+    writer = LogWriter(LogSettings(directory), "test")
+    recorder = Recorder(writer, clock, ["services"])
+    recorder.start()
+    cache, nominator = recorder.cache, Nominator()
+    for name in nodes:
+        cache.add_node(Node.from_plain(node(name)))
+    for name, on in there.items():
+        cache.add_pod(placed(name, on))
+    for name, on in (promised or {}).items():
+        nominator.nominate(Pod.from_plain(pod(name)), on)
+    bundle = build_bundle({})
+    recorder.policies(bundle.revision, {})
+    evaluator = InProcessEvaluator(bundle.program)
+    scheduler = Scheduler(bundle, evaluator)
+    for name in wants:
+        pending = Pod.from_plain(pod(name))
+        recorder.deciding(nominator)
+        decision = scheduler.schedule(pending, cache.snapshot(), nominator)
+        recorder.decided(pending, decision)
+        nominator.remove(pending.uid)
+        assert decision.node is not None
+        cache.assume(pending, decision.node)
+        cache.add_pod(placed(name, decision.node))
+        clock.advance(10.0)
+    evaluator.close()
+    recorder.close()
+
+
+def test_a_pod_that_is_promised_a_node_when_the_log_begins_wants_one(tmp_path: Path) -> None:
+    """It was left out, and said to be a pod that others placed."""
+    record(tmp_path / "log", VirtualClock(BEGAN), ["n"], {}, ["p", "q"], promised={"p": "n"})
+    got = read_workload(tmp_path / "log")
+    assert summary(got)["stays"] == [(0.0, "p", None), (10.0, "q", None)]
+    assert got.cluster.missing == {}
+
+
+def test_what_goes_while_nobody_records_is_gone_afterwards(tmp_path: Path) -> None:
+    """Pods and nodes that went between two runs of a scheduler stayed, and nothing was said."""
+    log, clock = tmp_path / "log", VirtualClock(BEGAN)
+    record(log, clock, ["n1", "n2"], {"old": "n1", "kept": "n2"}, ["a", "b"])
+    clock.advance(80.0)
+    record(log, clock, ["n1", "n3"], {"kept": "n1", "b": "n1", "new": "n3"}, ["c"], {"d": "n3"})
+    got = read_workload(log)
+    assert summary(got) == {
+        "nodes": ["n1", "n2"],
+        "placed": ["old", "kept"],
+        "stays": [
+            (0.0, "a", 100.0), (10.0, "b", None), (100.0, "d", None), (100.0, "c", None),
+        ],
+        "changes": [(100.0, "n2", False), (100.0, "n3", True)],
+        "departures": [(100.0, "default/old")],
+    }  # fmt: skip
+    told = run("simulate", log).stderr
+    assert "1 changes of other objects, or of pods that others placed; what happened in 1" in told
+
+
+def test_a_log_whose_first_checkpoint_is_cut_off_begins_with_the_next(tmp_path: Path) -> None:
+    """What the first one still said was there too."""
+    log, clock = tmp_path / "log", VirtualClock(BEGAN)
+    record(log, clock, ["n1", "n2"], {"old": "n1"}, ["a"])
+    first, lines = lines_of(log, 1)
+    end = next(i for i, line in enumerate(lines) if b'"e":"checkpoint"' in line)
+    first.write_bytes(b"".join(lines[:end]))
+    record(log, clock, ["n1"], {}, ["b"])
+    got = summary(read_workload(log))
+    assert (got["nodes"], got["placed"], got["stays"]) == (["n1"], [], [(0.0, "b", None)])
+
+
 def test_facts_are_those_that_the_first_decision_saw(log: Path) -> None:
     (said,) = read_workload(log).cluster.facts
     assert said.document == {
