@@ -25,6 +25,7 @@ from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster, last_of_each, read_cluster, unpacked
 from engine.offline.decision_log import Damage, LogError, is_log, read_log
 from engine.offline.recorded_workload import recorded_workload
+from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded
 from engine.offline.world import Manifest, ManifestError, node_of, pod_of
 from engine.policy.documents import did_you_mean
@@ -372,6 +373,12 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
                 raise WorkloadError("want `metadata.name` or `generateName` in a pod, got neither")
             until = None if stays is None else at + float(stays)
             workload.arrivals.append(Arrival(at, pod, until))
+        elif planned_objects(added):
+            kind = added["kind"]
+            raise WorkloadError(
+                f"want a pod, a node or what they need in an event, got a {kind}\n"
+                "hint: in a file of manifests beside this one it stands for its pods"
+            )
         elif at == 0:
             if added.get("kind") != _CLASS:  # known already
                 workload.cluster.add(added)

@@ -693,6 +693,12 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
         ),
         pytest.param(
             "x.jsonl",
+            '{"add": {"kind": "ReplicaSet", "spec": {"template": {"spec": {"containers": []}}}}}',
+            "x.jsonl:1: want a pod, a node or what they need in an event, got a ReplicaSet\n",
+            id="a workload in an event, whose pods did not come",
+        ),
+        pytest.param(
+            "x.jsonl",
             '{"at": 0, "add": {"kind": "Node", "metadata": {"name": "node-1"}}}\n'
             '{"at": 9, "delete": "node/node1"}',
             "x.jsonl:2: want the name of a node, got `node1`\nhint: did you mean `node-1`?",
