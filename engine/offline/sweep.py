@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from engine import __version__
 from engine.offline.simulation import Simulation
 from engine.offline.simulation_report import Recorder, Report, report
 from engine.offline.workload import Workload, read_workload
@@ -115,7 +116,7 @@ def make_points(
         except PolicyErrors as error:
             raise PolicyErrors(_of_options(error.problems, changed)) from error
         for seed in seeds:
-            named = msgspec.json.encode([revision, changed, inputs, seed, profile])
+            named = msgspec.json.encode([__version__, revision, changed, inputs, seed, profile])
             points.append(
                 Point(
                     key=hashlib.sha256(named).hexdigest()[:24],

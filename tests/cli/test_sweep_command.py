@@ -278,6 +278,16 @@ def test_every_combination_and_seed_is_a_point(snapshot: Path) -> None:
         Axis.parse("=1")
 
 
+def test_another_version_computes_results_anew(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of before an upgrade stood beside those of after it, as if they were comparable."""
+    before = make_points({}, None, [Axis.parse(GRID)], [0], [snapshot])
+    monkeypatch.setattr("engine.offline.sweep.__version__", "99.0.0")
+    after = make_points({}, None, [Axis.parse(GRID)], [0], [snapshot])
+    assert not {one.key for one in before} & {one.key for one in after}
+
+
 def is_there(group: int) -> bool:
     """Whether a process of the group runs or was not waited for."""
     try:
