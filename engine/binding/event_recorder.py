@@ -6,6 +6,7 @@ are sent is `deferred_writer`'s business; what they say is the caller's.
 
 import asyncio
 import functools
+import hashlib
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -203,13 +204,15 @@ class EventRecorder:
             note: The text for people; cut to what the API accepts.
             controller: `reportingController`: the profile's scheduler name.
             revision: The policy revision in force, written as an annotation.
-            repeats: False for what happens to an object once at most; saves the bookkeeping.
+            repeats: False for what happens to an object once at most; saves the bookkeeping. If
+                several processes tell of it, the API server keeps what the first of them said.
             related: Another object that has to do with it.
         """
         now = self._clock.now()
         if not repeats:
+            name = _name_of_what_happens_once(regarding, reason, note)
             series = self._new(
-                regarding, kind, reason, action, note, controller, revision, now, related
+                regarding, kind, reason, action, note, controller, revision, now, related, name
             )
             self._enqueue(series)
             return
@@ -246,12 +249,15 @@ class EventRecorder:
         revision: str,
         now: float,
         related: Reference | None,
+        called: str = "",
     ) -> _Series:
         namespace = regarding.namespace or "default"
-        # Two events of one object in one tick of the clock still get two names.
-        name_ns = max(int(now * 1e9), self._last_name_ns + 1)
-        self._last_name_ns = name_ns
-        suffix = f".{name_ns:x}"
+        if not called:
+            # Two events of one object in one tick of the clock still get two names.
+            name_ns = max(int(now * 1e9), self._last_name_ns + 1)
+            self._last_name_ns = name_ns
+            called = f"{name_ns:x}"
+        suffix = f".{called}"
         name = regarding.name[: _MOST_NAME - len(suffix)].rstrip("-.") + suffix
         metadata: dict[str, Any] = {"name": name, "namespace": namespace}
         if revision:
@@ -345,6 +351,18 @@ class EventRecorder:
             event_reason=series.body["reason"],
             reason=str(error),
         )
+
+
+def _name_of_what_happens_once(regarding: Reference, reason: str, note: str) -> str:
+    """The end of an event's name that every process finds for the same; "" without a uid.
+
+    Two that take themselves for the leader for a moment may both find a pod bound as they wanted,
+    one of them because the other has bound it.
+    """
+    if not regarding.uid:
+        return ""
+    text = "\0".join((regarding.uid, reason, note)).encode(errors="surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def _series_field(series: _Series) -> dict[str, Any]:

@@ -117,6 +117,18 @@ async def test_an_event_names_the_other_object_that_has_to_do_with_it(bench: Ben
     assert second["related"]["name"] == "third"
 
 
+async def test_what_happens_once_is_one_event_whoever_tells_of_it(bench: Bench) -> None:
+    """Two schedulers may find a pod bound as both wanted; kubectl showed it bound twice."""
+    bench.fail("Successfully assigned", repeats=False)
+    bench.clock.advance(1)
+    bench.fail("Successfully assigned", repeats=False)
+    bench.fail("something else", repeats=False)
+    assert await bench.writer.flush(5) == 0
+    notes = [event["note"] for event in bench.api.events.values()]
+    assert notes == ["Successfully assigned", "something else"]
+    assert bench.dropped("rejected") == 0
+
+
 async def test_repeats_become_a_series_of_one_event(bench: Bench) -> None:
     for _ in range(3):
         bench.fail()

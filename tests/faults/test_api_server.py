@@ -157,6 +157,20 @@ async def test_a_pod_bound_by_somebody_else_meanwhile_is_theirs(cluster: DevClus
         assert node_of(cluster, "web") == other
 
 
+async def test_two_that_bind_a_pod_to_the_same_node_tell_of_it_once(cluster: DevCluster) -> None:
+    """As when a lease is taken from a leader whose binding is on its way: both told of it."""
+    async with scheduler(cluster) as one, scheduler(cluster) as other:
+        hold = cluster.faults.hang(**bindings(times=1))
+        cluster.create(make_pod("web"))
+        await hold.wait_hit()
+        await eventually(lambda: node_of(cluster, "web"))
+        hold.release()
+        await eventually(lambda: one.bindings.in_flight + other.bindings.in_flight == 0)
+        await asyncio.gather(one.writer.flush(5), other.writer.flush(5))
+        assert len(events(cluster, "Scheduled")) == 1
+        assert events(cluster, "FailedScheduling") == []
+
+
 async def test_a_node_that_goes_while_pods_are_bound_to_it(cluster: DevCluster) -> None:
     """As with kube-scheduler, the pod is bound all the same: its node is gone, not its binding."""
     async with scheduler(cluster) as app:
