@@ -6,6 +6,7 @@ elsewhere.
 """
 
 import asyncio
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -69,6 +70,10 @@ class Store(Protocol):
         """
         ...
 
+    async def is_lost(self) -> bool:
+        """True if what was saved is not there any more. Raises `StoreError` if nobody can tell."""
+        ...
+
 
 class NoStore:
     """Keeps nothing: after a restart only the source counts."""
@@ -80,6 +85,10 @@ class NoStore:
     async def save(self, last_good: LastGood) -> bool:
         """Nothing happens."""
         return True
+
+    async def is_lost(self) -> bool:
+        """False: nothing was there."""
+        return False
 
 
 class DirectoryStore:
@@ -96,6 +105,10 @@ class DirectoryStore:
         """Write the file anew: after a crash at any moment it is the old or the new one."""
         await asyncio.to_thread(self._write, last_good)
         return True
+
+    async def is_lost(self) -> bool:
+        """True if there is no such file. Raises `StoreError` if it cannot be read."""
+        return await self.load() is None
 
     def _read(self) -> LastGood | None:
         try:
@@ -191,6 +204,10 @@ class ConfigMapStore:
         except ApiError as error:
             raise self._error(error) from error
 
+    async def is_lost(self) -> bool:
+        """True if the ConfigMap was deleted, or made anew. Raises `StoreError`."""
+        return await self.load() is None
+
     async def _read(self) -> _ConfigMap | None:
         try:
             raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
@@ -255,3 +272,11 @@ class Stores:
         if failures and len(failures) == len(self._stores):
             raise failures[0]
         return not failures
+
+    async def is_lost(self) -> bool:
+        """True if one of them has lost it; one that cannot be read says nothing."""
+        for store in self._stores:
+            with contextlib.suppress(StoreError):
+                if await store.is_lost():
+                    return True
+        return False

@@ -602,16 +602,29 @@ class Rollout:
                 self._unsaved = None
 
     async def _keep_saving(self) -> None:
-        """Save what could not be saved, as soon as that is possible, until cancelled.
+        """Save what could not be saved, or was deleted, as soon as possible, until cancelled.
 
         A restart must neither find an older state, nor try again what was taken back.
         """
         pause = _SAVE_AGAIN_SECONDS
         while True:
             await asyncio.sleep(pause)
+            await self._look_for_loss()
             await self._save()
             is_saved = self._unsaved is None or not self.is_active
             pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
+
+    async def _look_for_loss(self) -> None:
+        """Have the last good policies saved again that somebody has deleted."""
+        kept = self._last_good
+        if kept is None or self._unsaved is not None or not self.is_active:
+            return
+        if not kept.revision and not kept.rolled_back:
+            return  # looks the same when it is there
+        with contextlib.suppress(StoreError):  # asked again soon
+            if await self._store.is_lost():
+                log.warning("The last good policies were deleted; saving them again")
+                self._unsaved = self._last_good
 
     def _note(self, result: str, revision: str, **more: Any) -> dict[str, Any]:
         entry = {"at": self._clock.now(), "result": result, "revision": revision, **more}

@@ -66,6 +66,27 @@ async def test_the_builtin_policies_can_be_the_last_good_ones(store: Store) -> N
     assert await store.load() == LastGood("000000", {}, ())
 
 
+async def test_what_was_deleted_is_lost(cluster: DevCluster, store: Store, tmp_path: Path) -> None:
+    await store.save(GOOD)
+    assert not await store.is_lost()
+    if isinstance(store, DirectoryStore):
+        (tmp_path / "state" / "last-good.json").unlink()
+    else:
+        cluster.delete("configmaps", "policies-last-good")
+    assert await store.is_lost()
+    await store.save(GOOD)
+    assert not await store.is_lost()
+
+
+async def test_an_outage_loses_nothing(cluster: DevCluster, client: ApiClient) -> None:
+    store = ConfigMapStore(client, "default", "policies-last-good")
+    await store.save(GOOD)
+    cluster.faults.fail(503, times=None)
+    with pytest.raises(StoreError, match="503"):
+        await store.is_lost()
+    assert not await Stores(store).is_lost()
+
+
 async def test_an_outage_is_an_error_not_an_empty_store(
     cluster: DevCluster, client: ApiClient
 ) -> None:

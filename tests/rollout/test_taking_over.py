@@ -43,15 +43,20 @@ class Kept:
     def __init__(self) -> None:
         self.last_good: LastGood | None = None
         self.is_away = False
+        self.asked = 0
 
     async def load(self) -> LastGood | None:
         return self.last_good
 
     async def save(self, last_good: LastGood) -> bool:
+        self.asked += 1
         if self.is_away:
             raise StoreError("away")
         self.last_good = last_good
         return True
+
+    async def is_lost(self) -> bool:
+        return self.last_good is None
 
 
 class World:

@@ -1,5 +1,6 @@
 """What is said of policies that the source goes back to, and by a leader that takes over."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -118,3 +119,26 @@ async def test_what_could_not_be_saved_is_saved_when_the_store_answers_again(
         await eventually(
             lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, (revision_of(BAD),))
         )
+
+
+@pytest.mark.parametrize("more", [(), (Kept(),)], ids=["the only one", "one of two"])
+async def test_what_was_saved_and_deleted_is_saved_again(
+    more: tuple[Kept, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ConfigMap that somebody deletes came back with the next edit: no restart found it."""
+    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
+    async with bench(GOOD, *more) as b:
+        await eventually(lambda: b.store.last_good)
+        b.store.last_good = None
+        await eventually(lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, ()))
+
+
+async def test_a_place_that_lost_it_and_takes_nothing_is_asked_less_and_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
+    async with bench(GOOD) as b:
+        await eventually(lambda: b.store.last_good)
+        b.store.is_away, b.store.last_good, b.store.asked = True, None, 0
+        await asyncio.sleep(1)
+        assert 1 <= b.store.asked <= 5
