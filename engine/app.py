@@ -459,6 +459,7 @@ class App:
             self.queue.flush()
             self.hooks.retry()
             self.groups.retry()
+            self.status.retry()
             if not self.leading.is_set():
                 self.groups.take_changes()  # whoever leads begins with how they are then
             if len(self.permits):

@@ -154,6 +154,7 @@ class PodHandler:
                 self._queue.add(pod)
             elif before and not now:
                 self._queue.delete(pod)
+                self._status.forget(pod.uid)  # somebody else speaks of it now
 
 
 def _unheard(name: str) -> None:

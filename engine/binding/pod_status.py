@@ -2,7 +2,8 @@
 
 Owns what is written and that it is written only when it changes; the API server itself sets the
 condition to True when a pod is bound. The newest state of a pod replaces one that still waits to
-be sent, and a binding makes both pointless.
+be sent, and a binding makes both pointless. What no server takes is said later, for as long as the
+pod waits: who adds nodes goes by it, and the pod may not be tried again for minutes.
 """
 
 import asyncio
@@ -35,6 +36,9 @@ SCHEDULING_GATED: Final = "SchedulingGated"
 REQUEST_TIMEOUT: Final = 10.0
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
+#: How long it rests when all tries have failed, at first and at most; then once more at a time.
+FIRST_PAUSE: Final = 5.0
+LONGEST_PAUSE: Final = 30.0
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -55,6 +59,15 @@ class _State:
         said = self if self.reason else older
         nominated = older.nominated if self.nominated is None else self.nominated
         return _State(said.reason, said.message, said.generation, nominated)
+
+
+@dataclass(frozen=True, slots=True)
+class _PutOff:
+    """What no server has taken, and from when on it is worth another try."""
+
+    pod: Pod
+    state: _State
+    due: float
 
 
 class PodStatusUpdater:
@@ -84,6 +97,9 @@ class PodStatusUpdater:
         self._sleep = sleep
         self._rng = random.Random()
         self._waiting: dict[str, tuple[Pod, _State]] = {}
+        # A pod is in one of the two at most. How long each was put off last stays until it is told.
+        self._put_off: dict[str, _PutOff] = {}
+        self._pauses: dict[str, float] = {}
         self._writing: dict[str, asyncio.Event] = {}  # set when the write has ended
         self._sent: dict[str, asyncio.Event] = {}  # set when its request is answered, or given up
         # What was last written by this process, so that a pod retried before the informer shows
@@ -123,7 +139,8 @@ class PodStatusUpdater:
 
     def withdraw(self, uid: str) -> bool:
         """Leave unsaid what still waits for this pod; False if a request of it is on its way."""
-        if self._waiting.pop(uid, None) is not None:
+        is_waiting = self._waiting.pop(uid, None) is not None
+        if self._put_off.pop(uid, None) is not None or is_waiting:
             self._metrics.status_patches.labels("superseded").inc()
         return uid not in self._sent
 
@@ -138,19 +155,45 @@ class PodStatusUpdater:
             # What still waits must not get lost under news of something else.
             self._waiting[pod.uid] = (pod, state.over(waiting[1]))
             return
+        put_off = self._put_off.pop(pod.uid, None)
+        if put_off is not None:
+            state = state.over(put_off.state)
         if self._says_already(pod, state):
             return
         if state.nominated == self._nominated(pod):
             state = replace(state, nominated=None)
-        if self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
-            self._waiting[pod.uid] = (pod, state)
-        else:
+        if not self._submit(pod, state):
             self._metrics.status_patches.labels("failed").inc()
+            self._later(pod, state)
+
+    def _submit(self, pod: Pod, state: _State) -> bool:
+        """Have it written in its turn; False if too much waits already."""
+        if not self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
+            return False
+        self._waiting[pod.uid] = (pod, state)
+        return True
+
+    def _later(self, pod: Pod, state: _State) -> None:
+        """Keep what cannot be said now; `retry` says it."""
+        before = self._pauses.get(pod.uid)
+        pause = FIRST_PAUSE if before is None else min(LONGEST_PAUSE, 2 * before)
+        self._pauses[pod.uid] = pause
+        self._put_off[pod.uid] = _PutOff(pod, state, self._clock.monotonic() + pause)
+
+    def retry(self) -> None:
+        """Say what could not be said and has rested since; call it about once a second."""
+        now = self._clock.monotonic()
+        for uid, kept in [*self._put_off.items()]:
+            if kept.due <= now:
+                if not self._submit(kept.pod, kept.state):
+                    return
+                del self._put_off[uid]
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that was bound or deleted, and what still waits for it."""
         self.withdraw(uid)
         self._written.pop(uid, None)
+        self._pauses.pop(uid, None)
 
     def seen(self, old: Pod, new: Pod) -> None:
         """Take in a new version of a pending pod: what others overwrote has to be said again."""
@@ -191,7 +234,8 @@ class PodStatusUpdater:
 
     async def _write_newest(self, uid: str) -> None:
         wait = _FIRST_WAIT
-        for attempt in range(1, _TRIES + 1):
+        tries = 1 if uid in self._pauses else _TRIES
+        for attempt in range(1, tries + 1):
             # Taken again at each try: meanwhile there may be news, or the pod may be bound.
             waiting = self._waiting.get(uid)
             if waiting is None:
@@ -202,18 +246,26 @@ class PodStatusUpdater:
             except ApiError as error:
                 is_conflict = isinstance(error, Conflict)  # changed meanwhile
                 may_pass = is_conflict or error.status in (0, 429) or error.status >= 500
-                if may_pass and attempt < _TRIES:
+                if may_pass and attempt < tries:
                     floor = error.retry_after or 0.0
                     await self._sleep(floor + wait * (0.5 + self._rng.random()))
                     wait *= 2
                     continue
-                self._waiting.pop(uid, None)
+                # Newer words may have come meanwhile, or the pod may be bound.
+                newest = self._waiting.pop(uid, None)
                 is_gone = isinstance(error, NotFound) or _has_another_uid(error)
                 self._metrics.status_patches.labels("gone" if is_gone else "failed").inc()
                 if not is_gone:
-                    log.warning("Cannot report on a pod", pod=pod.key, reason=str(error))
+                    # A server that is away fails them all, again and again: one stands for many.
+                    write = log.debug if may_pass and self._pauses else log.warning
+                    write("Cannot report on a pod", pod=pod.key, reason=str(error), again=may_pass)
+                if may_pass and newest is not None:
+                    self._later(*newest)
+                else:
+                    self._pauses.pop(uid, None)
                 return
             self._metrics.status_patches.labels("written").inc()
+            self._pauses.pop(uid, None)
             now_waiting = self._waiting.get(uid)
             if now_waiting is None:
                 return  # bound or deleted meanwhile
@@ -222,8 +274,9 @@ class PodStatusUpdater:
                 del self._waiting[uid]
                 return
             # Newer words came while these were on their way.
-            if not self._writer.submit(functools.partial(self._write, uid), urgent=True):
-                del self._waiting[uid]
+            del self._waiting[uid]
+            if not self._submit(*now_waiting):
+                self._later(*now_waiting)
             return
 
     async def _send(self, pod: Pod, state: _State) -> None:

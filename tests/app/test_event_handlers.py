@@ -25,14 +25,15 @@ class Bench:
         self.cache = Cache()
         self.queue = SchedulingQueue(clock, key_of=lambda _: (), pre_enqueue=lambda _: None)
         self.ours = {"default-scheduler"}
-        status = PodStatusUpdater(
+        self.metrics = Metrics(CollectorRegistry())
+        self.status = PodStatusUpdater(
             ApiClient(Endpoint(server="http://127.0.0.1:1")),  # never asked
             DeferredWriter(clock=clock, is_busy=lambda: False),
             clock=clock,
-            metrics=Metrics(CollectorRegistry()),
+            metrics=self.metrics,
         )
         self.pods = PodHandler(
-            self.cache, self.queue, status, lambda pod: pod.scheduler_name in self.ours
+            self.cache, self.queue, self.status, lambda pod: pod.scheduler_name in self.ours
         )
         self.nodes = NodeHandler(self.cache, self.queue)
         self.nodes.on_add(make_node("node-1"))
@@ -252,6 +253,15 @@ def test_a_nominated_pod_that_changes_makes_room_for_those_that_waited_for_it(
     bench.pods.on_update(web(**words), web(**{**words, **change}, resource_version="2"))
     assert not is_aside(bench, "low")
     bench.check()
+
+
+def test_nothing_more_is_said_of_a_pod_that_is_another_schedulers_now(bench: Bench) -> None:
+    bench.pods.on_add(web())
+    bench.status.report(web(), reason="Unschedulable", message="no room")
+    bench.ours.clear()
+    bench.pods.profiles_changed(lambda _: True)
+    name = "starsched_pod_status_patches_total"
+    assert bench.metrics.registry.get_sample_value(name, {"result": "superseded"}) == 1
 
 
 def test_a_nominated_pod_whose_status_changes_wakes_nobody(bench: Bench) -> None:

@@ -217,3 +217,85 @@ async def test_another_pod_of_that_name_is_left_alone(bench: Bench) -> None:
     assert "status" not in bench.api.pods["web"]
     name = "starsched_pod_status_patches_total"
     assert bench.metrics.registry.get_sample_value(name, {"result": "gone"}) == 1
+
+
+# --- a server that is away for longer ----------------------------------------------------------
+
+
+def shown(bench: Bench) -> list[str]:
+    """The messages of the pod's conditions, as the server has them."""
+    conditions = bench.api.pods["web"].get("status", {}).get("conditions", [])
+    return [said["message"] for said in conditions]
+
+
+async def later(bench: Bench, seconds: float) -> None:
+    """Let time go by, as the scheduler does: it looks once a second."""
+    for _ in range(round(seconds)):
+        bench.clock.advance(1)
+        bench.status.retry()
+        assert await bench.writer.flush(5) == 0
+
+
+async def test_what_no_server_took_is_said_when_there_is_one(bench: Bench) -> None:
+    """The pod may not be tried again for five minutes: no autoscaler saw it until then."""
+    bench.api.script["status"] = [Refuse(503)] * 6
+    await bench.report(web())
+    assert shown(bench) == []
+    await later(bench, 40)
+    assert shown(bench) == ["no room"]
+    assert len(bench.patches) == 7
+    await later(bench, 60)
+    assert len(bench.patches) == 7
+
+
+async def test_it_is_tried_less_and_less(bench: Bench) -> None:
+    bench.api.script["status"] = [Refuse(503)] * 1000
+    await bench.report(web())
+    await later(bench, 600)
+    assert 20 <= len(bench.patches) <= 26
+    assert metric(bench, "failed") == len(bench.patches) - 3  # the first four count as one
+
+
+async def test_the_newest_words_are_said_in_the_end(bench: Bench) -> None:
+    bench.api.script["status"] = [Refuse(503)] * 5
+    await bench.report(web(), "old", nominated_node="node-1")
+    await bench.report(web(), "new")
+    await later(bench, 15)
+    assert shown(bench) == ["new"]
+    assert bench.api.pods["web"]["status"]["nominatedNodeName"] == "node-1"
+
+
+@pytest.mark.parametrize("how", ["bound or deleted", "about to be bound"])
+async def test_a_pod_that_does_not_wait_any_more_is_left_alone(bench: Bench, how: str) -> None:
+    bench.api.script["status"] = [Refuse(503)] * 4
+    await bench.report(web())
+    if how == "about to be bound":
+        assert bench.status.withdraw("u1")
+    else:
+        bench.status.forget("u1")
+    await later(bench, 60)
+    assert len(bench.patches) == 4
+    assert metric(bench, "superseded") == 1
+
+
+async def test_what_must_be_on_record_first_is_not_waited_for_for_ever(bench: Bench) -> None:
+    bench.api.script["status"] = [Refuse(503)] * 4
+    bench.status.nominate(web(), "node-1")
+    await asyncio.wait_for(bench.status.flush("u1"), 5)
+    await later(bench, 10)
+    assert bench.api.pods["web"]["status"]["nominatedNodeName"] == "node-1"
+
+
+async def test_words_that_found_no_place_are_said_later(bench: Bench) -> None:
+    while bench.writer.submit(lambda: asyncio.sleep(0)):
+        pass
+    bench.status.report(web(), reason="Unschedulable", message="no room")
+    assert metric(bench, "failed") == 1
+    assert await bench.writer.flush(5) == 0
+    await later(bench, 10)
+    assert shown(bench) == ["no room"]
+
+
+def metric(bench: Bench, result: str) -> float:
+    name = "starsched_pod_status_patches_total"
+    return bench.metrics.registry.get_sample_value(name, {"result": result}) or 0.0
