@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -35,6 +36,8 @@ _SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
 #: The least time between two times that silent streams are given up.
 _DOUBT_SECONDS: Final = 60.0
+#: After which streams that were heard until just before get a second look.
+_SECOND_LOOK_SECONDS: Final = 5.0
 #: Turns of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20
 
@@ -79,6 +82,7 @@ class Pool:
         self._look_again_at = 0.0
         self._doubted_since: float | None = None
         self._doubt_again_at = 0.0
+        self._second_look: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def send(self, exchange: Exchange) -> None:
@@ -109,6 +113,8 @@ class Pool:
         self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._second_look is not None:
+            self._second_look.cancel()
         opening = list(self._opening)
         await cancelled(opening)
         while self._waiting:
@@ -172,11 +178,24 @@ class Pool:
         Nobody else would notice for a minute or two, and there is no news as long.
         """
         since, self._doubted_since = self._doubted_since, None
-        now = asyncio.get_running_loop().time()
-        if since is None or now < self._doubt_again_at:
+        loop = asyncio.get_running_loop()
+        if since is None or loop.time() < self._doubt_again_at:
             return
+        self._give_up_silent(since)
+        # What ended in the middle of a burst was heard after the first request that was lost.
+        if self._second_look is None:
+            self._second_look = loop.call_later(
+                _SECOND_LOOK_SECONDS, self._look_again, time.monotonic()
+            )
+
+    def _look_again(self, since: float) -> None:
+        self._second_look = None
+        self._give_up_silent(since)
+
+    def _give_up_silent(self, since: float) -> None:
+        """End the streams that have brought nothing *since* (monotonic)."""
         for connection in [c for c in self._open if c.is_silent_since(since)]:
-            self._doubt_again_at = now + _DOUBT_SECONDS
+            self._doubt_again_at = asyncio.get_running_loop().time() + _DOUBT_SECONDS
             connection.give_up("silent, while the server answers over another connection")
 
     # --- opening and closing ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.kube import pool
 from engine.kube.client import ApiClient, user_agent
 from engine.kube.config import Endpoint
 from engine.kube.errors import (
@@ -224,6 +225,41 @@ async def test_a_stream_that_brings_something_goes_on_whatever_else_is_not_answe
         await client.request("GET", "/answered")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
+                await anext(stream)
+
+
+async def test_a_stream_that_fell_silent_in_the_middle_of_a_burst_ends_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was heard after the requests that were lost had been sent: pods were not seen for minutes.
+
+    The watch of pods is the one that is heard all the time in a burst.
+    """
+    monkeypatch.setattr(pool, "_SECOND_LOOK_SECONDS", 0.1)
+    more = asyncio.Event()
+    steps = (
+        watch(event("ADDED", "a", 1), event("ADDED", "b", 2), then="hang", between=more),
+        answer(),
+        hang(),
+        answer(),
+    )
+    async with (
+        FaultyServer(*steps) as server,
+        server.client() as client,
+        contextlib.aclosing(client.stream(PODS, "1")) as stream,
+    ):
+        await anext(stream)
+        await client.request("GET", "/")
+        swallowed = asyncio.ensure_future(client.request("GET", "/swallowed", timeout=0.2))
+        server.was_asked.clear()
+        await server.was_asked.wait()
+        more.set()
+        assert b"uid-b" in await anext(stream)
+        with pytest.raises(TimedOut):
+            await swallowed
+        await client.request("GET", "/answered")
+        with pytest.raises(ConnectionLost, match="answers over another connection"):
+            async with asyncio.timeout(5):
                 await anext(stream)
 
 
