@@ -222,6 +222,7 @@ class Binder:
         Raises `PodIsGone` or `BoundElsewhere` when that is the answer.
         """
         backoff = Backoff(self._rng)
+        write = log.warning
         while True:
             try:
                 raw = await self._client.get(PODS, pod.name, pod.namespace, timeout=REQUEST_TIMEOUT)
@@ -231,12 +232,13 @@ class Binder:
                 raise PodIsGone(f"pod `{pod.key}` is gone: {error.message}") from error
             except (ApiError, msgspec.DecodeError) as error:
                 self._metrics.binding_retries.labels("unknown_outcome").inc()
-                log.warning(
+                write(
                     "Outcome of a binding is unknown; asking again",
                     pod=pod.key,
                     node=node_name,
                     reason=str(error),
                 )
+                write = log.debug  # once per binding; a server may be away for hours
                 await self._sleep(backoff.next(getattr(error, "retry_after", None)))
         if state.metadata.uid != pod.uid:
             raise PodIsGone(

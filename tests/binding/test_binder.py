@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from engine.binding.binder import Binder, BindingRefused, BoundElsewhere, PodIsGone
@@ -98,9 +99,11 @@ async def test_an_unknown_outcome_is_asked_for_until_it_is_known(bench: Bench) -
     """Giving up would free the node's room under a pod that may be there."""
     bench.api.script["bind"] = [Lose(after=True)]
     bench.api.script["read"] = [Refuse(503)] * 40
-    await bench.binder.bind(web(), "node-1")
+    with structlog.testing.capture_logs() as logs:
+        await bench.binder.bind(web(), "node-1")
     assert sum(bench.waits) > 60
     assert bench.api.count("POST", "/binding") == 1
+    assert [entry["pod"] for entry in logs if entry["log_level"] == "warning"] == ["default/web"]
 
 
 async def test_a_retry_waits_at_least_as_long_as_the_server_asks(bench: Bench) -> None:
