@@ -23,7 +23,7 @@ been carried out although no success was reported; only reading the object tells
 import email.utils
 import time
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -208,6 +208,9 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 #: As much of an answer that is no `Status` as goes into a message.
 _EXCERPT = 300
+#: API servers ask for seconds. A proxy's page about its maintenance may ask for hours, and whoever
+#: obeyed would be deaf, or keep a binding's place, long after the server is back.
+LONGEST_RETRY_AFTER: Final = 30.0
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -251,6 +254,8 @@ def error_from_answer(
     if retry_after is None:
         # The API sends 0 for "not set".
         retry_after = details.retry_after_seconds or None
+    if retry_after is not None:
+        retry_after = min(max(retry_after, 0.0), LONGEST_RETRY_AFTER)
 
     kind = _BY_STATUS.get(status)
     if kind is Conflict and reason == "AlreadyExists":

@@ -109,6 +109,14 @@ def test_retry_after_comes_from_header_or_details() -> None:
     assert error_from_answer(429, b"{}").retry_after is None
 
 
+def test_nobody_waits_for_hours_because_a_proxy_asks_for_it() -> None:
+    """Bindings kept their places, and watches were deaf, for as long as a page had said once."""
+    assert error_from_answer(503, b"", headers={"Retry-After": "3600"}).retry_after == 30
+    body = b'{"details": {"retryAfterSeconds": %d}}'
+    assert error_from_answer(429, body % 10**9).retry_after == 30
+    assert error_from_answer(429, body % -10).retry_after == 0
+
+
 @pytest.mark.parametrize(
     ("error", "want"),
     [
