@@ -134,6 +134,17 @@ def test_terms_mean_namespaces_by_their_labels() -> None:
     assert not after(ASSIGNED_POD_DELETE, named, placed("a"), None, hints)
 
 
+def test_terms_that_take_namespaces_without_labels_take_all_of_them() -> None:
+    """The filter counts so; pods that kept others away went, and those waited for the flush."""
+    hints = hints_with(namespaces=[namespace("gold", tier="gold")])
+    missing = {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}
+    untiered = term("a", namespaceSelector=missing)
+    gone = placed("a", ns="gold")
+    assert after(ASSIGNED_POD_DELETE, apart(untiered), gone, None, hints)
+    assert after(ASSIGNED_POD_ADD, near(untiered), None, gone, hints)
+    assert after(ASSIGNED_POD_DELETE, near(untiered, labels={"app": "a"}), gone, None, hints)
+
+
 @pytest.mark.parametrize(
     ("pod", "name", "want"),
     [

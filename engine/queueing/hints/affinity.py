@@ -40,8 +40,10 @@ def _means(term: PodAffinityTerm, owner: Pod, other: Pod, around: Around) -> boo
     if not term.namespaces and term.namespace_selector is None:
         is_there = other.namespace == owner.namespace
     elif not is_there and term.namespace_selector is not None:
-        labels = around.namespace_labels(other.namespace)
-        is_there = matches_label_selector(term.namespace_selector, labels)
+        # The filter, as kube-scheduler's, holds a pod's own terms against a namespace without
+        # labels too: what takes that (NotIn, DoesNotExist) takes every namespace.
+        selector, labels = term.namespace_selector, around.namespace_labels(other.namespace)
+        is_there = matches_label_selector(selector, labels) or matches_label_selector(selector, {})
     return is_there and matches_label_selector(term.label_selector, other.labels)
 
 
