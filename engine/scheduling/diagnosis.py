@@ -22,6 +22,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     `post_filter` is what preemption had to say, if it was asked.
     `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
     `kept_by` are those that keep pods whose eviction would help, with the number of nodes.
+    `refused_by` are those for whom no eviction would help: once they change their minds, one may.
     """
 
     node_count: int
@@ -30,11 +31,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
     post_filter: str = ""
     narrowed_by: tuple[str, ...] = ()
     kept_by: Mapping[str, int] = msgspec.field(default_factory=dict)
+    refused_by: frozenset[str] = frozenset()
 
     @property
     def rejectors(self) -> frozenset[str]:
-        """The policies that rejected the pod or one of the nodes, or keep pods from going."""
+        """The policies that rejected the pod or a node, or keep evictions from helping."""
         names = {*(status.plugin for status in self.rejections), *self.narrowed_by, *self.kept_by}
+        names |= self.refused_by
         if self.pre_filter is not None:
             names.add(self.pre_filter.plugin)
         return frozenset(names)

@@ -32,7 +32,8 @@ class PostFiltered:
     """What came of the post-filters; the fields are those of `Decision`.
 
     `message` is empty if somebody will be evicted. `sought_victims`: preemption was asked.
-    `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way.
+    `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way. `refused_by`:
+    who rejects the pod even where everybody is gone who may go.
     """
 
     message: str = ""
@@ -42,6 +43,7 @@ class PostFiltered:
     failures: tuple[PolicyFailure, ...] = ()
     sought_victims: bool = False
     kept_by: Mapping[str, int] = field(default_factory=dict)
+    refused_by: frozenset[str] = frozenset()
 
 
 class PostFilters:
@@ -73,7 +75,7 @@ class PostFilters:
                 found = yield from self._preempt(filters, codes, has_extenders=has_extenders)
                 result.sought_victims = True
                 result.nominated_node, result.failures = found.nominated_node, found.failures
-                result.kept_by = found.kept_by
+                result.kept_by, result.refused_by = found.kept_by, found.refused_by
                 if found.eviction is not None:
                     result.eviction = found.eviction
                     return result
@@ -106,7 +108,12 @@ class PostFilters:
             return PostFiltered(str(found.failure), failures=(found.failure,))
         if not len(found.slots):
             promise = None if found.keeps_nomination else ""
-            return PostFiltered(found.refusal, nominated_node=promise, kept_by=found.kept_by)
+            return PostFiltered(
+                found.refusal,
+                nominated_node=promise,
+                kept_by=found.kept_by,
+                refused_by=found.refused_by,
+            )
         chosen: tuple[str, NodeVictims] | PolicyFailure | None
         if has_extenders:
             victims = found.victims(filters.snapshot)

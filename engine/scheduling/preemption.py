@@ -58,14 +58,16 @@ class Candidates:
     """What the dry run found: nodes where evicting pods helps, or why there are none.
 
     `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help;
-    `kept_by`, by policy, on how many nodes that is because of pods that it keeps.
-    `keeps_nomination`: what the pod was promised before still holds.
+    `kept_by`, by policy, on how many nodes that is because of pods that it keeps; `refused_by` are
+    those that reject the pod even where everybody is gone who may go. `keeps_nomination`: what the
+    pod was promised before still holds.
     """
 
     trials: Trials | None = None
     slots: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     refusal: str = ""
     kept_by: Mapping[str, int] = field(default_factory=dict)
+    refused_by: frozenset[str] = frozenset()
     keeps_nomination: bool = False
     failure: PolicyFailure | None = None
 
@@ -197,7 +199,8 @@ class Preemption:
             statuses[_NOT_HELPFUL] = unhelpful
         text = Diagnosis(snapshot.node_count, rejections=statuses).message()
         kept_by = {s.plugin: count for s, count in statuses.items() if s.reasons == (ONLY_KEPT,)}
-        return Candidates(refusal=text, kept_by=kept_by)
+        refused_by = frozenset(status.plugin for status in statuses) - {PLUGIN}
+        return Candidates(refusal=text, kept_by=kept_by, refused_by=refused_by)
 
     def _ineligible(self, filters: Filters, codes: NDArray[np.int32]) -> str:
         """Why the pod may not preempt at all; empty if it may."""

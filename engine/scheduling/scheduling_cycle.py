@@ -618,7 +618,12 @@ class Scheduler:
         )
         decision = Decision(
             None,
-            msgspec.structs.replace(diagnosis, post_filter=done.message, kept_by=done.kept_by),
+            msgspec.structs.replace(
+                diagnosis,
+                post_filter=done.message,
+                kept_by=done.kept_by,
+                refused_by=done.refused_by,
+            ),
             self.bundle.revision,
             ignored=done.failures,
             eviction=done.eviction,

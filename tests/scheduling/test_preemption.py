@@ -16,11 +16,13 @@ from engine.model.objects import (
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.queueing.events import ASSIGNED_POD_DELETE
+from engine.queueing.hints import Hints
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import ExtenderPreempt, NodeVictims, PreemptAnswer, unopposed
 from engine.scheduling.scheduling_cycle import Scheduler
-from tests.builders import HOSTNAME, make_node, make_pod
+from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 
 VICTIM_STATUS = {
     "conditions": [
@@ -482,3 +484,28 @@ profiles:
     assert decision.eviction is None
     assert decision.message() == "0/1 nodes are available: 1 Insufficient cpu."
     assert decision.nominated_node is None
+
+
+def test_what_keeps_evictions_from_helping_is_among_the_rejectors() -> None:
+    """The room of `a` was in the way, and beside it a pod of its zone that does not go.
+
+    When that pod went, nobody thought of the one that waits for room: it was far from fitting where
+    the pod had been.
+    """
+    term = {"labelSelector": {"matchLabels": {"app": "loud"}}, "topologyKey": ZONE}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    scheduler, cache = make_scheduler(), Cache()
+    cache.add_node(make_node("a", cpu="2", zone="z"))
+    cache.add_node(make_node("b", cpu="1", zone="z"))
+    cache.add_pod(weak("small", "2", node="a"))
+    loud = make_pod("loud", node="b", priority=100, labels={"app": "loud"})
+    cache.add_pod(loud)
+    pod = urgent(cpu="2", affinity=apart)
+    decision = scheduler.schedule(pod, cache.snapshot())
+    assert decision.eviction is None
+    rejectors = decision.diagnosis.rejectors
+    assert rejectors == {"NodeResourcesFit", "InterPodAffinity"}
+    cache.remove_pod(loud)
+    hints = Hints.of(scheduler.bundle, cache)
+    assert hints.worth_retrying(ASSIGNED_POD_DELETE, pod, rejectors, loud, None)
+    assert victims(scheduler.schedule(pod, cache.snapshot())) == ["small"]
