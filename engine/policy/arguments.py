@@ -416,6 +416,8 @@ def _spread_constraints(field: Field) -> Read:
     for item in field.items():
         before = len(item.report.problems)
         members = item.object()
+        if members.get("maxSkew") is None:
+            item.wrong("maxSkew: required value")
         members.integer("maxSkew", 1, 1)
         key = members.text("topologyKey")
         if not key:
@@ -460,7 +462,8 @@ KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
     "NodeResourcesBalancedAllocation": {"resources": _balanced},
     "PodTopologySpread": {
         "defaultConstraints": _spread_constraints,
-        "defaultingType": lambda field: _same(field.choice(("System", "List"))),
+        # An empty one counts as not given, as it does for kube-scheduler.
+        "defaultingType": lambda field: _same(field.choice(("System", "List")) or "System"),
     },
     "VolumeBinding": {"bindTimeoutSeconds": _integer(0), "shape": _scoring_by_capacity},
     "DynamicResources": {

@@ -168,6 +168,21 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
             id="a key of domains that cannot be",
         ),
         pytest.param(
+            _spread({"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}),
+            "defaultConstraints[0]: maxSkew: required value",
+            id="a constraint without a skew",
+        ),
+        pytest.param(
+            _spread(_over(maxSkew=None)),
+            "defaultConstraints[0]: maxSkew: required value",
+            id="a skew of null",
+        ),
+        pytest.param(
+            _spread(_over(), kind=""),
+            "defaultConstraints: without effect if defaultingType is `System`",
+            id="constraints beside an empty type",
+        ),
+        pytest.param(
             _spread(_over(action="")),
             "defaultConstraints[0]: whenUnsatisfiable: required value",
             id="a constraint without consequence",
