@@ -183,7 +183,9 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         watches=options["watch"],
         most_body_bytes=options["max_body_mib"] * MIB,
     )
-    examiner = make_extender_examiner(config_text, with_builtins=options["builtin"])
+    examiner = make_extender_examiner(
+        config_text, with_builtins=options["builtin"], watches=options["watch"]
+    )
     # The client comes last among the things that can be wrong: it holds connections.
     client: ApiClient | None = None
     names_cluster = options["kubeconfig"] is not None or options["context"] is not None

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.framework.profile import Profile
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import (
     API_VERSION,
@@ -24,22 +25,35 @@ from engine.rollout.trial import Examiner
 # A profile cannot do without these, though an extender neither orders a queue nor binds by them.
 _ENDS = ("PrioritySort", "DefaultBinder")
 _QUEUE_HOOK = "queue_key"
+# kube-scheduler's own, which go by claims, volumes, devices and pods on nodes. Where nobody watches
+# these, every pod that has to do with them would be rejected for good.
+_BEYOND_THE_REQUEST = frozenset(
+    {
+        "DynamicResources",
+        "InterPodAffinity",
+        "NodeVolumeLimits",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        "VolumeZone",
+    }
+)
 
 
 def make_extender_examiner(
-    config_text: str | None = None, *, with_builtins: bool = False
+    config_text: str | None = None, *, with_builtins: bool = False, watches: bool = True
 ) -> Examiner:
     """An examiner of an extender's policies.
 
     Their profiles come from *config_text* or a configuration among the files, if there is one; else
-    every policy of the user runs, and with *with_builtins* the built-in ones too. Raises
+    every policy of the user runs, and with *with_builtins* the built-in ones too. Unless it
+    *watches* the cluster, those of them have no say that go by more than a request tells. Raises
     `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
     usual = make_examiner(config_text)
 
     def build(files: Mapping[str, str]) -> Bundle:
-        return as_extender(files, config, with_builtins=with_builtins)
+        return as_extender(files, config, with_builtins=with_builtins, watches=watches)
 
     return usual.building(build)
 
@@ -49,17 +63,37 @@ def as_extender(
     config: KubeSchedulerConfiguration | None = None,
     *,
     with_builtins: bool = False,
+    watches: bool = True,
 ) -> Bundle:
     """The bundle of *files* as an extender runs it. Raises `PolicyErrors`."""
     bundle = build_bundle(files, config)
     if config is None and not with_builtins and not _has_configuration(files):
         bundle = build_bundle(files, _users_alone(bundle))
     # Preemption is kube-scheduler's: here it would be tried for nothing.
-    profiles = (
+    profiles = [
         replace(p, order={point: n for point, n in p.order.items() if point != "postFilter"})
         for p in bundle.profiles
-    )
+    ]
+    if not watches:
+        users = {p.name for p in bundle.policies.values() if not p.is_builtin}
+        profiles = [_without(profile, _BEYOND_THE_REQUEST - users) for profile in profiles]
     return replace(bundle, profiles=tuple(profiles), extenders=())
+
+
+def _without(profile: Profile, names: frozenset[str]) -> Profile:
+    """*profile* with nothing of the plugins and policies *names*."""
+    return replace(
+        profile,
+        points={
+            hook: tuple(one for one in enabled if one.policy not in names)
+            for hook, enabled in profile.points.items()
+        },
+        order={
+            point: tuple(name for name in enabled if name not in names)
+            for point, enabled in profile.order.items()
+        },
+        runtime_plugins=profile.runtime_plugins - names,
+    )
 
 
 def _has_configuration(files: Mapping[str, str]) -> bool:

@@ -41,7 +41,7 @@ async def extender(
     app = ExtenderApp(
         client,
         source=DirectoryPolicies(folder),
-        examiner=make_extender_examiner(with_builtins=with_builtins),
+        examiner=make_extender_examiner(with_builtins=with_builtins, watches=watches),
         settings=ExtenderSettings(watches=watches, metrics_address=("127.0.0.1", 0), **settings),
     )
     running = asyncio.ensure_future(app.run())

@@ -126,6 +126,51 @@ async def test_built_in_policies_run_only_if_they_are_asked_for(folder: Path) ->
         assert list(answer["FailedAndUnresolvableNodes"]) == ["a"]
 
 
+_AFFINITY = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "labelSelector": {"matchLabels": {"app": "db"}},
+                "topologyKey": "kubernetes.io/hostname",
+            }
+        ]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}, id="claim"
+        ),
+        pytest.param(
+            {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}}, id="device"
+        ),
+        pytest.param({"affinity": _AFFINITY}, id="pod affinity"),
+    ],
+)
+@pytest.mark.parametrize("configured", [False, True], ids=["built-in", "configured"])
+async def test_what_no_request_tells_rejects_nobody(
+    tmp_path: Path, words: dict[str, Any], configured: bool
+) -> None:
+    """Without a watch nothing is known of claims and of pods on nodes: those pods never fitted."""
+    files = {"prefer.star": PREFER}
+    if configured:
+        files["config.yaml"] = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {score: {enabled: [{name: prefer, weight: 3}]}}
+"""
+    pod = pod_manifest("asking", **words)
+    async with extender(write(tmp_path / "p", files), with_builtins=not configured) as running:
+        asked = with_nodes(pod, node_manifest("a"), node_manifest("b", unschedulable=True))
+        _, answer = await running.post("filter", asked)
+    assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["a"]
+    assert answer["FailedAndUnresolvableNodes"] == {"b": "node(s) were unschedulable"}
+
+
 async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
     changed = node_manifest("b", labels={"disk": "ssd"})
     async with extender(folder) as running:
