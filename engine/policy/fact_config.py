@@ -232,7 +232,11 @@ def _prometheus(members: Object) -> PrometheusFacts:
     default = PrometheusFacts("")
     url = _required(members, "url")
     if url and not _is_url(url):
-        members["url"].wrong(f'want `http://HOST:PORT` or https, without a password, got "{url}"')
+        # What may be a password is told nobody: problems are in the log and in events.
+        got = "one with `@`" if "@" in url else f'"{url}"'
+        members["url"].wrong(
+            f"want `http://HOST:PORT` or https, without user and password, got {got}"
+        )
     interval = members.duration("interval", default.interval)
     timeout = members.duration("timeout", default.timeout)
     for name, value in (("interval", interval), ("timeout", timeout)):
@@ -327,7 +331,7 @@ def _is_url(url: str) -> bool:
     return (
         parts.scheme in ("http", "https")
         and bool(parts.hostname)
-        and parts.password is None
+        and parts.username is None
         and not parts.query
         and not parts.fragment
     )

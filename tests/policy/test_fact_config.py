@@ -163,6 +163,8 @@ def test_a_number_without_an_end_is_none() -> None:
         "ftp://p",
         "http://",
         "http://u:secret@p",
+        "http://secret@p",
+        "http://:secret@p",
         "http://p:x",
         "http://p/?a=1",
         "file:///a",
@@ -172,6 +174,7 @@ def test_an_address_is_plain_http_without_secrets(url: str) -> None:
     queries = "queries: [{fact: x, query: up}]"
     _, problems = _read(f"sources: [{{prometheus: {{url: '{url}', {queries}}}}}]")
     assert [p for p in problems if p.startswith("facts.sources[0].prometheus.url: want")]
+    assert "secret" not in str(problems)
 
 
 def test_the_document_on_facts_shows_a_configuration_that_works() -> None:
