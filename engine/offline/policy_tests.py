@@ -47,7 +47,11 @@ def names():
     return json.encode(table.names)
 def run(name):
     table.run(name)
+def given(name):
+    return json.encode(table.given(name))
 """
+# The interpreter's words for a case that does not have what its function takes.
+_OTHER_ARGUMENTS: Final = re.compile(r"Missing parameter|Found .*extra (named|positional)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +267,8 @@ class TestRunner:
         except BaseException as error:
             # Also the interpreter's own panics, which are not `Exception`s.
             line, message = self._understand(case, error)
+            if case.case and _OTHER_ARGUMENTS.match(message):
+                message = self._with_given(case, message)
         # A file that its top level missed is missed by every test in it.
         absent = self._absent or self._absent_of.get(case.file)
         sides: dict[str, str] = self._sides or {}
@@ -326,6 +332,14 @@ class TestRunner:
             return line, self._sides["what"]
         place = "" if problem.file in (case.file, TESTING_MODULE) else f"{problem.file}: "
         return line, f"{place}{problem.message}"
+
+    def _with_given(self, case: TestCase, message: str) -> str:
+        """*message* about the arguments of a case, with those that it gives."""
+        driver = self._driver(case, self._load(case.file))
+        text: str = driver.call("given", case.case)  # type: ignore[assignment]  # ours
+        given: list[str] = msgspec.json.decode(text)
+        listed = ", ".join(f"`{name}`" for name in given) or "no names"
+        return f"{message}; the case gives {listed}"
 
     def _failing(self) -> int | None:
         """The number of the `for_any` whose case failed; None: something else did."""

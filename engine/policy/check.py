@@ -404,6 +404,7 @@ class _Checker:
         for name, known_fields in (fields | self._declared_arguments()).items():
             self._fields_of(name, known_fields, {id(node) for one, node in used if one == name})
         self._calls({id(node) for _, node in used}, own)
+        self._too_early()
         bare = {id(one) for call in plugin_args_calls(self._tree) for one in call.args}
         free = [(name, node) for name, node in used if name not in known and id(node) not in bare]
         functions = [node for node in walk(self._tree) if isinstance(node, ast.FunctionDef)]
@@ -417,6 +418,30 @@ class _Checker:
                 self._add(node, f"no type `{name}` is defined", "leave the annotation out")
             else:
                 self._add(node, f"no `{name}` is defined", self._instead_of(name, known))
+
+    def _too_early(self) -> None:
+        """Names that the top level uses above the line that defines them."""
+        defined: dict[str, int] = {}
+        for name, node in self._defined():
+            line = getattr(node, "lineno", 0)
+            defined[name] = min(defined.get(name, line), line)
+        for statement in self._tree.body:
+            parts: list[ast.AST] = [statement]
+            if isinstance(statement, ast.FunctionDef):
+                parts = [*statement.args.defaults]
+            late = {
+                id(inner)
+                for part in parts
+                for node in walk(part)
+                if isinstance(node, ast.Lambda)
+                for inner in walk(node.body)
+            }
+            for name, node in (one for part in parts for one in _free_names(part)):
+                if id(node) not in late and defined.get(name, 0) > (
+                    statement.end_lineno or statement.lineno
+                ):
+                    message = f"`{name}` is used here, and defined further down"
+                    self._add(node, message, f"line {defined[name]} has to come first")
 
     def _declared_arguments(self) -> dict[str, list[str]]:
         """The names of the policy's arguments, by what `plugin_args(...)` is assigned to."""

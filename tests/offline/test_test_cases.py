@@ -100,6 +100,7 @@ test_file = cases(_check, load_data("golden.csv"))
         pytest.param("[{'node': 'a'}]", "want dicts with a text as `name`", id="no name"),
         pytest.param("[{'name': 'a'}, {'name': 'a'}]", "a second case `a`", id="twice"),
         pytest.param("{1: 2}", "want texts as names, got 1", id="number"),
+        pytest.param("'x.yaml'", "want a dict of cases, or a list of dicts", id="a path"),
     ],
 )
 def test_a_table_that_makes_no_sense_fails(table: str, want: str) -> None:
@@ -107,6 +108,37 @@ def test_a_table_that_makes_no_sense_fails(table: str, want: str) -> None:
     assert not result.passed
     assert want in result.message
     assert result.line == 9
+
+
+@pytest.mark.parametrize(
+    ("case", "want"),
+    [
+        ({"node": "a", "wants": 1}, "Missing parameter `want` for call to `x_test.star._check`"),
+        ({"node": "a", "want": 1, "pod": 2}, "Found `pod` extra named parameter(s) for call to"),
+    ],
+)
+def test_a_case_with_other_arguments_says_which_it_gives(case: dict[str, Any], want: str) -> None:
+    """`Missing parameter` was all, and not that the case has `wants`."""
+    result = only(CHECK + f"test_it = cases(_check, {{'one': {case!r}}})\n")
+    assert result.message.startswith(want)
+    assert result.message.endswith("; the case gives " + ", ".join(f"`{name}`" for name in case))
+
+
+@pytest.mark.parametrize(
+    ("made", "want"),
+    [
+        ("make_node(labels = 'a=b')", 'make_node: node `node`: labels: want a dict, got "a=b"'),
+        ("make_node('a', facts = 3)", "make_node: node `a`: facts: want a dict, got 3"),
+        ("make_node(taints = 'a')", 'make_node: node `node`: taints: want a list, got "a"'),
+        ("make_pod(tolerations = 'a')", 'make_pod: pod `pod`: tolerations: want a list, got "a"'),
+        ("make_pod(requests = [])", "make_pod: pod `pod`: requests: want a dict, got []"),
+        ("make_pod(labels = None, affinity = None, node_selector = None)", ""),
+        ("make_node(annotations = None, taints = ())", ""),
+    ],
+)
+def test_a_builder_says_what_it_wants(made: str, want: str) -> None:
+    """It was ``Operation `|` not supported for types `dict` and `string` ``."""
+    assert only(f"def test_it():\n    asserts.true({made})\n").message == want
 
 
 def test_a_value_that_is_called_a_test_and_is_none_fails() -> None:

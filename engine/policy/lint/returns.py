@@ -124,6 +124,39 @@ def lint_returns(source: PolicySource, types: Types) -> Iterator[Finding]:
             yield from _empty(source, hook, function, want)
     for function in source.functions.values():
         yield from _thrown_away(source, function)
+    if source.is_test:
+        yield from _idle_tests(source)
+
+
+def _idle_tests(source: PolicySource) -> Iterator[Finding]:
+    """Tests that ask nothing, and so always pass."""
+    # What may fail: assertions, and whatever another file does.
+    names = {"asserts", "fail"} | (source.loaded - _BUILDERS)
+    used: dict[str, set[str]] = {}
+    for name, function in source.functions.items():
+        # A name alone, such as `asserts.fits` without its parentheses, asks nothing.
+        alone = {
+            id(part)
+            for node in walk(function)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name | ast.Attribute)
+            for part in walk(node)
+        }
+        nodes = (node for node in walk(function) if id(node) not in alone)
+        used[name] = {node.id for node in nodes if isinstance(node, ast.Name)}
+    asking = {name for name in used if used[name] & names}
+    while more := {name for name in used if name not in asking and used[name] & asking}:
+        asking |= more
+    for name, function in source.functions.items():
+        if name.startswith("test_") and name not in asking:
+            text = f"{name}() asserts nothing: it always passes"
+            yield source.finding("no-effect", function, text, "`asserts.fits(...)` and the like do")
+
+
+# What tests load to make things; these fail for nothing that the policy does.
+_BUILDERS: Final = frozenset(
+    {"asserts", "cluster", "make_fact", "make_group", "make_node", "make_pod"}
+    | {"load_data", "load_manifests"}
+)
 
 
 def _answers(

@@ -1229,3 +1229,31 @@ def test_the_methods_of_texts_are_those_that_the_interpreter_knows() -> None:
     module, text = starlark.Module(), 'dir("")'
     got: Any = starlark.eval(module, starlark.parse("x.star", text), starlark.Globals.standard())
     assert set(got) == values._TEXT_METHODS
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("pass", True),
+        ("return False", True),
+        ("nodes = cluster(make_node('a')); make_pod() == nodes", True),
+        ("asserts.fits", True),
+        ("_made()", True),
+        ("asserts.fits(cluster(make_node('a')), make_pod())", False),
+        ("_asked()", False),
+        ("[_asked() for _ in [1]]", False),
+        ("check = asserts.fits; check(cluster(make_node('a')), make_pod())", False),
+        ("fail('not yet')", False),
+        ("judge(cluster(make_node('a')), make_pod())", False),
+    ],
+)
+def test_a_test_that_asserts_nothing_is_told(body: str, is_told: bool) -> None:
+    """It passed, whatever the policy does."""
+    text = (
+        'load("@std/testing.star", "asserts", "cluster", "judge", "make_node", "make_pod")\n'
+        f"def test_it():\n    {body}\n"
+        "def _asked():\n    asserts.equal(1, 1)\ndef _made():\n    return make_node('a')\n"
+    )
+    findings = lint_files({"x.star": PLAIN_FILTER, "x_test.star": text})
+    got = [f.problem for f in findings if "asserts nothing" in f.problem.message]
+    assert [(one.line, one.severity) for one in got] == [(2, "warning")] * is_told
