@@ -315,6 +315,10 @@ class Simulation:
             self.lives[f"{pod.key}#{len(self.lives)}"] = before
         self.lives[pod.key] = life = Life(pod, self.now)
         self._pending.add(pod.key)
+        self._want(pod, life)
+
+    def _want(self, pod: Pod, life: Life) -> None:
+        """The pod wants a node, if somebody decides it."""
         if self._scheduler.profile_of(pod) is None:
             life.is_ours = False
             life.reason = f"no profile is called `{pod.scheduler_name}`"
@@ -387,11 +391,7 @@ class Simulation:
             life = self.lives[pod.key] = Life(again, self.now, evictions=1)
         life.wants, life.arrived_at = again, self.now  # while it was on a node it did not wait
         self._pending.add(pod.key)
-        if self._scheduler.profile_of(again) is None:
-            life.is_ours = False
-            return
-        self._groups.put(again)
-        self._queue.add(again)
+        self._want(again, life)
 
     def _seen_bound(self, placement: Placement) -> None:
         pod = placement.pod

@@ -91,13 +91,18 @@ class Workload:
     damage: Damage = field(default_factory=Damage)
 
     def decided_as(self, scheduler_name: str) -> "Workload":
-        """The same with every pod that comes naming this scheduler."""
+        """The same with every pod naming this scheduler, as those of the start may come again."""
 
         def named(pod: Pod) -> Pod:
             spec = msgspec.structs.replace(pod.manifest.spec, scheduler_name=scheduler_name)
             return Pod(msgspec.structs.replace(pod.manifest, spec=spec))
 
-        return replace(self, arrivals=[replace(one, pod=named(one.pod)) for one in self.arrivals])
+        arrivals = [replace(one, pod=named(one.pod)) for one in self.arrivals]
+        there = [
+            {**one, "spec": {**(one.get("spec") or {}), "schedulerName": scheduler_name}}
+            for one in self.cluster.pods
+        ]
+        return replace(self, arrivals=arrivals, cluster=replace(self.cluster, pods=there))
 
     def shuffled(self, seed: int) -> "Workload":
         """The same with pods that come at one moment in another order, and ties broken anew."""

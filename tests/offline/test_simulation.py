@@ -421,6 +421,16 @@ def test_a_pod_of_another_scheduler_is_counted_and_not_tried() -> None:
     assert run(planned.decided_as("default-scheduler"))[2].placed == 1
 
 
+def test_a_pod_of_another_scheduler_that_comes_again_is_decided_as_all_others() -> None:
+    """It was "not tried", also where every pod was to be decided as one profile."""
+    there = pod("p", owned=True, nodeName="n1", schedulerName="other")
+    planned = workload([node("n1"), node("n2")], pods=[there])
+    planned.changes.append(NodeChange(5.0, "n1", None))
+    (reason,) = run(planned)[2].reasons
+    assert (reason.pods, reason.reason) == (1, "no profile is called `other`")
+    assert run(planned.decided_as("default-scheduler"))[2].placed == 1
+
+
 def test_a_policy_that_always_fails_does_not_keep_a_run_going() -> None:
     bundle = build_bundle({"x.star": "def filter(pod, node):\n    return 1 // 0\n"})
     _, _, result = run(workload([node("n")], (0.0, pod("p"), 10**6)), bundle)
