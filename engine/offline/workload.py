@@ -42,6 +42,8 @@ _EVENT: Final = frozenset({"at", "add", "for", "delete"})
 _CLASS: Final = "PriorityClass"
 # Labels that name one node.
 _OWN_LABELS: Final = ("kubernetes.io/hostname",)
+# What a node's status says of all nodes of its kind.
+_OF_KIND: Final = ("allocatable", "capacity", "conditions", "declaredFeatures")
 
 
 class _Added(msgspec.Struct):
@@ -155,11 +157,12 @@ def _copy_of(node: Manifest, name: str) -> dict[str, Any]:
         if own in labels:
             labels[own] = name
     spec = {k: v for k, v in (node.get("spec") or {}).items() if k == "taints"}
+    status = node.get("status") or {}
     return {
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
         "spec": spec,
-        "status": {"allocatable": dict((node.get("status") or {}).get("allocatable") or {})},
+        "status": {member: value for member, value in status.items() if member in _OF_KIND},
     }
 
 

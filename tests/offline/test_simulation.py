@@ -499,6 +499,22 @@ def test_more_nodes_are_like_those_that_come_where_there_are_no_others() -> None
     assert run(planned.with_nodes(2))[2].waits == (0.0, 0.0)
 
 
+def test_more_nodes_have_all_that_filters_look_at() -> None:
+    """They declared no feature and had no condition: pods that need one fitted on none of them."""
+    model = node("n")
+    model["status"] |= {
+        "capacity": {"cpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "declaredFeatures": ["UserNamespacesHostNetworkSupport"],
+    }
+    model["status"]["images"] = [{"names": ["i"], "sizeBytes": 1}]
+    pods = [(0.0, pod(name, "3", hostNetwork=True, hostUsers=False), None) for name in "pq"]
+    planned = workload([model], *pods).with_nodes(1)
+    made = node_of(planned.cluster.nodes[1])
+    assert (made.capacity["cpu"], made.conditions, made.images) == (8000, {"Ready": "True"}, {})
+    assert run(planned)[2].placed == 2
+
+
 def test_more_nodes_take_nobody_s_name() -> None:
     """They took the place of the nodes of an earlier try: as many as before were left."""
     planned = workload([node("n"), node("extra-1")])
