@@ -71,11 +71,15 @@ def _is_meant_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool
 
 
 def _clash(ports: Iterable[HostPort], others: Iterable[HostPort]) -> bool:
-    return any(
-        port == other_port and protocol == other and (ip == other_ip or ANY_IP in (ip, other_ip))
-        for ip, protocol, port in ports
-        for other_ip, other, other_port in others
-    )
+    # By number first: either may have thousands, and each pair of them would be too many.
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for ip, protocol, port in others:
+        addresses.setdefault((protocol, port), set()).add(ip)
+    for ip, protocol, port in ports:
+        taken = addresses.get((protocol, port))
+        if taken and (ip == ANY_IP or ip in taken or ANY_IP in taken):
+            return True
+    return False
 
 
 def _freed_a_port(around: Around, pod: Pod, old: Pod, new: None) -> bool:
