@@ -45,6 +45,7 @@ class Pod:
     """
 
     __slots__ = (
+        "__weakref__",
         "_created_at",
         "_host_ports",
         "_problems",

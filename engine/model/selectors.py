@@ -6,7 +6,7 @@ term matches nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from engine.model.objects import (
@@ -17,6 +17,9 @@ from engine.model.objects import (
     NodeSelectorTerm,
 )
 from engine.model.resources import is_qualified_name
+
+# Sets of labels whose answers a `SelectorSet` keeps.
+_MOST_LABELS: Final = 64
 
 _LABEL_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,30}")
@@ -123,6 +126,37 @@ def is_selected(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
         if labels.get(key) != value:
             return False
     return all(_holds(r, labels) for r in selector.match_expressions)
+
+
+class SelectorSet:
+    """Many label selectors of one owner, to be held against the labels of one object after another.
+
+    Objects that differ in no label that is asked for cost one look. Raises `SelectorError` for a
+    malformed selector.
+    """
+
+    def __init__(self, selectors: Sequence[LabelSelector | None]) -> None:
+        self._selectors: list[tuple[int, LabelSelector]] = []
+        keys = set[str]()
+        for place, selector in enumerate(selectors):
+            if selector is not None:
+                check_label_selector(selector)
+                self._selectors.append((1 << place, selector))
+                keys.update(selector.match_labels, (r.key for r in selector.match_expressions))
+        self._keys = frozenset(keys)
+        self._known: dict[frozenset[tuple[str, str]], int] = {}
+
+    def matching(self, labels: Mapping[str, str]) -> int:
+        """Which of them select *labels*: the bit of each one's place is set."""
+        asked = frozenset(item for item in labels.items() if item[0] in self._keys)
+        found = self._known.get(asked)
+        if found is None:
+            if len(self._known) >= _MOST_LABELS:
+                self._known.clear()
+            found = self._known[asked] = sum(
+                bit for bit, selector in self._selectors if is_selected(selector, labels)
+            )
+        return found
 
 
 def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]) -> bool:

@@ -1,5 +1,6 @@
 """Selectors: operators, emptiness, and what is malformed."""
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from engine.model.objects import LabelSelector, NodeSelector, from_plain
 from engine.model.selectors import (
     SelectorError,
+    SelectorSet,
     matches_label_selector,
     matches_node_selector,
 )
@@ -25,6 +27,33 @@ def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
 def node_match(*terms: dict[str, Any]) -> bool:
     selector = from_plain(NodeSelector, {"nodeSelectorTerms": list(terms)})
     return matches_node_selector(selector, LABELS, "n1")
+
+
+def test_a_set_of_selectors_says_what_each_of_them_says() -> None:
+    random = Random(7)
+    given = [
+        from_plain(LabelSelector, one)
+        for key in ("app", "rank", "other")
+        for one in (
+            {"matchLabels": {key: "web"}},
+            {"matchExpressions": [requirement(key, "Exists")]},
+            {"matchExpressions": [requirement(key, "DoesNotExist")]},
+            {"matchExpressions": [requirement(key, "NotIn", "web", "5")]},
+            {"matchLabels": {key: "5"}, "matchExpressions": [requirement("app", "In", "web")]},
+        )
+    ]
+    selectors: list[LabelSelector | None] = [None, LabelSelector(), *given]
+    chosen = SelectorSet(selectors)
+    for _ in range(400):
+        keys = random.sample(["app", "rank", "other", "unasked"], random.randrange(5))
+        labels = {key: random.choice(["web", "5", "", "x"]) for key in keys}
+        want = [matches_label_selector(one, labels) for one in selectors]
+        assert [bool(chosen.matching(labels) >> i & 1) for i in range(len(want))] == want
+
+
+def test_a_set_with_a_malformed_selector_is_an_error() -> None:
+    with pytest.raises(SelectorError):
+        SelectorSet([None, LabelSelector({"a b": "x"})])
 
 
 def test_no_selector_matches_nothing_and_an_empty_one_everything() -> None:

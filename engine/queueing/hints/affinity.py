@@ -10,77 +10,127 @@ Source: `EventsToRegister` of kube-scheduler's InterPodAffinity.
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from engine.model.node import Node
 from engine.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from engine.model.pod import Pod
-from engine.model.selectors import SelectorError, matches_label_selector
+from engine.model.selectors import (
+    SelectorError,
+    SelectorSet,
+    check_label_selector,
+    is_selected,
+    matches_label_selector,
+)
 from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
 
-_Terms = Sequence[PodAffinityTerm]
 _NO_AFFINITY: Final = Affinity()
+# Namespaces whose part in the terms of a pod is kept.
+_MOST_NAMESPACES: Final = 64
 
 
-def _required(affinity: PodAffinity | None) -> _Terms:
+def _required(affinity: PodAffinity | None) -> Sequence[PodAffinityTerm]:
     return () if affinity is None else affinity.required
 
 
-def _near(pod: Pod) -> _Terms:
+def _near(pod: Pod) -> Sequence[PodAffinityTerm]:
     return _required((pod.manifest.spec.affinity or _NO_AFFINITY).pod_affinity)
 
 
-def _apart(pod: Pod) -> _Terms:
+def _apart(pod: Pod) -> Sequence[PodAffinityTerm]:
     return _required((pod.manifest.spec.affinity or _NO_AFFINITY).pod_anti_affinity)
 
 
-def _means(term: PodAffinityTerm, owner: Pod, other: Pod, around: Around) -> bool:
-    """If a term of *owner* means *other*. Raises `SelectorError` if it cannot be read."""
-    is_there = other.namespace in term.namespaces
-    if not term.namespaces and term.namespace_selector is None:
-        is_there = other.namespace == owner.namespace
-    elif not is_there and term.namespace_selector is not None:
+class _Terms:
+    """The required terms of one pod, to be held against one other pod after another.
+
+    There may be a thousand of them, and events by the hundred: what they mean is kept. Raises
+    `SelectorError` if a term cannot be read.
+
+    Attributes:
+        near: The bits of the affinity terms in what `meaning` says.
+        apart: The bits of the anti-affinity terms.
+    """
+
+    def __init__(
+        self, owner: Pod, near: Sequence[PodAffinityTerm], apart: Sequence[PodAffinityTerm]
+    ) -> None:
+        self.near = (1 << len(near)) - 1
+        self.apart = ((1 << len(apart)) - 1) << len(near)
+        self._namespace = owner.namespace
+        self._terms = [*near, *apart]
+        self._selectors = SelectorSet([term.label_selector for term in self._terms])
+        for term in self._terms:
+            if term.namespace_selector is not None:
+                check_label_selector(term.namespace_selector)
+        self._there: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+
+    def meaning(self, other: Pod, around: Around) -> int:
+        """Which terms mean *other*: a bit for each."""
+        labels = around.namespace_labels(other.namespace)
+        key = (other.namespace, frozenset(labels.items()))
+        there = self._there.get(key)
+        if there is None:
+            if len(self._there) >= _MOST_NAMESPACES:
+                self._there.clear()
+            there = self._there[key] = sum(
+                1 << place
+                for place, term in enumerate(self._terms)
+                if self._is_there(term, other.namespace, labels)
+            )
+        return self._selectors.matching(other.labels) & there
+
+    def _is_there(self, term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> bool:
+        selector = term.namespace_selector
+        if not term.namespaces and selector is None:
+            return namespace == self._namespace
+        if namespace in term.namespaces or selector is None:
+            return namespace in term.namespaces
         # The filter, as kube-scheduler's, holds a pod's own terms against a namespace without
         # labels too: what takes that (NotIn, DoesNotExist) takes every namespace.
-        selector, labels = term.namespace_selector, around.namespace_labels(other.namespace)
-        is_there = matches_label_selector(selector, labels) or matches_label_selector(selector, {})
-    return is_there and matches_label_selector(term.label_selector, other.labels)
+        return is_selected(selector, labels) or is_selected(selector, {})
+
+    def means_all(self, meaning: int) -> bool:
+        """If there are affinity terms, and all mean a pod: they ask for one that is all of it."""
+        return bool(self.near) and meaning & self.near == self.near
 
 
-def _means_all(terms: _Terms, owner: Pod, other: Pod, around: Around) -> bool:
-    """If there are terms, and each means *other*: affinity asks for one pod that is all of it."""
-    return bool(terms) and all(_means(term, owner, other, around) for term in terms)
+_known_terms: WeakKeyDictionary[Pod, _Terms] = WeakKeyDictionary()
 
 
-def _means_any(terms: _Terms, owner: Pod, other: Pod, around: Around) -> bool:
-    return any(_means(term, owner, other, around) for term in terms)
-
-
-def _wants_its_like(pod: Pod, around: Around) -> bool:
-    return _means_all(_near(pod), pod, pod, around)
+def _terms_of(pod: Pod) -> _Terms | None:
+    """The required terms of *pod*; None if it has none."""
+    if pod.manifest.spec.affinity is None:
+        return None
+    found = _known_terms.get(pod)
+    if found is None:
+        near, apart = _near(pod), _apart(pod)
+        if not near and not apart:
+            return None
+        found = _known_terms[pod] = _Terms(pod, near, apart)
+    return found
 
 
 def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
     """If a placed (or nominated) pod that came, changed its labels or went makes a difference."""
     if not any(p is not None and (p.node_name or p.nominated_node_name) for p in (old, new)):
         return False
-    near, apart = _near(pod), _apart(pod)
     try:
-        was_wanted = old is not None and _means_all(near, pod, old, around)
-        is_wanted = new is not None and _means_all(near, pod, new, around)
-        if is_wanted and not was_wanted:
-            return True
-        if was_wanted and not is_wanted and _wants_its_like(pod, around):
-            return True
-        if old is not None and any(
-            _means(term, pod, old, around)
-            and not (new is not None and _means(term, pod, new, around))
-            for term in apart
-        ):
-            return True
-        return (
-            old is not None and new is None and _means_any(_apart(old), old, pod, around)
-        )  # it did not want this pod near
+        terms = _terms_of(pod)
+        if terms is not None:
+            before = 0 if old is None else terms.meaning(old, around)
+            after = 0 if new is None else terms.meaning(new, around)
+            was_wanted, is_wanted = terms.means_all(before), terms.means_all(after)
+            if is_wanted and not was_wanted:
+                return True
+            if was_wanted and not is_wanted and terms.means_all(terms.meaning(pod, around)):
+                return True  # it may be the first of its like again
+            if before & ~after & terms.apart:
+                return True
+        gone = _terms_of(old) if old is not None and new is None else None
+        # Maybe it did not want this pod near.
+        return gone is not None and bool(gone.meaning(pod, around) & gone.apart)
     except SelectorError:
         return True
 

@@ -6,6 +6,7 @@ services and workloads that the default constraints go by.
 """
 
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from engine.caching.snapshot import Snapshot
 from engine.model.node import Node
@@ -16,7 +17,7 @@ from engine.model.objects import (
     from_plain,
 )
 from engine.model.pod import Pod
-from engine.model.selectors import SelectorError, matches_label_selector
+from engine.model.selectors import SelectorError, SelectorSet
 from engine.policy.pod_views import POD_FIELDS
 from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
@@ -35,26 +36,42 @@ def _defaults(around: Around) -> list[TopologySpreadConstraint]:
     return [one for one in made if one.when_unsatisfiable == _HARD]
 
 
-def _constraints(around: Around, pod: Pod) -> list[tuple[TopologySpreadConstraint, LabelSelector]]:
-    """What can reject *pod*, each with the pods that it counts."""
+# By the selectors of a pod's own constraints, of which there may be a thousand, for each pod.
+_known_selectors: WeakKeyDictionary[Pod, SelectorSet] = WeakKeyDictionary()
+
+
+def _constraints(around: Around, pod: Pod) -> list[TopologySpreadConstraint]:
+    """What can reject *pod*."""
     own = pod.manifest.spec.topology_spread_constraints
     if own:
-        return [(c, _own_selector(c, pod)) for c in own if c.when_unsatisfiable == _HARD]
+        return [c for c in own if c.when_unsatisfiable == _HARD]
     defaults = _defaults(around)
-    if not defaults:
-        return []
+    return defaults if defaults and _default_selector(around, pod) is not None else []
+
+
+def _selectors(around: Around, pod: Pod) -> SelectorSet:
+    """Which pods are counted by what can reject *pod*. Raises `SelectorError`."""
+    if not pod.manifest.spec.topology_spread_constraints:
+        return SelectorSet([_default_selector(around, pod)])
+    found = _known_selectors.get(pod)
+    if found is None:
+        own = [_own_selector(c, pod) for c in _constraints(around, pod)]
+        found = _known_selectors[pod] = SelectorSet(own)
+    return found
+
+
+def _default_selector(around: Around, pod: Pod) -> LabelSelector | None:
     plain = POD_FIELDS["spread_selector"].extract(pod, Snapshot(around.objects))
     if plain is None:
-        return []
+        return None
     words = {"matchLabels": plain["labels"], "matchExpressions": plain["expressions"]}
-    selector = from_plain(LabelSelector, words)
-    return [(c, selector) for c in defaults]
+    return from_plain(LabelSelector, words)
 
 
-def _own_selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector:
+def _own_selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
     selector = constraint.label_selector
     if selector is None:
-        return LabelSelector({}, [LabelSelectorRequirement("x", "In", ["no pod has this"])])
+        return None
     equal = [
         LabelSelectorRequirement(key, "In", [pod.labels[key]])
         for key in constraint.match_label_keys
@@ -70,28 +87,28 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
     assert known is not None
     if known.namespace != pod.namespace:
         return False
-    constraints = _constraints(around, pod)
-    if not constraints:
+    if not _constraints(around, pod):
         return True  # they changed since it was rejected
-
-    def counts(selector: LabelSelector, other: Pod | None) -> bool:
-        # Pods on their way out do not count.
-        if other is None or (other.is_terminating and new is not None):
-            return False
-        return matches_label_selector(selector, other.labels)
-
     try:
-        return any(counts(s, old) != counts(s, new) for _, s in constraints)
+        selectors = _selectors(around, pod)
     except SelectorError:
         return True
 
+    def counting(other: Pod | None) -> int:
+        # Pods on their way out do not count.
+        if other is None or (other.is_terminating and new is not None):
+            return 0
+        return selectors.matching(other.labels)
+
+    return counting(old) != counting(new)
+
 
 def _after_own_toleration(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
-    return any(c.node_taints_policy == "Honor" for c, _ in _constraints(around, pod))
+    return any(c.node_taints_policy == "Honor" for c in _constraints(around, pod))
 
 
 def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) -> bool:
-    constraints = [c for c, _ in _constraints(around, pod)]
+    constraints = _constraints(around, pod)
 
     def domains(node: Node | None) -> tuple[tuple[str, bool], ...] | None:
         """The node's domain for each constraint, and if it counts there; None if in none."""
