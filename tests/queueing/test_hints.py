@@ -105,6 +105,23 @@ def test_fit_leaves_resources_that_devices_stand_for_to_others() -> None:
     assert worth("NodeResourcesFit", NODE_ADD, pod, None, make_node("n"), hints)
 
 
+def test_fit_retries_when_a_node_leaves_a_resource_to_devices() -> None:
+    """Its device plugin went, and a driver came: the pod waited, though it was DynamicResources'.
+
+    Fit had rejected it where all was in use, so no event of devices concerned it.
+    """
+    event = ClusterEvent("Node", "UpdateNodeAllocatable")
+    pod = make_pod(requests={"example.com/gpu": 1})
+    old = make_node("n", allocatable={"example.com/gpu": "2"})
+    new = make_node("n", allocatable={"example.com/gpu": "0"})
+    objects = ObjectStore()
+    objects.put("deviceclasses", device_class("gpus", "example.com/gpu"))
+    hints = Hints(objects=objects)
+    assert worth("NodeResourcesFit", event, pod, old, new, hints)
+    assert not worth("NodeResourcesFit", event, pod, new, new, hints)
+    assert not worth("NodeResourcesFit", event, pod, old, new)
+
+
 # --- TaintToleration, NodeUnschedulable --------------------------------------------------------
 
 

@@ -118,7 +118,9 @@ def _may_fit(around: Around, pod: Pod, node_name: str) -> bool:
 
 
 def _fits_when_empty(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
-    return _suffices(around, pod, new.allocatable, new) and (old is None or _grew(pod, old, new))
+    return _suffices(around, pod, new.allocatable, new) and (
+        old is None or _grew(pod, old, new) or _leaves_more_to_devices(pod, old, new)
+    )
 
 
 def _suffices(around: Around, pod: Pod, offered: Amounts, node: Node) -> bool:
@@ -156,6 +158,14 @@ def _stands_for_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
         return True
     is_new = old is None or peek(old, "spec", "extendedResourceName") != name
     return is_new and name in pod.requests
+
+
+def _leaves_more_to_devices(pod: Pod, old: Node, new: Node) -> bool:
+    """If the node no longer offers a resource itself that *pod* uses, so that devices may."""
+    return any(
+        amount > 0 and old.allocatable.get(name, 0) and not new.allocatable.get(name, 0)
+        for name, amount in pod.requests.items()
+    )
 
 
 # --- NodeDeclaredFeatures --------------------------------------------------------------------
