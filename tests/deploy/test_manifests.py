@@ -87,6 +87,14 @@ def test_two_replicas_run_with_the_least_a_container_can_have(folder: str) -> No
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
+def test_the_names_of_services_are_found(folder: str) -> None:
+    """The examples ask `prometheus.monitoring`, which the name server of a node does not know."""
+    pod = pick(render(folder), "Deployment")["spec"]["template"]["spec"]
+    assert pod.get("dnsPolicy", "ClusterFirst") == "ClusterFirst"
+    assert not pod.get("hostNetwork", False)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_what_selects_the_pods_matches_their_labels(folder: str) -> None:
     objects = render(folder)
     labels = pick(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
