@@ -8,13 +8,13 @@ Source: the HTTP API of Prometheus, version 1.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
-from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject, time_of
+from engine.facts.readings import Document, Reading, Readings, Subject, time_of
 from engine.facts.source import Tell, Trouble
 from engine.model.fact import number_of, text_of
 from engine.policy.fact_config import FactQuery, PrometheusFacts
@@ -81,7 +81,8 @@ class PrometheusSource:
         trouble = self._troubles[number]
         try:
             async with self._turns:
-                answer = read_answer(query, await self._fetch(session, query))
+                body = await self._fetch(session, query)
+            answer = read_answer(query, body)
         except (QueryError, aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
             trouble.tell("Cannot query facts", reason[:_REASON_LENGTH])
@@ -89,6 +90,8 @@ class PrometheusSource:
         self._answers[number] = answer.readings
         if answer.problems:
             trouble.tell("Ambiguous facts", answer.problems[0][:_REASON_LENGTH])
+        elif not answer.readings and (reason := why_nothing(query, body)):
+            trouble.tell("Facts about nothing", reason[:_REASON_LENGTH])
         else:
             trouble.is_over()
 
@@ -121,24 +124,10 @@ def read_answer(query: FactQuery, body: bytes) -> Document:
     left out. Where several series are about the same, the one counts whose labels sort first, for
     servers give them in any order; that is a problem, told of for one of them.
     """
-    try:
-        answer = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise QueryError(f"not JSON: {error}") from error
-    if not isinstance(answer, Mapping) or answer.get("status") != "success":
-        reason = answer.get("error") if isinstance(answer, Mapping) else None
-        raise QueryError(f"the server says: {reason or 'nothing that is understood'}")
-    data = answer.get("data")
-    kind = data.get("resultType") if isinstance(data, Mapping) else None
-    if not isinstance(data, Mapping) or kind not in ("vector", "scalar"):
-        raise QueryError(f"want an instant vector or a scalar, got `{kind}`")
-    result = data.get("result")
-    if kind == "scalar":
-        result = [{"metric": {}, "value": result}]
     found = Document()
     labels_of: dict[Subject, Mapping[str, Any]] = {}
     repeated: set[Subject] = set()
-    for series in result if isinstance(result, Sequence) else ():
+    for series in _series_in(body):
         subject, reading = _read_series(query, series)
         if subject is None or reading is None:
             continue
@@ -159,6 +148,44 @@ def read_answer(query: FactQuery, body: bytes) -> Document:
     return found
 
 
+def why_nothing(query: FactQuery, body: bytes) -> str:
+    """What is wrong with an answer of which nothing could be read; "" if it has no series.
+
+    Raises `QueryError` like `read_answer`.
+    """
+    series = _series_in(body)
+    if not series:
+        return ""
+    labels = series[0].get("metric") if isinstance(series[0], Mapping) else None
+    labels = labels if isinstance(labels, Mapping) else {}
+    if _subject(query, labels) is not None:
+        return f"none of {len(series)} series has a sample that is a number"
+    want = " and ".join(f"`{name}`" for name in _wanted(query))
+    got = ", ".join(f"`{name}`" for name in sorted(labels)) or "none"
+    return (
+        f"none of {len(series)} series has the label {want}, which says what it is about, got {got}"
+    )
+
+
+def _series_in(body: bytes) -> list[Any]:
+    """The series of an answer; one without labels for a scalar. Raises `QueryError`."""
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise QueryError(f"not JSON: {error}") from error
+    if not isinstance(answer, Mapping) or answer.get("status") != "success":
+        reason = answer.get("error") if isinstance(answer, Mapping) else None
+        raise QueryError(f"the server says: {reason or 'nothing that is understood'}")
+    data = answer.get("data")
+    kind = data.get("resultType") if isinstance(data, Mapping) else None
+    if not isinstance(data, Mapping) or kind not in ("vector", "scalar"):
+        raise QueryError(f"want an instant vector or a scalar, got `{kind}`")
+    result = data.get("result")
+    if kind == "scalar":
+        result = [{"metric": {}, "value": result}]
+    return result if isinstance(result, list) else []
+
+
 def _in_order(labels: Mapping[str, Any]) -> list[tuple[str, str]]:
     return sorted((name, str(value)) for name, value in labels.items())
 
@@ -175,22 +202,25 @@ def _read_series(query: FactQuery, series: Any) -> tuple[Subject | None, Reading
     return _subject(query, labels), Reading(value, text_of(text), time_of(at))
 
 
+def _wanted(query: FactQuery) -> tuple[str, ...]:
+    """The labels that say what a series is about."""
+    return {
+        "cluster": (),
+        "node": (query.node_label,),
+        "type": (query.type_label,),
+        "pair": (query.type_label, query.node_label),
+        "pod": (query.namespace_label, query.pod_label),
+    }[query.about]
+
+
 def _subject(query: FactQuery, labels: Mapping[str, Any]) -> Subject | None:
     """What a series is about; None if its labels do not say."""
-    if query.about == "cluster":
-        return CLUSTER
-    node = str(labels.get(query.node_label, ""))
-    if query.strip_port:
-        node = _without_port(node)
-    kind = str(labels.get(query.type_label, ""))
-    pod = str(labels.get(query.pod_label, ""))
-    subject: Subject = {
-        "node": ("node", node),
-        "type": ("type", kind),
-        "pair": ("pair", kind, node),
-        "pod": ("pod", f"{labels.get(query.namespace_label, '')}/{pod}" if pod else ""),
-    }[query.about]
-    return subject if all(subject) else None
+    given = [str(labels.get(name, "")) for name in _wanted(query)]
+    if query.strip_port and query.about in ("node", "pair"):
+        given[-1] = _without_port(given[-1])
+    if not all(given):
+        return None
+    return (query.about, *(["/".join(given)] if query.about == "pod" else given))
 
 
 def _without_port(address: str) -> str:

@@ -14,7 +14,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
 from engine.facts import prometheus as prometheus_facts
-from engine.facts.prometheus import PrometheusSource, QueryError, read_answer
+from engine.facts.prometheus import PrometheusSource, QueryError, read_answer, why_nothing
 from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject
 from engine.policy.fact_config import FactQuery, PrometheusFacts
 from tests.app.harness import eventually
@@ -187,6 +187,37 @@ def test_a_malformed_series_is_left_out(series: Any) -> None:
     assert got.problems == []
 
 
+@pytest.mark.parametrize(
+    ("about", "labels", "want"),
+    [
+        (
+            "node",
+            {"instance": "a:1", "job": "n"},
+            "`node`, which says what it is about, got `instance`, `job`",
+        ),
+        ("node", {}, "`node`, which says what it is about, got none"),
+        ("pair", {"node": "a"}, "`type` and `node`, which says what it is about, got `node`"),
+        ("pod", {"pod": "a"}, "`namespace` and `pod`, which says what it is about, got `pod`"),
+    ],
+)
+def test_an_answer_about_nothing_is_told_of(about: str, labels: dict[str, str], want: str) -> None:
+    """Without a `nodeLabel`, a query had hundreds of series and gave no fact, in silence."""
+    query = FactQuery("x", "q", about=about)
+    body = _answer(_series("1", **labels))
+    assert read_answer(query, body).readings == {}
+    assert why_nothing(query, body) == f"none of 1 series has the label {want}"
+
+
+def test_an_answer_of_histograms_is_told_of() -> None:
+    series = {"metric": {"node": "a"}, "histogram": [1, {}]}
+    got = why_nothing(FactQuery("x", "q"), _answer(series, series))
+    assert got == "none of 2 series has a sample that is a number"
+
+
+def test_an_answer_without_series_is_an_answer() -> None:
+    assert why_nothing(FactQuery("x", "q"), _answer()) == ""
+
+
 def test_a_sample_of_no_time_has_none() -> None:
     series = {"metric": {"node": "a"}, "value": [10**30, "1"]}
     body = _answer(series).replace(b"1" + b"0" * 30, b"9" * 400)
@@ -309,6 +340,25 @@ async def test_a_query_that_hangs_keeps_nobody_waiting(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await runner.cleanup()
+
+
+async def test_a_source_tells_of_an_answer_about_nothing() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=_answer(_series("1", instance="a:9100")))
+
+    runner, port = await _serve(answer)
+    config = PrometheusFacts(f"http://127.0.0.1:{port}", queries=(FactQuery("load", "q"),))
+    source = PrometheusSource(config)
+    with structlog.testing.capture_logs() as logs:
+        running = asyncio.ensure_future(source.run(Listener()))
+        try:
+            await eventually(lambda: bool(logs))
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await runner.cleanup()
+    assert [(line["event"], line["fact"]) for line in logs] == [("Facts about nothing", "load")]
+    assert source.failures == 1
 
 
 async def test_trouble_with_a_query_is_told_when_it_changes() -> None:
