@@ -457,6 +457,9 @@ class _Checker:
     def _fields_of(self, name: str, fields: list[str], uses: set[int]) -> None:
         """Fields that *name* has not, of these *fields*; *uses* are the ids of its nodes."""
         for node in walk(self._tree) if uses else ():
+            if isinstance(node, ast.Subscript) and id(node.value) in uses:
+                hint = f"write `{name}.{fields[0]}`" if fields else ""
+                self._add(node, f"`{name}` is a struct: its fields are read by their names", hint)
             if not isinstance(node, ast.Attribute) or id(node.value) not in uses:
                 continue
             if node.attr not in fields:
@@ -472,12 +475,14 @@ class _Checker:
         """
         known = {name: one for name, one in _built_in_arguments().items() if name not in own}
         known |= _defined_arguments(self._tree)
+        loaded: dict[str, dict[str, ast.arguments]] = {}
         for load in loads_of(self._tree):
-            tree = parse(self._files.get(load.module, ""))
-            loaded = {} if tree is None else _defined_arguments(tree)
+            if load.module not in loaded:
+                tree = parse(self._files.get(load.module, ""))
+                loaded[load.module] = {} if tree is None else _defined_arguments(tree)
             known.pop(load.local, None)
-            if load.name in loaded:
-                known[load.local] = loaded[load.name]
+            if load.name in loaded[load.module]:
+                known[load.local] = loaded[load.module][load.name]
         for call in walk(self._tree):
             if isinstance(call, ast.Call) and id(call.func) in uses:
                 arguments = known.get(getattr(call.func, "id", ""))

@@ -356,6 +356,12 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             id="a default that is not there yet",
         ),
         pytest.param(
+            "args = plugin_args(limit = 1)\ndef score(pod, node): return args['limit']",
+            "x.star:2:30: `args` is a struct: its fields are read by their names\n"
+            "hint: write `args.limit`",
+            id="an argument as an element",
+        ),
+        pytest.param(
             'def counters(pod): return [count_pods(None, [], amoung = "among_x")]',
             "x.star:1:49: count_pods() has no parameter `amoung`\nhint: did you mean `among`?",
             id="a misspelt parameter of a built-in",

@@ -148,10 +148,7 @@ def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
 
 def names_of(source: PolicySource, function: ast.FunctionDef) -> set[str]:
     """The names that may be something else than the built-ins of that name in *function*."""
-    own = set(source.functions) | source.loaded
-    for statement in source.tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            own |= set(stored_names(statement))
+    own = set(source.names)
     for node in walk(function):
         if isinstance(node, ast.FunctionDef | ast.Lambda):
             own |= set(local_names(node))

@@ -12,7 +12,7 @@ from typing import Final
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import is_hook, loads_of, parse
+from engine.policy.syntax import is_hook, loads_of, parse, stored_names
 
 #: What each lint looks for; the order is that of the documents.
 LINTS: Final[dict[str, str]] = {
@@ -83,6 +83,15 @@ class PolicySource:
     def loaded(self) -> frozenset[str]:
         """The names that it loads, as it calls them."""
         return frozenset(load.local for load in loads_of(self.tree))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of its top level: functions, loads and what is set there."""
+        names = {*self.functions, *self.loaded}
+        for statement in self.tree.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                names |= set(stored_names(statement))
+        return frozenset(names)
 
     @cached_property
     def loaded_by_others(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.policy.abstract import element_type
 from engine.policy.lint.absent import Needs, lint_absent
-from engine.policy.lint.counts import counts_that_may_be_none
+from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
 from engine.policy.syntax import text_of, walk
@@ -34,6 +34,7 @@ ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_ASKS: Final = (ast.Eq, ast.In)
 _DIVIDES: Final = (ast.Div, ast.FloorDiv, ast.Mod)
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 # Fields of a fact that may be None though there is a fact, and that of a counter; and when.
@@ -74,6 +75,7 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
     needs = Needs(source)
     for name, function in source.functions.items():
         scope = types.scope(name)
+        has_counts = name in source.hooks and "counts" in {a.arg for a in function.args.args}
         called = {id(node.func) for node in walk(function) if isinstance(node, ast.Call)}
         for node in walk(function):
             if isinstance(node, ast.Compare):
@@ -83,9 +85,10 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
             elif isinstance(node, ast.Attribute):
                 yield from _attribute(source, types, scope, node, called)
             elif isinstance(node, ast.Subscript):
-                yield from _subscript(source, types, scope, node)
+                yield from _subscript(source, types, scope, node, has_counts)
             elif isinstance(node, ast.Call):
                 yield from _default(source, types, scope, node)
+                yield from _call(source, types, scope, node)
             elif isinstance(node, ast.For | ast.comprehension):
                 kind = _kind(types.of(node.iter, scope))
                 if kind in ("number", "bool", "text", "struct"):
@@ -157,16 +160,21 @@ def _compare(
 
 
 def _always_true(source: PolicySource, test: ast.expr) -> Iterator[Finding]:
-    """`x == "a" or "b"` as a condition: a text that nothing is compared with."""
+    """`x == "a" or "b"` as a condition: a text that nothing is compared with.
+
+    Or `"a" in x or "b"`.
+    """
     if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or):
         return
     equal = [one for one in test.values if isinstance(one, ast.Compare)]
-    equal = [one for one in equal if [type(op) for op in one.ops] == [ast.Eq]]
+    equal = [one for one in equal if len(one.ops) == 1 and isinstance(one.ops[0], _ASKS)]
     for value in test.values:
         if equal and text_of(value):
             text = f"`{_text(value)}` is a text, so the condition always holds"
             left, right = equal[0].left, equal[0].comparators[0]
             hint = f"compare with it too: `{_text(left)} in ({_text(right)}, {_text(value)})`"
+            if isinstance(equal[0].ops[0], ast.In):
+                hint = f"ask for it too: `{_text(value)} in {_text(right)}`"
             yield source.finding("wrong-type", value, text, hint)
 
 
@@ -222,18 +230,43 @@ def _near_method(owner: str, name: str, methods: frozenset[str]) -> str:
 
 
 def _subscript(
-    source: PolicySource, types: Types, scope: Scope, node: ast.Subscript
+    source: PolicySource, types: Types, scope: Scope, node: ast.Subscript, has_counts: bool
 ) -> Iterator[Finding]:
-    """A list is asked for a key."""
-    if isinstance(node.slice, ast.Slice) or _kind(types.of(node.value, scope)) != "list":
+    """A list is asked for a key, or what has fields or is called for an element."""
+    owner = _text(node.value)
+    kind = _kind(types.of(node.value, scope))
+    is_text = _kind(types.of(node.slice, scope)) == "text"
+    key = text_of(node.slice)
+    if kind == "struct" or (has_counts and index_in_counts(node.value) is not None):
+        text = f"`{owner}` is a struct: its fields are read by their names"
+        hint = f"write `{owner}.{key}`" if key is not None and key.isidentifier() else ""
+        yield source.finding("wrong-type", node, text, hint, is_error=True)
+    elif isinstance(node.value, ast.Attribute):
+        of = _kind(types.of(node.value.value, scope))
+        if node.value.attr in _METHODS.get(of, ()):
+            text = f"`{owner}` is a function and has no elements"
+            hint = f"call it: `{owner}({_text(node.slice)})`"
+            yield source.finding("wrong-type", node, text, hint, is_error=True)
+    if isinstance(node.slice, ast.Slice) or kind != "list" or not is_text:
         return
-    if _kind(types.of(node.slice, scope)) == "text":
-        owner = _text(node.value)
-        text = f"`{owner}` is a list, `{_text(node.slice)}` is a text: want a place, an int"
-        element = element_type((types.of(node.value, scope) or "").rstrip("?")) or ""
-        has_key = "key" in RECORDS.get(element, {})
-        hint = f"go through it: `[x for x in {owner} if x.key == {_text(node.slice)}]`"
-        yield source.finding("wrong-type", node, text, hint if has_key else "", is_error=True)
+    text = f"`{owner}` is a list, `{_text(node.slice)}` is a text: want a place, an int"
+    element = element_type((types.of(node.value, scope) or "").rstrip("?")) or ""
+    has_key = "key" in RECORDS.get(element, {})
+    hint = f"go through it: `[x for x in {owner} if x.key == {_text(node.slice)}]`"
+    yield source.finding("wrong-type", node, text, hint if has_key else "", is_error=True)
+
+
+def _call(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> Iterator[Finding]:
+    """A value is called."""
+    kind = _kind(types.of(node.func, scope))
+    if kind in ("", NONE):
+        return
+    called = _text(node.func)
+    hint = f"write `{called}`" if not node.args else ""
+    if kind == "dict" and len(node.args) == 1:
+        hint = f"a key of it is read with `{called}.get({_text(node.args[0])})`"
+    text = f"`{called}` is {_a(kind)} and no function"
+    yield source.finding("wrong-type", node, text, hint, is_error=True)
 
 
 def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> Iterator[Finding]:

@@ -1257,3 +1257,35 @@ def test_a_test_that_asserts_nothing_is_told(body: str, is_told: bool) -> None:
     findings = lint_files({"x.star": PLAIN_FILTER, "x_test.star": text})
     got = [f.problem for f in findings if "asserts nothing" in f.problem.message]
     assert [(one.line, one.severity) for one in got] == [(2, "warning")] * is_told
+
+
+@pytest.mark.parametrize(
+    ("value", "want"),
+    [
+        ("node.labels('a')", "`node.labels` is a dict and no function"),
+        ("node.unschedulable()", "`node.unschedulable` is True or False and no function"),
+        ("pod.name()", "`pod.name` is a text and no function"),
+        ("pod['name']", "`pod` is a struct: its fields are read by their names"),
+        ("node.taints[0]['key']", "`node.taints[0]` is a struct: its fields are read by their"),
+        ("node.labels.get['a']", "`node.labels.get` is a function and has no elements"),
+        ("counts[0]['here']", "`counts[0]` is a struct: its fields are read by their names"),
+        ("'a' in pod.name or 'b'", "`'b'` is a text, so the condition always holds"),
+        ("node.labels.get('a', '')", None),
+        ("node.taints[0].key", None),
+        ("pod.name[0]", None),
+        ("pod.name[1:]", None),
+        ("node.labels.get('a', '')[0]", None),
+        ("[f(3) for f in [str, repr]]", None),
+        ("(lambda x: x)(3)", None),
+        ("'a' in (pod.name or 'b')", None),
+        ("struct(f = str).f(3)", None),
+    ],
+)
+def test_a_value_that_is_used_in_the_place_of_another_is_told(value: str, want: str | None) -> None:
+    """They passed, and failed once a pod came."""
+    text = f"def counters(pod):\n    return [{_COUNTER}]\n"
+    text += "def filter(pod, node, counts):\n    if counts[0].total > 9:\n        return 'full'\n"
+    text += f"    return 'no' if {value} else None\n"
+    got = [f.problem for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+    assert [one.line for one in got] == ([] if want is None else [6])
+    assert all(one.message.startswith(str(want)) for one in got)
