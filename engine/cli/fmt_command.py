@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,10 +13,13 @@ from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.lib.directories import files_in, walk
 from engine.offline.text_places import not_utf8
+from engine.policy.check import check_files
 from engine.policy.formatting import FormatError, formatted
 
 _SUFFIX = ".star"
 _STDIN = "<stdin>"
+_ANY = "a.star"
+_VAGUE = ": invalid syntax"
 
 
 @click.command("fmt", short_help="Write policies in the one usual way.")
@@ -60,7 +64,7 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
         try:
             result = formatted(text.removeprefix("\ufeff"))
         except FormatError as error:
-            broken.append(f"{shown}:{error}")
+            broken.append(_unreadable(shown, text, error))
             if not is_plain:
                 click.echo(broken[-1], err=True)
             continue
@@ -85,6 +89,12 @@ def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -
         verb = "would change" if only_looks else "changed"
         click.echo(f"{total} file(s): {verb} {len(changed)}", err=diff)
     raise SystemExit(2 if broken else 1 if changed and only_looks else 0)
+
+
+def _unreadable(shown: str, text: str, error: FormatError) -> str:
+    """What is wrong with *text*, in the words of `check` where the parser has none."""
+    found = check_files({_ANY: text}) if str(error).endswith(_VAGUE) else []
+    return str(replace(found[0], file=shown)) if found else f"{shown}:{error}"
 
 
 def _texts(paths: tuple[Path, ...]) -> Iterator[tuple[str, Path | None, str]]:

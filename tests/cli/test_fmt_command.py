@@ -66,6 +66,14 @@ def test_programs_read_what_would_change(tmp_path: Path) -> None:
     assert fmt("-", "--output", "json", stdin="x=1\n")[0] == 2
 
 
+def test_what_does_not_parse_is_told_as_check_tells_it(tmp_path: Path) -> None:
+    """It was `a.star:2: invalid syntax`, without a column or what to write."""
+    (tmp_path / "a.star").write_text("def f(x):\n    return !x\n")
+    said = f"{tmp_path}/a.star:2:12: Parse error: invalid input `!`\nhint: write `not`\n"
+    assert fmt(tmp_path) == (2, said + "1 file(s): changed 0\n")
+    assert fmt("-", stdin="x = 1\ny++\n")[1].startswith("<stdin>:2:4: Parse error: unexpected")
+
+
 def test_a_path_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert fmt(tmp_path / "no.star")[0] == 2
 
