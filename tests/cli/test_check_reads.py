@@ -87,7 +87,7 @@ def test_hooks_over_groups_and_the_cluster_say_so(tmp_path: Path) -> None:
 
 def test_hooks_over_counters_say_so(tmp_path: Path) -> None:
     text = DOC.format(hooks="counters, score, normalize") + (
-        'def counters(pod):\n    return [count_pods("zone", labels = {"app": "web"})]\n\n'
+        'def counters(pod):\n    return [count_pods("zone", [pods_in([], {"app": "web"}, {})])]\n\n'
         "def pre_score(pod, counts):\n    return skip() if counts[0].is_empty else None\n\n"
         "def score(pod, node, counts):\n    return counts[0].here or 0\n\n"
         "def normalize(score, over):\n    return 0 if over.max == 0 else 100 * score // over.max\n"

@@ -134,6 +134,15 @@ def test_a_case_with_other_arguments_says_which_it_gives(case: dict[str, Any], w
         ("make_pod(requests = [])", "make_pod: pod `pod`: requests: want a dict, got []"),
         ("make_pod(labels = None, affinity = None, node_selector = None)", ""),
         ("make_node(annotations = None, taints = ())", ""),
+        ("cluster(facts = [])", "cluster: facts: want a dict, got []"),
+        (
+            "cluster(make_node('a', pods = ['b']))",
+            'cluster: node `a`: pods: want pods, as `make_pod(...)` gives them, got "b"',
+        ),
+        (
+            "asserts.fits(cluster(make_node()), make_pod(), args = 4)",
+            "args: want a dict of arguments by name, got 4",
+        ),
     ],
 )
 def test_a_builder_says_what_it_wants(made: str, want: str) -> None:
