@@ -23,6 +23,7 @@ from engine.queueing.nominator import Nominator
 _MOST: Final = 3
 _FIT: Final = "NodeResourcesFit"
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
+_CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")
 
 
@@ -52,12 +53,18 @@ def remedies(
     *kept_by*: on how many nodes a policy keeps the pods whose eviction would make room.
     """
     found: list[Remedy] = []
+    cordoned = _only_cordoned(pod, snapshot, matrix)
     for policy, rejected in matrix.rejections.items():
         if not rejected:
             continue
         alone = matrix.rejected_only_by(policy)
         if alone:
             found.append(Remedy(policy, "leave this policy out", len(alone)))
+        match policy:
+            case "NodeUnschedulable":
+                alone += tuple(name for name, by_that_alone in cordoned.items() if by_that_alone)
+            case "TaintToleration":
+                alone += tuple(cordoned)
         infos = [i for name in alone or rejected if (i := snapshot.info(name)) is not None]
         fits = bool(alone)
         match policy:
@@ -73,6 +80,23 @@ def remedies(
     for policy, nodes in kept_by.items():
         text = "evict less urgent pods that it keeps: its victim_key says None of them"
         found.append(Remedy(policy, text, nodes))
+    return found
+
+
+def _only_cordoned(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> dict[str, bool]:
+    """The nodes that their cordon and their taints alone keep the pod off; True if the cordon does.
+
+    Where there is a controller for it a cordoned node has a taint that says so. It goes with the
+    cordon, and a pod that tolerates it may come in spite of it.
+    """
+    both = {"NodeUnschedulable", "TaintToleration"}
+    found = {}
+    for name in matrix.rejections.get("NodeUnschedulable", ()):
+        info = snapshot.info(name)
+        if info is not None and set(matrix.rejectors_of(name)) == both:
+            unborne = _unborne(pod, info)
+            if _CORDON in unborne:
+                found[name] = len(unborne) == 1
     return found
 
 
@@ -124,19 +148,25 @@ def _room(pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool) -> 
 
 def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     """The sets of taints to tolerate, the one that opens most nodes first."""
-    tolerations = pod.manifest.spec.tolerations
     sets: Counter[tuple[str, ...]] = Counter()
     for info in infos:
-        unborne = [
-            taint_text(taint)
-            for taint in (info.node.taints if info.node is not None else ())
-            if taint.effect in _EFFECTS and not any(tolerates(t, taint) for t in tolerations)
-        ]
-        if unborne:
-            sets[tuple(sorted(unborne))] += 1
+        if unborne := _unborne(pod, info):
+            sets[unborne] += 1
     for taints, number in sorted(sets.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]:
         text = "tolerate " + " and ".join(f"`{taint}`" for taint in taints)
         yield Remedy("TaintToleration", text, number if fits else 0)
+
+
+def _unborne(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
+    """The taints that keep the pod off the node, sorted."""
+    tolerations = pod.manifest.spec.tolerations
+    return tuple(
+        sorted(
+            taint_text(taint)
+            for taint in (info.node.taints if info.node is not None else ())
+            if taint.effect in _EFFECTS and not any(tolerates(t, taint) for t in tolerations)
+        )
+    )
 
 
 def _labels(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:

@@ -164,6 +164,29 @@ def test_a_pod_that_fits_nowhere_is_told_every_way_out() -> None:
     assert "untolerated taint" in BUNDLE.files[file].splitlines()[int(line) - 1]
 
 
+def test_a_cordon_with_its_taint_is_one_thing_to_lift() -> None:
+    """As a cluster has it: two policies reject the node, and neither was said to be enough."""
+    cordon = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    nodes = [
+        node("cordoned", taints=[cordon], cordoned=True),
+        node("tainted-too", taints=[cordon, TAINT], cordoned=True),
+        node("full", cpu=0, taints=[cordon], cordoned=True),
+    ]
+    got = explained(nodes, pod())
+    said = {(r.policy, r.text): r.nodes for r in got.remedies}
+    assert said["NodeUnschedulable", "uncordon cordoned"] == 1
+    only, both = {"effect": "NoSchedule", "key": cordon["key"], "operator": "Exists"}, TAINT["key"]
+    tolerated = f"tolerate `{cordon['key']}:NoSchedule`"
+    assert said["TaintToleration", tolerated] == 1
+    assert said["TaintToleration", f"tolerate `gpu=yes:NoSchedule` and {tolerated[9:]}"] == 1
+    assert not any(text == "leave this policy out" for _, text in said)
+    # And it is so.
+    assert explained([node("cordoned"), *nodes[1:]], pod()).feasible == 1
+    assert explained(nodes, pod(tolerations=[only])).feasible == 1
+    exists = [only, {"key": both, "operator": "Exists"}]
+    assert explained(nodes, pod(tolerations=exists)).feasible == 2
+
+
 def test_the_requirement_of_an_affinity_that_nodes_miss_is_named() -> None:
     required = {
         "nodeSelectorTerms": [
