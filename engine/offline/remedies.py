@@ -152,9 +152,14 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     for info in infos:
         if unborne := _unborne(pod, info):
             sets[unborne] += 1
-    for taints, number in sorted(sets.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST]:
+    # Who tolerates a set tolerates what is within it.
+    opened = {
+        taints: sum(number for within, number in sets.items() if {*within} <= {*taints})
+        for taints in sets
+    }
+    for taints in sorted(sets, key=lambda one: (-opened[one], len(one), one))[:_MOST]:
         text = "tolerate " + " and ".join(f"`{taint}`" for taint in taints)
-        yield Remedy("TaintToleration", text, number if fits else 0)
+        yield Remedy("TaintToleration", text, opened[taints] if fits else 0)
 
 
 def _unborne(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
