@@ -176,6 +176,8 @@ def _entries(files: list[tuple[Path, IO[bytes]]], damage: Damage) -> Iterator[Li
             before, file_before = line, file
             has_checkpoint = has_checkpoint or line.event == "checkpoint"
             yield line
+        if not number:
+            damage.cuts.append(f"{file}:1")  # before the first entry was written
     if not has_checkpoint:
         raise LogError(
             f"{file}:{number or 1}: want a whole checkpoint, the log ends before it does"

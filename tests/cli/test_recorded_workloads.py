@@ -312,6 +312,17 @@ def test_what_is_missing_in_a_log_is_told(log: Path, how: str) -> None:
         assert f"{want}\n" in run(*command).stderr
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_empty_file_of_a_log_is_told(log: Path, number: int) -> None:
+    """Its decisions were missing, and nothing was said."""
+    file, _ = lines_of(log, number)
+    file.write_bytes(b"")
+    result = run("replay", log, "--output=json")
+    assert json.loads(result.stdout)["cutOff"] == [f"{file}:1"]
+    said = f"{file}:1: it ends in the middle of an entry, which is left out\n"
+    assert said in run("simulate", log).stderr
+
+
 def test_entries_in_another_order_are_told(log: Path) -> None:
     first, lines = lines_of(log, 1)
     at = next(i for i, line in enumerate(lines) if b'"e":"decision"' in line)
