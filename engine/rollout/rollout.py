@@ -39,6 +39,8 @@ SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
 _LAST_SAVE_SECONDS: Final = 2.0
+# A new leader has pods to decide: a store that does not answer keeps it no longer than this.
+_TAKE_OVER_LOAD_SECONDS: Final = 10.0
 _SAVE_AGAIN_SECONDS: Final = 10.0
 _LONGEST_SAVE_PAUSE: Final = 300.0
 _LOAD_TRIES: Final = 4
@@ -205,9 +207,7 @@ class Rollout:
         self._probation = None
         await cancelled(tasks)
         # What was accepted a moment ago must be found again after a restart.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SAVE_SECONDS):
-                await self._save()
+        await self._save_soon()
         self._examiner.close()
         for deployment in (self._active, self._previous):
             if deployment is not None:
@@ -228,7 +228,12 @@ class Rollout:
         kept in force while we fell back to less, is in the store.
         """
         self.is_active = True
-        stored = await self._load()
+        stored: LastGood | None = None
+        try:
+            async with asyncio.timeout(_TAKE_OVER_LOAD_SECONDS):
+                stored = await self._load()
+        except TimeoutError:
+            log.warning("Cannot read the last good policies", reason="no answer in time")
         active = self.active
         adopted: Deployment | None = None
         if stored is not None:
@@ -249,7 +254,7 @@ class Rollout:
             ):
                 self._told_accepted(active)
             self._remember(active)
-        await self._save()
+        await self._save_soon()
         is_otherwise = self._last_rejected is not None or adopted is not None
         if self._latest is not None and (is_otherwise or self._is_source_gone):
             self._take_offer(self._latest)  # judged again, and told this time
@@ -600,6 +605,12 @@ class Rollout:
                 return
             if is_saved and self._unsaved is unsaved:
                 self._unsaved = None
+
+    async def _save_soon(self) -> None:
+        """As `_save`, but somebody waits: what takes longer is `_keep_saving`'s."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SAVE_SECONDS):
+                await self._save()
 
     async def _keep_saving(self) -> None:
         """Save what could not be saved, or was deleted, as soon as possible, until cancelled.

@@ -43,13 +43,17 @@ class Kept:
     def __init__(self) -> None:
         self.last_good: LastGood | None = None
         self.is_away = False
+        self.hangs_in = ""
+        self.gives_up = asyncio.Event()
         self.asked = 0
 
     async def load(self) -> LastGood | None:
+        await self._hang("load")
         return self.last_good
 
     async def save(self, last_good: LastGood) -> bool:
         self.asked += 1
+        await self._hang("save")
         if self.is_away:
             raise StoreError("away")
         self.last_good = last_good
@@ -57,6 +61,11 @@ class Kept:
 
     async def is_lost(self) -> bool:
         return self.last_good is None
+
+    async def _hang(self, where: str) -> None:
+        if self.hangs_in == where:
+            await self.gives_up.wait()
+            raise StoreError("no answer in time")
 
 
 class World:

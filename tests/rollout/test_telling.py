@@ -142,3 +142,20 @@ async def test_a_place_that_lost_it_and_takes_nothing_is_asked_less_and_less(
         b.store.is_away, b.store.last_good, b.store.asked = True, None, 0
         await asyncio.sleep(1)
         assert 1 <= b.store.asked <= 5
+
+
+@pytest.mark.parametrize("what", ["load", "save"])
+async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held the lease and decided nothing: two minutes for a read, half a one for a write."""
+    monkeypatch.setattr(rollout, "_TAKE_OVER_LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(rollout, "_LAST_SAVE_SECONDS", 0.1)
+    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
+    async with bench(GOOD, is_active=False) as b:
+        b.store.hangs_in = what
+        await asyncio.wait_for(b.rollout.lead(), 5)
+        assert b.is_in_force(GOOD)()
+        b.store.hangs_in = ""
+        b.store.gives_up.set()
+        await eventually(lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, ()))
