@@ -42,6 +42,7 @@ SERIES_SECONDS: Final = 360.0
 #: Repeats within this time of the last write are counted and written with a later one.
 SERIES_WRITE_SECONDS: Final = 60.0
 _MOST_SERIES: Final = 4096
+_NAMESPACE_ENDS: Final = "NamespaceTerminating"
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
 _LONGEST_WAIT: Final = 2.0
@@ -345,7 +346,9 @@ class EventRecorder:
 
     def _drop(self, series: _Series, cause: str, error: ApiError) -> None:
         self._metrics.events_dropped.labels(cause).inc()
-        log.warning(
+        # Whoever deletes a namespace wants nobody to be told of what was in it.
+        write = log.debug if _NAMESPACE_ENDS in error.causes else log.warning
+        write(
             "Dropped an event",
             regarding=f"{series.namespace}/{series.body['regarding']['name']}",
             event_reason=series.body["reason"],

@@ -30,6 +30,7 @@ class Refuse:
     reason: str = ""
     message: str = "scripted"
     retry_after: str | None = None
+    cause: str = ""
 
 
 @dataclass
@@ -108,7 +109,7 @@ class ScriptedApi:
         step = steps.pop(0) if steps else None
         if isinstance(step, Refuse):
             headers = {"Retry-After": step.retry_after} if step.retry_after else {}
-            return _status(step.status, step.reason, step.message, headers)
+            return _status(step.status, step.reason, step.message, headers, step.cause)
         if isinstance(step, Lose):
             if step.after:
                 effect()
@@ -198,7 +199,9 @@ class ScriptedApi:
 
 
 def _status(
-    code: int, reason: str, message: str, headers: dict[str, str] | None = None
+    code: int, reason: str, message: str, headers: dict[str, str] | None = None, cause: str = ""
 ) -> web.Response:
-    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    body: dict[str, Any] = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    if cause:
+        body["details"] = {"causes": [{"reason": cause}]}
     return web.json_response(body, status=code, headers=headers)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from engine.binding.deferred_writer import DeferredWriter
@@ -235,6 +236,21 @@ async def test_what_cannot_be_written_is_dropped_and_counted(
     bench.fail()
     await bench.writer.flush(5)
     assert bench.dropped(cause) == 1
+
+
+@pytest.mark.parametrize(
+    ("cause", "want"), [("NamespaceTerminating", []), ("", ["Dropped an event"])]
+)
+async def test_a_namespace_that_is_being_deleted_is_no_warning(
+    bench: Bench, cause: str, want: list[str]
+) -> None:
+    """Deleting one with a thousand pods wrote as many lines."""
+    bench.api.script["event"] = [Refuse(403, "Forbidden", cause=cause)]
+    with structlog.testing.capture_logs() as logs:
+        bench.fail()
+        assert await bench.writer.flush(5) == 0
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == want
+    assert bench.dropped("rejected") == 1
 
 
 async def test_an_event_that_expired_while_the_server_was_busy_is_created_again(
