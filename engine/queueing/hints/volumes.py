@@ -58,11 +58,17 @@ def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
 
 def _may_be_its_volume(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     """If a volume belongs to a claim of the pod, or to none yet."""
-    claims, ref = _claims_of(pod), peek(new, "spec", "claimRef")
-    if not peek(ref, "name") or f"{peek(ref, 'namespace')}/{peek(ref, 'name')}" in claims:
+    ref = peek(new, "spec", "claimRef")
+    if not peek(ref, "name"):
         return True
-    known = (around.objects.get(_CLAIMS, key) for key in claims)
-    return any(peek(claim, "spec", "volumeName") == new.metadata.name for claim in known)
+    bound = around.objects.indexed(_CLAIMS, _volume_of, new.metadata.name)
+    wanted = {f"{peek(ref, 'namespace')}/{peek(ref, 'name')}", *map(object_key, bound)}
+    return any(isinstance(v.use, ClaimUse) and v.use.key in wanted for v in pod.volumes)
+
+
+def _volume_of(claim: Any) -> str:
+    """The name of the volume that a claim is bound to, or empty."""
+    return peek(claim, "spec", "volumeName") or ""
 
 
 def _uses_claims(around: Around, pod: Pod, old: Any, new: Any) -> bool:
@@ -129,11 +135,11 @@ def _capacity_is_ignored(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _capacity_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    classes = _classes_of(around, pod)
-    if classes is not None and new.storage_class_name not in classes:
-        return False
     before, after = _largest(old), _largest(new)
-    return old is None or (after is not None and (before is None or after > before))
+    if old is not None and (after is None or (before is not None and after <= before)):
+        return False
+    classes = _classes_of(around, pod)
+    return classes is None or new.storage_class_name in classes
 
 
 def _largest(capacity: Any) -> int | None:
