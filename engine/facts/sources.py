@@ -162,6 +162,10 @@ class ConfigMapSource:
                     merged.problems += [f"{key}: {problem}" for problem in document.problems]
                     for subject, readings in document.readings.items():
                         merged.readings.setdefault(subject, {}).update(readings)
+            if found.data and not known:
+                want = f"the key `{config.key}`" if config.key else "a key that ends with `.json`"
+                got = ", ".join(f"`{key}`" for key in sorted(found.data))
+                merged.problems.append(f"want {want}, got {got}")
             _tell_problems(merged, self._trouble)
             tell(merged.readings)
 

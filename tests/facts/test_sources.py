@@ -24,11 +24,11 @@ from engine.facts.learned import (
 )
 from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
 from engine.facts.readings import CLUSTER, Reading, Readings, Subject
-from engine.facts.sources import FileSource
+from engine.facts.sources import ConfigMapSource, FileSource
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock, VirtualClock
-from engine.policy.fact_config import FileFacts, PodOutcomes
+from engine.policy.fact_config import ConfigMapFacts, FileFacts, PodOutcomes
 from tests.app.harness import NAMESPACE, config_map, edit, events, eventually, namespace, node_of
 from tests.app.harness import scheduler as running_scheduler
 from tests.builders import node_manifest, pod_manifest
@@ -164,6 +164,31 @@ async def test_a_broken_key_of_a_config_map_keeps_what_it_said(cluster: DevClust
         await eventually(lambda: _heat(app) == 60)
         cluster.update("configmaps", _facts_map(three="{"))
         await eventually(lambda: _heat(app) is None)
+
+
+@pytest.mark.parametrize(
+    ("key", "want"),
+    [
+        pytest.param("", "want a key that ends with `.json`, got `one.jsn`, `two.yaml`", id="any"),
+        pytest.param("one.json", "want the key `one.json`, got `one.jsn`, `two.yaml`", id="named"),
+    ],
+)
+async def test_a_config_map_without_its_key_is_told_of(
+    cluster: DevCluster, key: str, want: str
+) -> None:
+    """There were no facts, in silence."""
+    data = {"one.jsn": "{}", "two.yaml": "{}"}
+    cluster.create({**_facts_map(), "data": data})
+    async with ApiClient(Endpoint(server=cluster.url)) as client:
+        source = ConfigMapSource(ConfigMapFacts(NAMESPACE, "heat", key), client, SystemClock())
+        with structlog.testing.capture_logs() as logs:
+            running = asyncio.ensure_future(source.run(lambda _: None))
+            await eventually(lambda: source.failures == 1)
+            cluster.update("configmaps", {**_facts_map(), "data": {"one.json": "{}"}})
+            await eventually(lambda: "Trouble with facts is over" in [x["event"] for x in logs])
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    assert [x["reason"] for x in logs if x["event"] == "Malformed facts"] == [want]
 
 
 @pytest.mark.parametrize(
