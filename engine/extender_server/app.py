@@ -203,6 +203,8 @@ class ExtenderApp:
         if self.watched is not None:
             # Whether a policy reads ages costs little to assume.
             self.watched.facts.configure(new.bundle.runtime.facts, reads_ages=True)
+        elif sources := new.bundle.runtime.facts.sources:
+            log.warning("No facts are known without --watch", sources=len(sources))
 
     def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
         if self._recorder is not None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.app.harness import eventually
 from tests.builders import node_manifest, pod_manifest, taint
@@ -169,6 +170,21 @@ profiles:
         _, answer = await running.post("filter", asked)
     assert [node["metadata"]["name"] for node in answer["Nodes"]["items"]] == ["a"]
     assert answer["FailedAndUnresolvableNodes"] == {"b": "node(s) were unschedulable"}
+
+
+async def test_sources_of_facts_that_are_not_followed_are_told_of(tmp_path: Path) -> None:
+    """A policy saw no facts, in silence, though the configuration beside it said where from."""
+    runtime = """\
+apiVersion: starsched.dev/v1
+kind: PolicyRuntime
+facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
+"""
+    folder = write(tmp_path / "p", {"prefer.star": PREFER, "runtime.yaml": runtime})
+    with structlog.testing.capture_logs() as logs:
+        async with extender(folder):
+            pass
+    told = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert told == ["No facts are known without --watch"]
 
 
 async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
