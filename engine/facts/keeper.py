@@ -344,7 +344,10 @@ class FactKeeper:
         return total
 
     def describe(self) -> dict[str, object]:
-        """What is known, for people: by source how often it spoke, and how many subjects."""
+        """What is known, for people: by source how often it spoke, and how many subjects.
+
+        Of the nodes only those are counted that there are: a source may call them by addresses.
+        """
         subjects, failures = list(self._store.subjects()), self.failures()
         return {
             "sources": {
@@ -357,8 +360,14 @@ class FactKeeper:
                 if r.source is not None
             },
             "subjects": len(subjects),
-            "nodes": sum(1 for n in nodes_of(subjects) if self._cache.facts_of_node(n) != NO_FACTS),
+            "nodes": sum(1 for name in nodes_of(subjects) if self._helps(name)),
         }
+
+    def _helps(self, name: str) -> bool:
+        """True if there is a node *name*, and something is shown of it."""
+        info = self._cache.node_info(name)
+        is_there = info is not None and info.node is not None
+        return is_there and self._cache.facts_of_node(name) != NO_FACTS
 
 
 async def _spoken(sources: Iterable[_Running]) -> None:

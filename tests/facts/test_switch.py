@@ -235,3 +235,20 @@ async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
     assert [source.is_running for source in bench.made] == [False, True]
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_nodes_that_there_are_not_do_not_count_as_known() -> None:
+    """A source that calls nodes by their addresses looked as if all were well."""
+    bench = Bench()
+    bench.keeper.configure(config("heat"), reads_ages=False)
+    running = asyncio.ensure_future(bench.keeper.run())
+    try:
+        await eventually(lambda: bench.keeper.describe()["subjects"] == 1)
+        assert bench.keeper.describe()["nodes"] == 1
+        bench.cache.remove_node("a")
+        bench.cache.add_node(make_node("b"))
+        found = bench.keeper.describe()
+        assert (found["subjects"], found["nodes"]) == (1, 0)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
