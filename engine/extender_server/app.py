@@ -31,6 +31,8 @@ from engine.telemetry.metrics import Metrics
 log = structlog.get_logger(component="extender")
 
 FLUSH_SECONDS: Final = 5.0
+# The hooks that make a difference to kube-scheduler.
+_HEARD: Final = ("pre_filter", "filter", "score", "score_all", "victim_key")
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,8 @@ class ExtenderApp:
     def _switch(self, new: Deployment, old: Deployment | None) -> None:
         """Answer with *new* from the next request on."""
         self._judge = Judge(new.scheduler)
+        if not any(profile.at(hook) for profile in new.bundle.profiles for hook in _HEARD):
+            log.warning("No policy filters or scores", revision=new.bundle.revision)
         if self.watched is not None:
             # Whether a policy reads ages costs little to assume.
             self.watched.facts.configure(new.bundle.runtime.facts, reads_ages=True)

@@ -187,6 +187,17 @@ facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
     assert told == ["No facts are known without --watch"]
 
 
+async def test_an_extender_without_a_say_is_told_of(tmp_path: Path) -> None:
+    """An empty folder, or built-in policies unasked for: every node passed, in silence."""
+    folder = write(tmp_path / "p", {})
+    with structlog.testing.capture_logs() as logs:
+        async with extender(folder) as running:
+            write(folder, {"prefer.star": PREFER})
+            await eventually(lambda: running.app.rollout.describe()["active"]["files"] != [])
+    told = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert told == ["No policy filters or scores"]
+
+
 async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
     changed = node_manifest("b", labels={"disk": "ssd"})
     async with extender(folder) as running:
