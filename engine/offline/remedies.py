@@ -21,6 +21,8 @@ from engine.queueing.hints.nodes import tolerates
 from engine.queueing.nominator import Nominator
 
 _MOST: Final = 3
+# Sets of taints that are held against all others: every node may have one of its own.
+_MOST_SETS: Final = 100
 _FIT: Final = "NodeResourcesFit"
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CORDON: Final = "node.kubernetes.io/unschedulable:NoSchedule"
@@ -155,9 +157,9 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     # Who tolerates a set tolerates what is within it.
     opened = {
         taints: sum(number for within, number in sets.items() if {*within} <= {*taints})
-        for taints in sets
+        for taints, _ in sets.most_common(_MOST_SETS)
     }
-    for taints in sorted(sets, key=lambda one: (-opened[one], len(one), one))[:_MOST]:
+    for taints in sorted(opened, key=lambda one: (-opened[one], len(one), one))[:_MOST]:
         text = "tolerate " + " and ".join(f"`{taint}`" for taint in taints)
         yield Remedy("TaintToleration", text, opened[taints] if fits else 0)
 
