@@ -116,6 +116,13 @@ def _repeated(name: str, raw: bytes, key: str) -> TextError:
     return TextError(f"{name}: want JSON: the key `{key}` is there twice in an object")
 
 
+def _is_tab(text: str, line: int, column: int) -> bool:
+    """If the line of that number, from 0, is indented with a tab there."""
+    lines = text.splitlines()
+    begin = lines[line][: column + 1] if line < len(lines) else ""
+    return begin.endswith("\t") and not begin.strip()
+
+
 def parsed_yaml(name: str, text: str) -> list[Any]:
     """The documents of a YAML text, None for empty ones. Raises `TextError`."""
     try:
@@ -124,6 +131,8 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         mark = getattr(error, "problem_mark", None)
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         what = getattr(error, "problem", None) or " ".join(str(error).split())
+        if mark and _is_tab(text, mark.line, mark.column):
+            what = "a tab is no indentation: want blanks"
         raise TextError(f"{place}: want YAML: {what}") from error
     except (ValueError, RecursionError) as error:
         raise TextError(f"{name}: want YAML: {error}") from error

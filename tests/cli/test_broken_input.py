@@ -44,6 +44,11 @@ def broken(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 BROKEN = [
     pytest.param(("x.yaml", NODE + "kind: [\n"), ":6:1: want YAML: ", id="YAML"),
     pytest.param(
+        ("x.yaml", NODE + "---\nkind:\n\tNode\n"),
+        ":7:1: want YAML: a tab is no indentation: want blanks",
+        id="a tab",
+    ),
+    pytest.param(
         ("x.yaml", NODE + POD + "kind: Node\n"),
         ":7:1: want YAML: the key `kind` is there already, in line 5",
         id="a key twice",
