@@ -44,7 +44,8 @@ class Needs:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     if node.func.attr == "get" and node.args:
                         of, key = node.func.value, node.args[0]
-                        if len(node.args) == 1 and id(node) in self.of[name] | self.named[name]:
+                        has_none = len(node.args) == 1 or _is_none(node.args[1])
+                        if has_none and id(node) in self.of[name] | self.named[name]:
                             needed.add(id(key))
                 elif isinstance(node, ast.Subscript):
                     of, key = node.value, node.slice
@@ -132,14 +133,16 @@ def lint_absent(
         if is_key and _is_asked(needs, function, first):
             continue
         what = "there is no such key" if is_key else "it is no number"
-        hint = _hint(types.of(first, scope) or "", ast.unparse(first), _wraps(function, first))
+        plain = f"{ast.unparse(first.func)}({ast.unparse(first.args[0])})"
+        hint = _hint(types.of(first, scope) or "", plain, _wraps(function, first))
         text = f"`{shown(first)}` is None where {what}"
         yield source.finding("wrong-type", first, text, hint)
 
 
 def _may_be_none(types: Types, scope: Scope, own: set[str], node: ast.Call) -> bool:
     """Whether *node* looks up a key or reads a number, without a default."""
-    if len(node.args) != 1 or node.keywords:
+    is_none = len(node.args) == 2 and _is_none(node.args[1])
+    if not (len(node.args) == 1 or is_none) or node.keywords:
         return False
     if isinstance(node.func, ast.Name):
         return node.func.id in _PARSERS and node.func.id not in own
@@ -147,6 +150,10 @@ def _may_be_none(types: Types, scope: Scope, own: set[str], node: ast.Call) -> b
         return False
     known = types.of(node, scope) or ""
     return known in _PLAIN or (known.endswith("?") and known[:-1] in RECORDS)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _named(function: ast.FunctionDef, needs: set[int]) -> set[int]:

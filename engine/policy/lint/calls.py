@@ -90,6 +90,8 @@ _MATH: Final = frozenset(
 )
 # What must not be empty; the latter two take lists.
 _FILLED: Final = ("name", "reason", "reasons")
+# How many arguments those of them take that do not take one.
+_MATH_TAKES: Final = {"log": (1, 2), "pow": (2,), "clamp": (3,), "beta_cdf": (3,)}
 # Arguments of these that are texts in place of lists of one.
 _LISTED: Final = frozenset({"names", "namespaces", "keys"})
 _TERMS: Final = (
@@ -144,6 +146,8 @@ def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
                         yield from _argument(source, types, scope, node, (word, one, want), own)
                 if isinstance(node.func, ast.Name) and node.func.id not in own:
                     yield from _counter(source, node)
+                elif ast.unparse(node.func).startswith("math.") and "math" not in own:
+                    yield from _number_of_arguments(source, node)
 
 
 def names_of(source: PolicySource, function: ast.FunctionDef) -> set[str]:
@@ -278,6 +282,19 @@ def _hint(name: str, word: str, kind: str, text: str) -> str:
     if kind == "text" and name in ("sorted", "list", "tuple", "enumerate", "reversed"):
         return f"its letters are `{text}.elems()`"
     return ""
+
+
+def _number_of_arguments(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
+    """`math.round(x, 2)`: one argument too many."""
+    name = ast.unparse(node.func)
+    wants = _MATH_TAKES.get(name.removeprefix("math."), (1,))
+    if name.removeprefix("math.") not in _MATH or len(node.args) in wants:
+        return
+    if node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
+        return
+    want = f"{wants[0]} argument{'s' * (wants[0] != 1)}"
+    text = f"{name}() takes {want}, got {len(node.args)}"
+    yield source.finding("wrong-type", node, text, is_error=True)
 
 
 def _counter(source: PolicySource, node: ast.Call) -> Iterator[Finding]:

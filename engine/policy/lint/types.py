@@ -36,6 +36,7 @@ class Types:
 
     def __init__(self, source: PolicySource) -> None:
         self._functions = source.functions
+        self._own = source.names
         self._scopes: dict[str, Scope] = {name: {} for name in source.functions}
         called = {id(n.func) for n in walk(source.tree) if isinstance(n, ast.Call)}
         as_values = {
@@ -134,14 +135,20 @@ class Types:
 
     def _call(self, node: ast.Call, scope: Scope) -> str:
         if isinstance(node.func, ast.Name):
-            if node.func.id in self._functions or node.func.id in scope:
+            if node.func.id in self._own or node.func.id in scope:
                 return UNKNOWN
             if node.func.id in ("sorted", "list", "reversed") and node.args:
                 element = self.elements(self.of(node.args[0], scope))
                 return f"list[{element}]" if element and element[:5] != "items" else UNKNOWN
+            if node.func.id in _PARSED and not node.keywords:
+                default = self.of(node.args[1], scope) if len(node.args) > 1 else NONE
+                return joined(_PARSED[node.func.id], default) or UNKNOWN if default else UNKNOWN
             return _RESULTS.get(node.func.id, UNKNOWN)
         if not isinstance(node.func, ast.Attribute):
             return UNKNOWN
+        if isinstance(node.func.value, ast.Name) and node.func.value.id == "math":
+            is_own = "math" in self._own or "math" in scope
+            return UNKNOWN if is_own else _OF_MATH.get(node.func.attr, UNKNOWN)
         owner = (self.of(node.func.value, scope) or "").rstrip("?")
         value = element_type(owner) if owner.startswith("dict[") else None
         if value is None:
@@ -254,4 +261,14 @@ _CONSTANTS: Final[dict[type, str]] = {
     type(None): NONE,
 }
 _NUMBERS: Final = ("int", "float")
-_RESULTS: Final = {"len": "int", "str": "str", "repr": "str", "int": "int", "bool": "bool"}
+_RESULTS: Final = {
+    **dict.fromkeys(("len", "int"), "int"),
+    **dict.fromkeys(("str", "repr"), "str"),
+    "bool": "bool",
+    "float": "float",
+}
+_PARSED: Final = {"parse_int": "int", "parse_float": "float"}
+_OF_MATH: Final = {
+    **dict.fromkeys(("floor", "ceil", "round"), "int"),
+    **dict.fromkeys(("sqrt", "exp", "log", "pow", "lgamma", "beta_cdf"), "float"),
+}
