@@ -27,6 +27,7 @@ _Interval = tuple[float, float] | None
 _LOWEST, _HIGHEST = 0, 100
 _MAX_DEPTH = 12
 _MAX_CALLS = 1000
+_MAX_CALLERS = 20  # each takes some frames of this process's stack
 # Dicts of amounts, and whole numbers of the views, that are never negative; `priority` can be.
 _AMOUNTS = frozenset(
     {"requests", "limits", "nonzero_requests", "scoring_requests", "allocatable", "capacity"}
@@ -188,7 +189,7 @@ class _Reader:
         function = self._file.functions.get(name)
         if function is None or name in self._locals or name in self._callers:
             return None
-        if not self._file.calls_left:
+        if not self._file.calls_left or len(self._callers) > _MAX_CALLERS:
             return None
         self._file.calls_left -= 1
         is_open = any(isinstance(one, ast.Starred) for one in node.args)

@@ -1300,3 +1300,11 @@ def test_a_value_that_is_used_in_the_place_of_another_is_told(value: str, want: 
     got = [f.problem for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
     assert [one.line for one in got] == ([] if want is None else [6])
     assert all(one.message.startswith(str(want)) for one in got)
+
+
+@pytest.mark.parametrize("answer", ["{}", "1 + {}", "100 - {} // 2"])
+def test_a_long_chain_of_helpers_is_followed_as_far_as_the_stack_allows(answer: str) -> None:
+    text = "def score(pod, node):\n    return _f0(node)\ndef _f900(node):\n    return 1000\n"
+    for n in range(900):
+        text += f"def _f{n}(node):\n    return {answer.format(f'_f{n + 1}(node)')}\n"
+    assert found(text) == []
