@@ -233,6 +233,7 @@ async def test_an_error_is_told_and_taken_back(cluster: DevCluster) -> None:
         cluster.create(make_pod("web"))
         await eventually(lambda: condition(cluster, "web").get("reason") == "SchedulerError")
         assert "not now" in condition(cluster, "web")["message"]
+        await eventually(lambda: events(cluster, "FailedScheduling"))  # goes out behind it
         assert "not now" in events(cluster, "FailedScheduling")[0]["note"]
         cluster.faults.remove(refusal)
         await eventually(lambda: node_of(cluster, "web"))
