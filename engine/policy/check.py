@@ -86,6 +86,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 
 # To look for a near name takes as long as there are names, and nobody reads thousands of hints.
 _MOST_HINTS: Final = 100
+_MOST_SHOWN: Final = 200
 
 _PARAMETERS: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)
 _AMONG_PARAMETERS: Final = (("pod", "node", "state", "cluster"), 1)
@@ -493,11 +494,12 @@ class _Checker:
         """What is wrong with *call* of the function *name*, which takes *takes*."""
         plain = [argument.arg for argument in [*takes.posonlyargs, *takes.args]]
         only = [argument.arg for argument in takes.kwonlyargs]
-        shape = f"want `{name}({ast.unparse(takes)})`"
         for keyword in call.keywords:
             if keyword.arg and keyword.arg not in {*plain, *only} and takes.kwarg is None:
                 hint = self._near(keyword.arg, [*plain, *only])
-                hint = hint or (f"want {_listed([*plain, *only])}" if plain or only else shape)
+                hint = hint or (
+                    f"want {_listed([*plain, *only])}" if plain or only else _called(name, takes)
+                )
                 self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
                 return
         has_many = any(isinstance(one, ast.Starred) for one in call.args)
@@ -508,11 +510,11 @@ class _Checker:
             if takes.kwarg is not None and not plain:
                 most = "named arguments alone"
             message = f"{name}() takes {most}, got {len(call.args)}"
-            self._add(call.args[len(plain)], message, shape)
+            self._add(call.args[len(plain)], message, _called(name, takes))
             return
         twice = [one for one in given if one in named]
         if twice:
-            self._add(call, f"{name}() is given `{twice[0]}` twice", shape)
+            self._add(call, f"{name}() is given `{twice[0]}` twice", _called(name, takes))
         if has_many or any(keyword.arg is None for keyword in call.keywords):
             return
         needed = plain[: len(plain) - len(takes.defaults)]
@@ -520,7 +522,7 @@ class _Checker:
         needed += [one for one, default in defaults if default is None]
         missing = [one for one in needed if one not in {*given, *named}]
         if missing:
-            self._add(call, f"{name}() lacks {_listed(missing)}", shape)
+            self._add(call, f"{name}() lacks {_listed(missing)}", _called(name, takes))
 
     def _instead_of(self, name: str, known: Iterable[str]) -> str:
         """The hint for *name*, which is none of those *known*."""
@@ -795,6 +797,15 @@ def _stem(file: str) -> str:
 def _shape(hook: str) -> str:
     known, required = HOOK_PARAMETERS[hook]
     return f"def {hook}({', '.join(known[:required])})"
+
+
+def _called(name: str, takes: ast.arguments) -> str:
+    """The hint how the function *name* is called, unless its defaults are too long to be shown."""
+    try:
+        shown = ast.unparse(takes)
+    except RecursionError:
+        return ""
+    return f"want `{name}({shown})`" if len(shown) <= _MOST_SHOWN else ""
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -641,3 +641,9 @@ def test_only_so_many_misspelt_fields_have_a_hint() -> None:
 )
 def test_calls_and_names_that_may_be_sound_are_let_be(text: str) -> None:
     assert check_files({"x.star": text, "y.star": "f = max\n"}) == []
+
+
+def test_a_function_with_an_endless_default_is_told_without_it() -> None:
+    text = "def score(pod, node): return _f()\ndef _f(a, b = 1" + " + 1" * 400 + "): return a + b\n"
+    (problem,) = check_files({"x.star": text})
+    assert (problem.message, problem.hint) == ("_f() lacks `a`", "")

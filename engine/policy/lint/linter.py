@@ -4,6 +4,7 @@ Owns `# lint: ignore=name, name`: it silences these lints on its line, or on the
 stands alone. Text after a blank is the reason.
 """
 
+import contextlib
 import io
 import re
 import tokenize
@@ -64,17 +65,15 @@ def lint_files(files: Mapping[str, str]) -> list[Finding]:
 
 
 def _all(source: PolicySource) -> Iterator[Finding]:
-    types = Types(source)
-    yield from lint_names(source)
-    yield from lint_flow(source, types)
-    yield from lint_values(source, types)
-    yield from lint_calls(source, types)
-    yield from lint_scores(source, types)
-    yield from lint_returns(source, types)
-    yield from lint_given(source)
-    yield from lint_hooks(source)
-    yield from lint_kept(source)
-    yield from lint_cost(source)
+    """What each lint finds. One says nothing of what nests too deep for it."""
+    with contextlib.suppress(RecursionError):
+        types = Types(source)
+        for lint in (lint_flow, lint_values, lint_calls, lint_scores, lint_returns):
+            with contextlib.suppress(RecursionError):
+                yield from list(lint(source, types))
+    for plain in (lint_names, lint_given, lint_hooks, lint_kept, lint_cost):
+        with contextlib.suppress(RecursionError):
+            yield from list(plain(source))
 
 
 def _silences(text: str) -> Iterator[_Silence]:

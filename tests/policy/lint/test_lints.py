@@ -1308,3 +1308,13 @@ def test_a_long_chain_of_helpers_is_followed_as_far_as_the_stack_allows(answer: 
     for n in range(900):
         text += f"def _f{n}(node):\n    return {answer.format(f'_f{n + 1}(node)')}\n"
     assert found(text) == []
+
+
+@pytest.mark.parametrize(
+    "deep",
+    ["node" + ".x" * 400 + "(3)", "node.labels" + ".get('a')" * 200, "wait(1" + " + 1" * 400 + ")"],
+)
+def test_what_nests_too_deep_for_a_lint_ends_none_of_the_others(deep: str) -> None:
+    """It ended `check` with `RecursionError`."""
+    text = f"_A = 1\ndef score(pod, node):\n    return {deep}\n"
+    assert "unused-variable" in {one.lint for one in lint_files({"x.star": text})}
