@@ -8,7 +8,6 @@ Configuration is `config`'s, argument values are `arguments`'.
 import ast
 import difflib
 import functools
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -21,18 +20,19 @@ from engine.policy.abstract import World
 from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import builtin_files
+from engine.policy.circles import circles, load_circles
 from engine.policy.counter_fields import COUNT_FIELDS, misread_counters
 from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
 from engine.policy.dataflow import Note
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
+from engine.policy.free_names import annotations_of, free_names
 from engine.policy.sandbox import builtins, messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
 from engine.policy.sandbox.protocol import MIB
 from engine.policy.syntax import (
     AMONG_PREFIX,
-    children,
     is_hook,
     is_safe_to_parse,
     loads_of,
@@ -102,7 +102,7 @@ def check_files(files: Mapping[str, str]) -> list[Problem]:
     world = World(everything)
     for file in sorted(starlark_files):
         problems += _check_file(world, file)
-    problems += _load_circles(starlark_files)
+    problems += load_circles(starlark_files)
     return sorted(set(problems))
 
 
@@ -400,7 +400,7 @@ class _Checker:
         known = KNOWN_NAMES | own | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
-        used = list(_free_names(self._tree))
+        used = list(free_names(self._tree))
         fields = {name: _library_fields(name) for name in _LIBRARIES - own}
         for name, known_fields in (fields | self._declared_arguments()).items():
             self._fields_of(name, known_fields, {id(node) for one, node in used if one == name})
@@ -409,7 +409,7 @@ class _Checker:
         bare = {id(one) for call in plugin_args_calls(self._tree) for one in call.args}
         free = [(name, node) for name, node in used if name not in known and id(node) not in bare]
         functions = [node for node in walk(self._tree) if isinstance(node, ast.FunctionDef)]
-        annotations = [one for function in functions for one in _annotations(function)]
+        annotations = [one for function in functions for one in annotations_of(function)]
         types = {id(part) for one in annotations for part in walk(one)}
         for name, node in sorted(free, key=lambda one: (one[1].lineno, one[1].col_offset)):
             if name == "print":
@@ -437,7 +437,7 @@ class _Checker:
                 if isinstance(node, ast.Lambda)
                 for inner in walk(node.body)
             }
-            for name, node in (one for part in parts for one in _free_names(part)):
+            for name, node in (one for part in parts for one in free_names(part)):
                 if id(node) not in late and defined.get(name, 0) > (
                     statement.end_lineno or statement.lineno
                 ):
@@ -539,10 +539,10 @@ class _Checker:
         """Functions that call themselves, directly or through each other."""
         functions = {function.name: function for function in self._functions()}
         calls = {
-            name: {n for n, _ in _free_names(function) if n in functions}
+            name: {n for n, _ in free_names(function) if n in functions}
             for name, function in functions.items()
         }
-        for path in _circles(calls):
+        for path in circles(calls):
             how = (
                 "calls itself" if len(path) == 1 else f"calls itself by way of {_listed(path[1:])}"
             )
@@ -554,7 +554,7 @@ class _Checker:
             if isinstance(node, ast.FunctionDef) and functions.get(node.name) is not node
         ]
         for function in inner:
-            if function.name in {name for name, _ in _free_names(function)}:
+            if function.name in {name for name, _ in free_names(function)}:
                 hint = "write a loop: recursion is not allowed"
                 self._add(function, f"{function.name}() calls itself", hint)
 
@@ -647,146 +647,6 @@ def _shared_functions() -> Mapping[str, str]:
     """The shipped file of every function that policies or tests may load from `@std`."""
     shared = ((m, t) for m, t in builtin_files().items() if m.startswith(_STD))
     return {name: module for module, text in shared for name in _exports(text) or ()}
-
-
-def _free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:
-    """Names that are used under *root* and not bound by a function or comprehension there."""
-    stack: list[tuple[ast.AST, frozenset[str]]] = [(root, frozenset())]
-    while stack:
-        node, bound = stack.pop()
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load) and node.id not in bound:
-                yield node.id, node
-            continue
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            # Defaults and annotations belong to the outside.
-            outside: list[ast.AST] = [*node.args.defaults]
-            outside += [default for default in node.args.kw_defaults if default is not None]
-            outside += _annotations(node)
-            stack.extend((part, bound) for part in outside)
-            body: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
-            inner = bound | set(_bound_in(node))
-            stack.extend((part, inner) for part in body)
-            continue
-        if isinstance(node, ast.ListComp | ast.DictComp):
-            inner = bound | {
-                part.id
-                for generator in node.generators
-                for part in walk(generator.target)
-                if isinstance(part, ast.Name)
-            }
-            stack.append((node.generators[0].iter, bound))
-            for index, generator in enumerate(node.generators):
-                if index:
-                    stack.append((generator.iter, inner))
-                stack.extend((condition, inner) for condition in generator.ifs)
-            results = [node.elt] if isinstance(node, ast.ListComp) else [node.key, node.value]
-            stack.extend((result, inner) for result in results)
-            continue
-        stack.extend((child, bound) for child in children(node))
-
-
-def _annotations(node: ast.FunctionDef | ast.Lambda) -> list[ast.AST]:
-    arguments = node.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    every += [rest for rest in (arguments.vararg, arguments.kwarg) if rest is not None]
-    found: list[ast.AST] = [a.annotation for a in every if a.annotation is not None]
-    if isinstance(node, ast.FunctionDef) and node.returns is not None:
-        found.append(node.returns)
-    return found
-
-
-def _bound_in(function: ast.FunctionDef | ast.Lambda) -> Iterator[str]:
-    arguments = function.args
-    for argument in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-        yield argument.arg
-    for rest in (arguments.vararg, arguments.kwarg):
-        if rest is not None:
-            yield rest.arg
-    if isinstance(function, ast.Lambda):
-        return
-    stack: list[ast.AST] = list(function.body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.FunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif not isinstance(node, ast.Lambda | ast.ListComp | ast.DictComp):
-            stack.extend(children(node))
-
-
-def _circles(calls: Mapping[str, set[str]]) -> Iterator[list[str]]:
-    """Shortest ways of calls from one of *calls* to itself, without the end; no two share one.
-
-    In the order of *calls*. Those in no circle are put aside at once, not searched from each.
-    """
-    callers: dict[str, list[str]] = {name: [] for name in calls}
-    for name, called in calls.items():
-        for other in called:
-            callers[other].append(name)
-    left = set(calls)
-    calling = {name: len(called) for name, called in calls.items()}
-    called_by = {name: len(found) for name, found in callers.items()}
-
-    def put_aside(names: Iterable[str]) -> None:
-        """Put *names* aside, and with them those that call none then, or that none calls."""
-        stack = list(names)
-        left.difference_update(stack)
-        while stack:
-            name = stack.pop()
-            for others, counts in ((calls[name], called_by), (callers[name], calling)):
-                for other in others:
-                    counts[other] -= 1
-                    if not counts[other] and other in left:
-                        left.discard(other)
-                        stack.append(other)
-
-    put_aside([name for name in calls if not (calling[name] and called_by[name])])
-    for name in calls:
-        way = _way_back(name, calls, left) if name in left else None
-        if way is not None:
-            yield way
-            put_aside(way)
-
-
-def _way_back(start: str, calls: Mapping[str, set[str]], among: set[str]) -> list[str] | None:
-    """A shortest way from *start* to itself *among* some, without the end; None if none is."""
-    came_from: dict[str, str] = {}
-    queue = deque([start])
-    while queue:
-        last = queue.popleft()
-        for name in sorted(calls[last] & among):
-            if name == start:
-                way = [last]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if name not in came_from:
-                came_from[name] = last
-                queue.append(name)
-    return None
-
-
-def _load_circles(files: Mapping[str, str]) -> list[Problem]:
-    """Files that load each other in a circle: one problem per circle, at its first file."""
-    edges: dict[str, set[str]] = {}
-    places: dict[tuple[str, str], ast.expr] = {}
-    for file, text in files.items():
-        tree = parse(text)
-        edges[file] = set()
-        for load in [] if tree is None else loads_of(tree):
-            if load.module in files:
-                edges[file].add(load.module)
-                places.setdefault((file, load.module), load.call.args[0])
-    problems = []
-    for way in _circles({file: edges[file] for file in sorted(edges)}):
-        file = way[0]
-        node = places[file, (way[1] if len(way) > 1 else file)]
-        circle = " -> ".join([*way, file])
-        message = f"files load each other in a circle: {circle}"
-        problems.append(Problem(file, node.lineno, node.col_offset + 1, message))
-    return problems
 
 
 def _stem(file: str) -> str:
