@@ -29,6 +29,7 @@ from engine.policy.syntax import hook_signatures
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
     counted,
+    hook_changes,
     node_groups,
     placed_pods,
     pod_class,
@@ -155,7 +156,8 @@ class Bounds:
     """
 
     _CONSTANTS: Final = (
-        (pod_class, "_FEW", 1),
+        (pod_class, "FEW", 1),
+        (hook_changes, "FEW", 1),
         (pod_class, "_ONE_TRIP", 3),
         (counted, "_FEW", 1),
         (node_groups, "_TABLE_SPAN", 4),
