@@ -92,7 +92,6 @@ class _Reader:
         self._placed: dict[str, dict[str, Any]] = {}  # at the begin, by uid
         self._others: dict[tuple[str, str], dict[str, Any]] = {}
         self._facts: dict[str, Any] = {}
-        self._pending: dict[str, dict[str, Any]] = {}
         self._waiting: dict[str, bytes] = {}
         self._stays: dict[str, Stay] = {}
         self._found = RecordedWorkload()
@@ -103,7 +102,6 @@ class _Reader:
             if line.event == "log":  # the one before ended in its checkpoint
                 for part in (self._nodes, self._there, self._placed, self._others, self._facts):
                     part.clear()
-                self._pending.clear()
                 self._waiting.clear()
             self._build(line)
         elif line.event == "log":
@@ -146,10 +144,9 @@ class _Reader:
                 self._others[line.kind, key] = made
             case "pending":
                 pod = _plain(line.object, "Pod")
-                self._pending[pod["metadata"]["uid"]] = pod
                 self._waiting[pod["metadata"]["uid"]] = bytes(line.object)
             case "assume":
-                pod = self._pending[line.uid]
+                pod = _plain(self._waiting[line.uid], "Pod")
                 spec = {**pod.get("spec", {}), "nodeName": line.node}
                 self._placed[line.uid] = {**pod, "spec": spec}
             case "facts":
@@ -270,7 +267,7 @@ class _Reader:
             self._found.departures.append((at, key))
 
 
-def _plain(text: msgspec.Raw, kind: str) -> dict[str, Any]:
+def _plain(text: bytes | msgspec.Raw, kind: str) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.json.decode(text)
     made["kind"] = kind
     return made

@@ -191,6 +191,16 @@ def text_of(node: ast.expr) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
+def number_of(node: ast.expr) -> int | float | None:
+    """The number that *node* spells, with its sign, or None."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = number_of(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return None if isinstance(node.value, bool) else node.value
+    return None
+
+
 def is_load(node: ast.expr) -> bool:
     """True for `load(...)`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"

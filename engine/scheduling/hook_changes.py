@@ -4,9 +4,7 @@ Owns how far the columns that the hooks look at were followed. Columns log the s
 projection changed; which hooks look at which columns does not change.
 """
 
-import functools
 import itertools
-import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -74,7 +72,7 @@ class HookChanges:
         if not logs:
             return {}
         if len(logs) > 1 and any(len(slots) > FEW for slots, _ in logs):
-            every = functools.reduce(operator.or_, [mask for _, mask in logs])
+            every = sum(mask for _, mask in logs)  # no two have a bit in common
             return dict.fromkeys(itertools.chain.from_iterable([slots for slots, _ in logs]), every)
         touched = dict.fromkeys(*logs[0])
         for slots, mask in logs[1:]:

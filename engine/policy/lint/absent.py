@@ -6,10 +6,10 @@ left out the nodes that a score fails on.
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
-from engine.policy.lint.calls import names_of, needing_a_value, shown
+from engine.policy.lint.calls import needing_a_value, shown
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Scope, Types
 from engine.policy.syntax import local_names, text_of, walk
@@ -88,7 +88,7 @@ def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
     Operands of sums and of comparisons by order, arguments of built-ins that take no None, and
     whatever a method, an element or a loop is asked of.
     """
-    own = names_of(source, function)
+    own = source.names_in[function.name]
     found: set[int] = set()
     for node in walk(function):
         parts: list[ast.expr] = []
@@ -119,7 +119,7 @@ def lint_absent(
 ) -> Iterator[Finding]:
     """What may be None as no default is given, and is only ever used as if it were there."""
     scope = types.scope(function.name)
-    own = names_of(source, function)
+    own = source.names_in[function.name]
     uses: dict[str, list[ast.Call]] = {}
     for node in walk(function):
         if isinstance(node, ast.Call) and _may_be_none(types, scope, own, node):
@@ -139,7 +139,7 @@ def lint_absent(
         yield source.finding("wrong-type", first, text, hint)
 
 
-def _may_be_none(types: Types, scope: Scope, own: set[str], node: ast.Call) -> bool:
+def _may_be_none(types: Types, scope: Scope, own: Set[str], node: ast.Call) -> bool:
     """Whether *node* looks up a key or reads a number, without a default."""
     is_none = len(node.args) == 2 and _is_none(node.args[1])
     if not (len(node.args) == 1 or is_none) or node.keywords:

@@ -6,7 +6,7 @@ kinds are told by the form of an expression, or by its type, where that leaves n
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,7 @@ from engine.policy.lint.types import Scope, Types
 from engine.policy.syntax import (
     AMONG_PREFIX,
     alternatives,
-    local_names,
-    stored_names,
+    number_of,
     text_of,
     walk,
 )
@@ -88,10 +87,10 @@ _TAKES: Final[Mapping[str, tuple[tuple[str, _Want], ...]]] = {
 _MATH: Final = frozenset(
     {"sqrt", "exp", "log", "pow", "floor", "ceil", "round", "abs", "clamp", "lgamma", "beta_cdf"}
 )
-# What must not be empty; the latter two take lists.
-_FILLED: Final = ("name", "reason", "reasons")
 # How many arguments those of them take that do not take one.
 _MATH_TAKES: Final = {"log": (1, 2), "pow": (2,), "clamp": (3,), "beta_cdf": (3,)}
+# What must not be empty; the latter two take lists.
+_FILLED: Final = ("name", "reason", "reasons")
 # Arguments of these that are texts in place of lists of one.
 _LISTED: Final = frozenset({"names", "namespaces", "keys"})
 _TERMS: Final = (
@@ -130,7 +129,7 @@ _SHOWN: Final = {
 def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
     """Arguments of built-ins that those never take."""
     for name, function in source.functions.items():
-        own = names_of(source, function)
+        own = source.names_in[name]
         scope = types.scope(name)
         asked = {
             ast.dump(node.args[0])
@@ -150,18 +149,7 @@ def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
                     yield from _number_of_arguments(source, node)
 
 
-def names_of(source: PolicySource, function: ast.FunctionDef) -> set[str]:
-    """The names that may be something else than the built-ins of that name in *function*."""
-    own = set(source.names)
-    for node in walk(function):
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            own |= set(local_names(node))
-        elif isinstance(node, ast.comprehension):
-            own |= set(stored_names(node.target))
-    return own
-
-
-def needing_a_value(node: ast.Call, own: set[str]) -> Iterator[ast.expr]:
+def needing_a_value(node: ast.Call, own: Set[str]) -> Iterator[ast.expr]:
     """The arguments of *node* that must not be None; *own* are names that are no built-ins."""
     is_plain = isinstance(node.func, ast.Name) and node.func.id not in own
     if is_plain and node.func.id in _OF_MANY and len(node.args) > 1:  # type: ignore[attr-defined]  # a name
@@ -171,7 +159,7 @@ def needing_a_value(node: ast.Call, own: set[str]) -> Iterator[ast.expr]:
             yield given
 
 
-def _arguments(node: ast.Call, own: set[str]) -> Iterator[tuple[str, ast.expr, _Want]]:
+def _arguments(node: ast.Call, own: Set[str]) -> Iterator[tuple[str, ast.expr, _Want]]:
     """The arguments of *node* that a built-in is called with: the name, the value, the wish."""
     if any(isinstance(one, ast.Starred) for one in node.args):
         return
@@ -201,7 +189,7 @@ def _argument(
     scope: Scope,
     call: ast.Call,
     argument: tuple[str, ast.expr, _Want],
-    own: set[str],
+    own: Set[str],
 ) -> Iterator[Finding]:
     word, given, want = argument
     name = ast.unparse(call.func)
@@ -224,23 +212,19 @@ def _argument(
             )
             text = f"{takes}, each a text, got {got}"
             yield source.finding("wrong-type", part, text, is_error=True)
-    value = given.value if isinstance(given, ast.Constant) else None
-    if isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.USub):
-        operand = given.operand.value if isinstance(given.operand, ast.Constant) else None
-        value = -operand if type(operand) in (int, float) else None  # type: ignore[operator]
-    is_blank = isinstance(value, str) and not value.strip()
+    number, written = number_of(given), text_of(given)
+    is_blank = written is not None and not written.strip()
     is_empty = isinstance(given, ast.List | ast.Tuple) and not given.elts
-    is_low = type(value) in (int, float) and (
-        (word == "seconds" and value <= 0)  # type: ignore[operator]
-        or (word in ("min_count", "up_to") and value < 0)  # type: ignore[operator]
+    is_low = number is not None and (
+        (word == "seconds" and number <= 0) or (word in ("min_count", "up_to") and number < 0)
     )
     if is_low or (is_blank and word in _FILLED) or (is_empty and word in _FILLED[1:]):
         got = "an empty text" if is_blank else "an empty list" if is_empty else f"`{given_text}`"
         yield source.finding("wrong-type", given, f"{takes}, got {got}", is_error=True)
-    if name == "count_terms" and word == "kind" and isinstance(value, str) and value not in _TERMS:
-        close = difflib.get_close_matches(value, _TERMS, 1)
+    if name == "count_terms" and word == "kind" and written is not None and written not in _TERMS:
+        close = difflib.get_close_matches(written, _TERMS, 1)
         listed = ", ".join(f"`{term}`" for term in _TERMS)
-        text = f"count_terms() wants one of {listed}, got `{value}`"
+        text = f"count_terms() wants one of {listed}, got `{written}`"
         hint = f"did you mean `{close[0]}`?" if close else ""
         yield source.finding("wrong-type", given, text, hint, is_error=True)
 
@@ -338,7 +322,7 @@ def shown(node: ast.expr) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _kind(source: PolicySource, types: Types, scope: Scope, node: ast.expr, own: set[str]) -> str:
+def _kind(source: PolicySource, types: Types, scope: Scope, node: ast.expr, own: Set[str]) -> str:
     """The kind of *node*, or "" if it is not known for sure; what may be None is of its kind."""
     if type(node) in _KINDS:
         return _KINDS[type(node)]

@@ -12,7 +12,7 @@ from typing import Final
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import is_hook, loads_of, parse, stored_names
+from engine.policy.syntax import is_hook, loads_of, local_names, parse, stored_names, walk
 
 #: What each lint looks for; the order is that of the documents.
 LINTS: Final[dict[str, str]] = {
@@ -94,6 +94,11 @@ class PolicySource:
         return frozenset(names)
 
     @cached_property
+    def names_in(self) -> dict[str, frozenset[str]]:
+        """By function, the names that may be something else in it than a built-in of that name."""
+        return {name: self.names | _names_set_in(one) for name, one in self.functions.items()}
+
+    @cached_property
     def loaded_by_others(self) -> frozenset[str]:
         """The names that other files load from a file that is called like this one."""
         own = self.file.rpartition("/")[2]
@@ -130,3 +135,13 @@ def blocks(root: ast.AST) -> Iterator[list[ast.stmt]]:
             block = getattr(node, name, None)
             if isinstance(block, list) and block:
                 yield block
+
+
+def _names_set_in(function: ast.FunctionDef) -> frozenset[str]:
+    names: set[str] = set()
+    for node in walk(function):
+        if isinstance(node, ast.FunctionDef | ast.Lambda):
+            names |= set(local_names(node))
+        elif isinstance(node, ast.comprehension):
+            names |= set(stored_names(node.target))
+    return frozenset(names)

@@ -17,6 +17,7 @@ from engine.policy.syntax import (
     alternatives,
     local_names,
     may_fall_through,
+    number_of,
     own_returns,
     walk,
 )
@@ -89,16 +90,8 @@ class _File:
         self.constants: Final = {
             name: number
             for name, found in values.items()
-            if len(found) == 1 and (number := _number(found[0])) is not None
+            if len(found) == 1 and (number := number_of(found[0])) is not None
         }
-
-
-def _number(node: ast.expr) -> float | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(node.operand)
-        return None if inner is None else -inner
-    is_number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
-    return node.value if is_number else None  # type: ignore[attr-defined]  # told before
 
 
 def _compared(function: ast.FunctionDef) -> Iterator[ast.expr]:

@@ -10,7 +10,7 @@ from engine.policy.lint.absent import Needs, lint_absent
 from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
-from engine.policy.syntax import text_of, walk
+from engine.policy.syntax import number_of, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -462,7 +462,7 @@ def _allowed(types: Types, scope: Scope, node: ast.expr) -> tuple[tuple[str, ...
 
 
 def _shift(source: PolicySource, node: ast.BinOp) -> Iterator[Finding]:
-    amount, value = _number(node.right), _number(node.left)
+    amount, value = _int(node.right), _int(node.left)
     if amount is not None and not 0 <= amount < 32:
         return  # what is shifted further is computed with all its digits
     if value is not None and not -_INT32 <= value < _INT32:
@@ -482,10 +482,6 @@ def _shift(source: PolicySource, node: ast.BinOp) -> Iterator[Finding]:
     yield source.finding("wrong-shift", node, text, f"write `{want}`", is_error=True)
 
 
-def _number(node: ast.expr) -> int | None:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(node.operand)
-        return None if inner is None else -inner
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    return None
+def _int(node: ast.expr) -> int | None:
+    number = number_of(node)
+    return number if isinstance(number, int) else None
