@@ -42,11 +42,12 @@ class SharedCore:
     time.
     """
 
-    __slots__ = ("_core", "_is_bound", "_pid", "_seen", "_wide")
+    __slots__ = ("_avoided", "_core", "_is_bound", "_pid", "_seen", "_wide")
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._core: int | None = None  # the one that the process was bound to
+        self._avoided: int | None = None  # the one that it was told not to run on
         self._is_bound = False  # the thread
         self._seen: set[int] = set()  # where it ran when it was not bound
         self._wide: Collection[int] = ()  # what to ask for that it runs there again
@@ -58,15 +59,12 @@ class SharedCore:
         if core < 0:  # the call is refused
             return
         with contextlib.suppress(OSError):
-            before = os.sched_getaffinity(0)
-            if before != self._seen:
-                self._wide = _wide(before)
-                self._seen = before
+            self._look_around()
             os.sched_setaffinity(0, (core,))
             self._is_bound = True
             if core != self._core:
                 os.sched_setaffinity(self._pid, (core,))
-                self._core = core
+                self._core, self._avoided = core, None
 
     def __exit__(
         self,
@@ -81,10 +79,30 @@ class SharedCore:
 
     def part(self) -> None:
         """Let the process run wherever this thread may: it works beside it now."""
-        if self._core is not None:
-            self._core = None
+        if self._core is not None or self._avoided is not None:
+            self._core = self._avoided = None
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(self._pid, self._wide)
+
+    def keep_off(self) -> None:
+        """Let the process run on any core but this thread's: both are busy now.
+
+        The kernel may let two that never sleep queue for one core beside another that is idle.
+        """
+        core = -1 if _current_core is None else _current_core()
+        if core == self._avoided or core < 0:
+            return
+        with contextlib.suppress(OSError):
+            self._look_around()
+            os.sched_setaffinity(self._pid, set(self._wide) - {core})
+            self._core, self._avoided = None, core
+
+    def _look_around(self) -> None:
+        """Find out where this thread may run, when it is not bound."""
+        before = os.sched_getaffinity(0)
+        if before != self._seen:
+            self._wide = _wide(before)
+            self._seen = before
 
 
 def _wide(here: set[int]) -> Collection[int]:

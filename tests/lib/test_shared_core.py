@@ -84,6 +84,21 @@ def test_who_works_beside_is_let_go(
         assert len(os.sched_getaffinity(process.pid)) == 1, "and bound again for the next turn"
 
 
+def test_who_is_busy_too_is_kept_off_the_core(
+    process: "subprocess.Popen[bytes]", everywhere: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = SharedCore(process.pid)
+    for core in sorted(everywhere) if len(everywhere) > 1 else ():
+        monkeypatch.setattr(shared_core, "_current_core", lambda core=core: core)
+        turns.keep_off()
+        assert os.sched_getaffinity(process.pid) == everywhere - {core}
+        with turns:
+            assert os.sched_getaffinity(process.pid) == {core}, "and back to take turns"
+    turns.keep_off()
+    turns.part()
+    assert os.sched_getaffinity(process.pid) == everywhere
+
+
 class _Kernel:
     """Linux: everybody runs where he asked to, as far as the container has it; or anywhere."""
 
@@ -129,6 +144,22 @@ def test_cores_that_change_in_the_middle_bind_nobody(kernel: _Kernel) -> None:
         kernel.container = {2, 3}
     kernel.container = {0, 1, 2, 3}
     assert kernel.get(0) == kernel.container
+
+
+def test_who_is_kept_off_a_core_has_all_the_others(kernel: _Kernel) -> None:
+    turns = SharedCore(7)
+    turns.keep_off()
+    assert kernel.get(7) == {1, 2, 3}
+    kernel.set(0, {2, 3})  # the thread was moved
+    turns.keep_off()
+    assert kernel.get(7) == {3}
+    turns.part()
+    assert kernel.get(7) == {2, 3}
+    kernel.set(0, {2})
+    turns.keep_off()  # there is no other
+    assert kernel.get(7)
+    turns.part()
+    assert kernel.get(7)
 
 
 def test_a_choice_of_cores_is_kept(kernel: _Kernel) -> None:

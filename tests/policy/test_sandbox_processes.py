@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.lib.turns import Turns
 from engine.policy.evaluator import Limits, PolicyFailure, Verdict
 from engine.policy.sandbox.process import SandboxEvaluator, processes_for
 from engine.policy.sandbox.protocol import MIB
@@ -175,3 +176,39 @@ def test_closing_does_not_leave_a_child_that_is_about_to_start() -> None:
     assert evaluator.pids == []
     assert threading.active_count() <= before
     assert not [t for t in threading.enumerate() if t.name == "sandbox-start"]
+
+
+@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
+def test_turns_taken_awake_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a process that dies is replaced as ever."""
+
+    def enter(turns: Turns) -> None:
+        turns.awake_for = 0.001
+
+    monkeypatch.setattr(Turns, "__enter__", enter)
+    with _evaluator(1) as evaluator:
+        for count in range(50):
+            node = {"pod_count": count}
+            assert evaluator.evaluate([per_node("score", node)]) == [_want([node])]
+        time.sleep(0.05)  # both have gone to sleep meanwhile
+        assert evaluator.evaluate([per_node("score", {"pod_count": 3})]) == [[3]]
+        assert evaluator.pid is not None
+        os.kill(evaluator.pid, signal.SIGKILL)
+        assert evaluator.evaluate([per_node("score", {"pod_count": 4})]) == [[6]]
+        assert evaluator.restarts == 1
+
+
+@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
+def test_who_is_awake_does_not_wait_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def enter(turns: Turns) -> None:
+        turns.awake_for = 0.001
+
+    monkeypatch.setattr(Turns, "__enter__", enter)
+    with _evaluator(1, deadline=0.3) as evaluator:
+        assert evaluator.pid is not None
+        os.kill(evaluator.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        ((failure,),) = evaluator.evaluate([per_node("score", {"pod_count": 3})])
+        assert isinstance(failure, PolicyFailure)
+        assert failure.kind == "deadline"
+        assert time.monotonic() - begun < 5

@@ -17,7 +17,6 @@ If it dies of one, the guesses are lost and no verdict is.
 """
 
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from engine.lib.cores import usable_cores
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import (
     Call,
@@ -65,13 +65,7 @@ _MOST_PROCESSES: Final = 4
 
 def processes_for(wanted: int) -> int:
     """How many children work at a time: *wanted*, or for 0 one per core but one, 4 at most."""
-    if wanted:
-        return wanted
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, min(_MOST_PROCESSES, cores - 1))
+    return wanted or max(1, min(_MOST_PROCESSES, int(usable_cores()) - 1))
 
 
 class SandboxEvaluator:
