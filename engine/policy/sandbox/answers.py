@@ -110,9 +110,12 @@ class Scores(Answers):
 
 
 class Rejections(Answers):
-    """What `filter` said: None, or up to *most* reasons. *node_of* gives the node of an entry."""
+    """What `filter` said: None, or up to *most* reasons.
 
-    def __init__(self, count: int, most: int, node_of: Callable[[Any], Any]) -> None:
+    *name_of* gives the name of an entry's node, UNSET without one; None: no entry has one.
+    """
+
+    def __init__(self, count: int, most: int, name_of: Callable[[Any], Any] | None) -> None:
         self._most = most
         self._places: NDArray[np.int64] = np.zeros(count, np.int64)
         self._kinds: list[Any] = [None]
@@ -120,7 +123,7 @@ class Rejections(Answers):
         # Kept as long as their ids are looked up.
         self._by_object: dict[int, int] = {}
         self._kept: list[Any] = []
-        self._node_of = node_of
+        self._name_of = name_of
 
     def put_each(
         self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
@@ -137,7 +140,9 @@ class Rejections(Answers):
                     place = self._by_object[id(value)] = self._place(value)
                     self._kept.append(value)
                 found[position] = place
-                self._check_name(self._kinds[place][1], entries[places[position]])
+                if self._name_of is not None:
+                    name = self._name_of(entries[places[position]])
+                    self._check_name(self._kinds[place][1], name)
 
     def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
         """It went this way for several."""
@@ -147,9 +152,10 @@ class Rejections(Answers):
             return
         place = self._place(way.result.value)
         self._places[way.positions] = place
-        reasons = self._kinds[place][1]
-        for position in way.positions.tolist():
-            self._check_name(reasons, entries[places[position]])
+        if self._name_of is not None:
+            reasons = self._kinds[place][1]
+            for position in way.positions.tolist():
+                self._check_name(reasons, self._name_of(entries[places[position]]))
 
     def _place(self, value: Any) -> int:
         """The place of a rejection among the kinds of them."""
@@ -164,9 +170,9 @@ class Rejections(Answers):
             self._kinds.append([code, reasons])
         return place
 
-    def _check_name(self, reasons: list[str], entry: Any) -> None:
+    @staticmethod
+    def _check_name(reasons: list[str], name: Any) -> None:
         """Reasons are counted over nodes: none has the name of its node in it."""
-        name = self._node_of(entry).name
         if name is not msgspec.UNSET:
             for reason in reasons:
                 if name in reason:
@@ -193,24 +199,24 @@ class Rejections(Answers):
 
 
 def answers_of(
-    hook: str, *, bounded: bool, node_of: Callable[[Any], Any]
-) -> Callable[[int, int], Answers]:
+    hook: str, *, bounded: bool
+) -> Callable[[int, int, Callable[[Any], Any] | None], Answers]:
     """What makes the place where the verdicts of a call of *hook* go, for so many entries.
 
-    It is given `most_reasons` of the call, too.
+    It is given `most_reasons` of the call, too, and what tells the names of nodes, if any has one.
 
     *bounded*: scores are 0..100.
     """
     if hook == "filter":
-        return lambda count, most: Rejections(count, most, node_of)
+        return Rejections
     if hook == "score":
         low, high = (0, 100) if bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-        return lambda count, most: Scores(count, low, high, may_be_none=True)
+        return lambda count, most, name_of: Scores(count, low, high, may_be_none=True)
     if hook == "normalize":
-        return lambda count, most: Scores(count, 0, 100, may_be_none=False)
+        return lambda count, most, name_of: Scores(count, 0, 100, may_be_none=False)
     keys = {"tie_key": key_of, "queue_key": key_of, "victim_key": victim_key_of}
     check = {**keys, "annotate": annotations}.get(hook, _among)
-    return lambda count, most: Answers(count, check)
+    return lambda count, most, name_of: Answers(count, check)
 
 
 def key_of(answer: Any) -> list[Any]:

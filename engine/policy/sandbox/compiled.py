@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.lanes.functions import LANE_NAMESPACE, for_lanes
@@ -125,11 +127,16 @@ class CompiledHook:
             else None
         )
         decode_entry = decoders.decoder(self._entry_type(types, schema)).decode
-        self._entries = Entries(decode_entry, steps // 8 // _STEPS_PER_BYTE)
+        most_bytes = steps // 8 // _STEPS_PER_BYTE
+        self._entries = (
+            Entries(decode_entry, most_bytes, self._is_named)
+            if hook == "filter"
+            else Entries(decode_entry, most_bytes)
+        )
         # What the hook takes of an entry; None: the entry itself.
         self._fields = self._entry if self._by_entry or not self._entry else None
         self._lanes = LaneRuns(self._entries, self._fields)
-        self._answers = answers_of(hook, bounded=bounded, node_of=self._node_of)
+        self._answers = answers_of(hook, bounded=bounded)
         self._answered = self._refused = 0
 
     def _entry_type(self, types: Mapping[str, Type], schema: SchemaTypes) -> Type:
@@ -209,7 +216,7 @@ class CompiledHook:
             if call.nodes:
                 raise Refused
             budget[0] = left
-            found = self._answers(1, 0)
+            found = self._answers(1, 0, None)
             found.put_each((0,), [hook()], [], [])
             return found
         if call.nodes is None:
@@ -217,7 +224,8 @@ class CompiledHook:
         places = self._entries.places(call.nodes)
         entries = self._entries.objects
         count = len(places)
-        found = self._answers(count, most_reasons(call))
+        name_of = self._name_of if self._entries.are_named else None
+        found = self._answers(count, most_reasons(call), name_of)
         rest: Sequence[int] = range(count)
         if count >= LEAST and self._lanes.is_worth_it and self._entry:
             rest = self._over_lanes(call, places, found)
@@ -247,8 +255,11 @@ class CompiledHook:
         rest: list[int] = self._lanes.rest.tolist()
         return rest
 
-    def _node_of(self, entry: Any) -> Any:
-        return entry.node if self._by_entry else entry
+    def _name_of(self, entry: Any) -> Any:
+        return entry.node.name if self._by_entry else entry.name
+
+    def _is_named(self, entry: Any) -> bool:
+        return self._name_of(entry) is not msgspec.UNSET
 
     def _prepared(self, call: Call, makers: _Makers) -> tuple[Callable[..., Any], int]:
         """The hook for the call's pod, and the steps that are left to it."""

@@ -50,11 +50,18 @@ Places: TypeAlias = list[int] | NDArray[np.intp]
 class Entries:
     """What a hook was asked about lately, decoded, by its text. Bounded.
 
-    `objects[place]` is an entry; places hold until the next call of `places`.
+    `objects[place]` is an entry; places hold until the next call of `places`. `are_named`: some
+    entry has what *is_named* tells of it.
     """
 
-    def __init__(self, decode: Callable[[bytes], Any], most_bytes: int) -> None:
+    def __init__(
+        self,
+        decode: Callable[[bytes], Any],
+        most_bytes: int,
+        is_named: Callable[[Any], bool] = lambda entry: False,
+    ) -> None:
         self._decode = decode
+        self._is_named = is_named
         self._most_bytes = most_bytes  # of one entry
         self._clear()
 
@@ -63,6 +70,7 @@ class Entries:
         self._bytes = 0
         self._by_column: dict[int, array[int]] = {}
         self.objects: list[Any] = []
+        self.are_named = False
         self.columns = Columns(self.objects)
 
     def places(self, raws: Sequence[bytes]) -> Places:
@@ -114,6 +122,7 @@ class Entries:
                     if len(raw) > self._most_bytes:
                         raise TooMuchError
                     entry = decode(raw)
+                    self.are_named = self.are_named or self._is_named(entry)
                     place = known[raw] = len(objects)
                     objects.append(entry)
                     self._bytes += len(raw)
