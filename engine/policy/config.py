@@ -229,11 +229,14 @@ def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfig
     initial = members.integer("podInitialBackoffSeconds", 1)
     if initial <= 0:
         members["podInitialBackoffSeconds"].wrong("must be greater than 0")
-    longest = members.integer("podMaxBackoffSeconds", max(10, initial))
+    longest = members.integer("podMaxBackoffSeconds", 10)
     if longest < initial:
-        members["podMaxBackoffSeconds"].wrong(
-            "must be greater than or equal to PodInitialBackoffSeconds"
-        )
+        if found := members.get("podMaxBackoffSeconds"):
+            found.wrong("must be greater than or equal to PodInitialBackoffSeconds")
+        else:
+            members["podInitialBackoffSeconds"].refuse(
+                f"want at most podMaxBackoffSeconds, which is {longest} unless it is given"
+            )
     configuration = KubeSchedulerConfiguration(
         file=file,
         text=text,

@@ -70,6 +70,11 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
     ("config", "want"),
     [
         pytest.param(
+            _configuration(podInitialBackoffSeconds=11),
+            "podInitialBackoffSeconds: want at most podMaxBackoffSeconds, which is 10",
+            id="a first backoff beyond the longest",
+        ),
+        pytest.param(
             _configuration(profile={"pluginConfig": [{"name": "NodeResourcesFit"}] * 2}),
             "pluginConfig[1].name: repeated config for plugin NodeResourcesFit",
             id="arguments twice, without any",

@@ -117,6 +117,11 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
             "4:23: podMaxBackoffSeconds: must be greater than or equal to PodInitialBackoffSeconds",
         ),
         (
+            "podInitialBackoffSeconds: 11",
+            "3:27: podInitialBackoffSeconds: want at most podMaxBackoffSeconds, which is 10 "
+            "unless it is given, got 11",
+        ),
+        (
             "leaderElection: {resourceLock: endpoints}",
             '3:32: leaderElection.resourceLock: resourceLock value must be "leases"',
         ),
