@@ -70,6 +70,11 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
     ("config", "want"),
     [
         pytest.param(
+            _configuration(profile={"plugins": {"preFilter": {"enabled": [{"name": "NodeName"}]}}}),
+            'preFilter.enabled[0].name: plugin "NodeName" does not extend PreFilterPlugin plugin',
+            id="a plugin where it takes no part",
+        ),
+        pytest.param(
             _configuration(podInitialBackoffSeconds=11),
             "podInitialBackoffSeconds: want at most podMaxBackoffSeconds, which is 10",
             id="a first backoff beyond the longest",
