@@ -19,7 +19,7 @@ from engine.model.resources import is_qualified_name
 from engine.model.selectors import field_requirement_problem, requirement_problem
 from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
-from engine.policy.documents import Field, Object, did_you_mean
+from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
 from engine.policy.pod_views import node_affinity_view
 from engine.policy.syntax import parse, walk
 
@@ -418,7 +418,7 @@ def _spread_constraints(field: Field) -> Read:
         members = item.object()
         if members.get("maxSkew") is None:
             item.wrong("maxSkew: required value")
-        members.integer("maxSkew", 1, 1)
+        members.integer("maxSkew", 1, 1, MOST_INT32)
         key = members.text("topologyKey")
         if not key:
             item.wrong("topologyKey: can not be empty")
@@ -430,7 +430,7 @@ def _spread_constraints(field: Field) -> Read:
         seen.add((key, action))
         if selector := members.get("labelSelector"):
             selector.wrong("constraint must not define a selector, as they deduced for each pod")
-        members.integer("minDomains", 1, 1)
+        members.integer("minDomains", 1, 1, MOST_INT32)
         members.choice("nodeAffinityPolicy", ("Honor", "Ignore"), "")
         members.choice("nodeTaintsPolicy", ("Honor", "Ignore"), "")
         members.texts("matchLabelKeys")
@@ -447,7 +447,7 @@ def _scoring_by_capacity(field: Field) -> Read:
 KUBERNETES_ARGUMENTS: Final[Mapping[str, Mapping[str, Reader]]] = {
     "DefaultPreemption": {
         "minCandidateNodesPercentage": _integer(0, 100),
-        "minCandidateNodesAbsolute": _integer(0),
+        "minCandidateNodesAbsolute": _integer(0, MOST_INT32),
     },
     "InterPodAffinity": {
         "hardPodAffinityWeight": _integer(0, 100),

@@ -12,7 +12,7 @@ from typing import Final
 
 from engine.framework.extender import Extender
 from engine.framework.extension_points import PLUGIN_SETS
-from engine.policy.documents import Field, Object, did_you_mean, read_documents
+from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders
 from engine.policy.fact_config import FactsConfig, read_facts
@@ -26,6 +26,8 @@ RUNTIME_KIND: Final = "PolicyRuntime"
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 
 MULTI_POINT: Final = "multiPoint"
+_WANT_INT32: Final = "want an int that fits in 32 bits"
+_MOST_FLOAT32: Final = 3.4028234663852886e38
 _NO_POLICY: Final = (
     "other files lie elsewhere; what tests read may have a name that ends in `_test.yaml`"
 )
@@ -223,6 +225,8 @@ def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfig
     parallelism = members.integer("parallelism", 16)
     if parallelism <= 0:
         members["parallelism"].wrong("should be an integer value greater than zero")
+    elif parallelism > MOST_INT32:
+        members["parallelism"].refuse(_WANT_INT32)
     percentage = members.integer("percentageOfNodesToScore", 0)
     if not 0 <= percentage <= 100:
         members["percentageOfNodesToScore"].wrong("not in valid range [0-100]")
@@ -305,6 +309,10 @@ def _client_connection(members: Object) -> ClientConnection:
     )
     if found.burst < 0:
         members["burst"].wrong("must be non-negative")
+    elif found.burst > MOST_INT32:
+        members["burst"].refuse(_WANT_INT32)
+    if abs(found.qps) > _MOST_FLOAT32:
+        members["qps"].refuse(f"want a number of at most {_MOST_FLOAT32:.6g}")
     members.finish()
     return found
 
@@ -365,8 +373,8 @@ def _plugin_refs(entries: list[Field], refused: frozenset[str]) -> Iterable[Plug
         if found := members.get("weight"):
             # Zero counts as not given, as it does for kube-scheduler.
             weight = 0 if _is_zero(found) else found.integer(1) or 0
-            if weight >= 1 << 31:
-                found.wrong(f"want an int that fits in 32 bits, got {weight}")
+            if weight > MOST_INT32:
+                found.refuse(_WANT_INT32)
         members.finish()
         if name_field is None or not name:
             (name_field or entry).wrong("name: want the name of a plugin")

@@ -70,6 +70,36 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
     ("config", "want"),
     [
         pytest.param(
+            _configuration(parallelism=1 << 31),
+            "parallelism: want an int that fits in 32 bits, got 2147483648",
+            id="more workers than 32 bits",
+        ),
+        pytest.param(
+            _configuration(clientConnection={"burst": 1 << 31}),
+            "clientConnection.burst: want an int that fits in 32 bits, got 2147483648",
+            id="a burst beyond 32 bits",
+        ),
+        pytest.param(
+            _configuration(clientConnection={"qps": 1e40}),
+            "clientConnection.qps: want a number of at most 3.40282e+38, got 1e+40",
+            id="a rate beyond 32 bits",
+        ),
+        pytest.param(
+            _args("DefaultPreemption", minCandidateNodesAbsolute=1 << 31),
+            "minCandidateNodesAbsolute: want an int in 0..2147483647, got 2147483648",
+            id="candidates beyond 32 bits",
+        ),
+        pytest.param(
+            _spread(_over(maxSkew=1 << 31)),
+            "maxSkew: want an int in 1..2147483647, got 2147483648",
+            id="a skew beyond 32 bits",
+        ),
+        pytest.param(
+            _spread(_over(minDomains=1 << 31)),
+            "minDomains: want an int in 1..2147483647, got 2147483648",
+            id="domains beyond 32 bits",
+        ),
+        pytest.param(
             _configuration(profile={"plugins": {"preFilter": {"enabled": [{"name": "NodeName"}]}}}),
             'preFilter.enabled[0].name: plugin "NodeName" does not extend PreFilterPlugin plugin',
             id="a plugin where it takes no part",
