@@ -261,6 +261,8 @@ def _configuration(members: Object, file: str, text: str) -> KubeSchedulerConfig
 
 
 _NONE: Final = timedelta(0)
+# A wait for the next try is up to this many times the period.
+_RETRY_JITTER: Final = 1.2
 
 
 def _leader_election(members: Object) -> LeaderElection:
@@ -291,6 +293,11 @@ def _leader_election(members: Object) -> LeaderElection:
         if found.renew_deadline <= found.retry_period:
             (members.get("renewDeadline") or owner).wrong(
                 "RenewDeadline must be greater than RetryPeriod"
+            )
+        elif found.renew_deadline <= _RETRY_JITTER * found.retry_period:
+            (members.get("retryPeriod") or members.get("renewDeadline") or owner).wrong(
+                f"RenewDeadline ({found.renew_deadline.total_seconds():g}s) must be greater than "
+                f"{_RETRY_JITTER} times RetryPeriod, got {found.retry_period.total_seconds():g}s"
             )
         if found.resource_lock != "leases":
             members["resourceLock"].wrong('resourceLock value must be "leases"')

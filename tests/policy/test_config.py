@@ -129,6 +129,16 @@ def test_every_field_of_kube_scheduler_is_known() -> None:
             "leaderElection: {leaseDuration: 5s}",
             "3:33: leaderElection.leaseDuration: LeaseDuration must be greater than RenewDeadline",
         ),
+        (  # kube-scheduler says so once it is to wait for the lease
+            "leaderElection: {retryPeriod: 9s}",
+            "3:31: leaderElection.retryPeriod: RenewDeadline (10s) must be greater than "
+            "1.2 times RetryPeriod, got 9s",
+        ),
+        (
+            "leaderElection: {renewDeadline: 2400ms}",
+            "3:33: leaderElection.renewDeadline: RenewDeadline (2.4s) must be greater than "
+            "1.2 times RetryPeriod, got 2s",
+        ),
         (
             "leaderElection: {leaseDuration: soon}",
             '3:33: leaderElection.leaseDuration: want a duration such as `15s`, got "soon"',
