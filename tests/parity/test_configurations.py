@@ -70,6 +70,15 @@ _SHAPE = {"shape": [{"utilization": 0, "score": 0}]}
     ("config", "want"),
     [
         pytest.param(
+            _configuration(
+                profile={
+                    "plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": -1}]}}
+                }
+            ),
+            "score.enabled[0].weight: want an int of at least 1, got -1",
+            id="a negative weight of a score",
+        ),
+        pytest.param(
             _configuration(parallelism=1 << 31),
             "parallelism: want an int that fits in 32 bits, got 2147483648",
             id="more workers than 32 bits",
@@ -281,6 +290,29 @@ def test_what_kube_scheduler_takes_is_taken(oracle: Oracle, config: Plain) -> No
             id="an affinity without terms",
         ),
         pytest.param(_configuration(extenders=[{"filterVerb": "f"}]), id="an extender nowhere"),
+        pytest.param(
+            _configuration(
+                profile={
+                    "plugins": {
+                        "multiPoint": {"enabled": [{"name": "ImageLocality", "weight": -1}]}
+                    }
+                }
+            ),
+            id="a negative weight at all points",
+        ),
+        pytest.param(
+            _configuration(
+                profile={"plugins": {"filter": {"enabled": [{"name": "NodeName", "weight": -1}]}}}
+            ),
+            id="a negative weight of a filter",
+        ),
+        pytest.param(
+            _args("NodeAffinity", addedAffinity={_PREFERRED: [{"weight": 0, "preference": {}}]}),
+            id="a preference without weight",
+        ),
+        pytest.param(
+            _configuration(profile={"pluginConfig": [{"args": {}}]}), id="arguments without a name"
+        ),
         pytest.param(
             _configuration(leaderElection={"retryPeriod": "20s"}), id="retries after the deadline"
         ),
