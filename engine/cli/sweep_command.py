@@ -36,6 +36,7 @@ from engine.cli.sweep_reports import (
     FormatError,
     bar_chart,
     print_means,
+    renew_other_table,
     require_parquet,
     write_table,
 )
@@ -166,6 +167,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         table, chart = directory / f"results.{options['form']}", directory / "chart.svg"
         with input_errors():
             write_table(table, results)
+            renew_other_table(table, results)
             write_file(chart, bar_chart(results))
     except KeyboardInterrupt:
         there = sum(point.key in known for point in points)

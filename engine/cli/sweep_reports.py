@@ -70,6 +70,24 @@ def write_table(path: Path, results: Sequence[Measured]) -> None:
         _write_table(beside, columns_of(results), is_parquet=path.suffix == ".parquet")
 
 
+def renew_other_table(path: Path, results: Sequence[Measured]) -> None:
+    """Write *results* in the other form too, where an earlier sweep left a table in it.
+
+    Whoever reads that one must not take old results for these. One that cannot be written here is
+    removed.
+    """
+    other = path.with_suffix(".csv" if path.suffix == ".parquet" else ".parquet")
+    if not other.is_file():
+        return
+    try:
+        if other.suffix == ".parquet":
+            require_parquet()
+        write_table(other, results)
+    except FormatError:
+        with naming(other):
+            other.unlink(missing_ok=True)
+
+
 def _write_table(path: Path, columns: dict[str, list[Any]], *, is_parquet: bool) -> None:
     if is_parquet:
         import pyarrow

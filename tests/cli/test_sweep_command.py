@@ -344,6 +344,25 @@ def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:
     assert columns["A.list"] == ["[1]", '[{"b":2}]']
 
 
+@pytest.mark.parametrize("has_pyarrow", [True, False])
+def test_a_table_in_the_other_form_is_not_left_as_it_was(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pyarrow: bool
+) -> None:
+    """Whoever read results.parquet took the results of an earlier sweep for the last one's."""
+    to = tmp_path / "out"
+    assert sweep(snapshot, to, *AS_PARQUET).exit_code == 0
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        monkeypatch.delitem(sys.modules, "pyarrow.parquet")
+    assert sweep(snapshot, to, "--seeds", "2").exit_code == 0
+    assert len(table(to)) == 4
+    other = to / "results.parquet"
+    if has_pyarrow:
+        assert pyarrow.parquet.read_table(other).num_rows == 4
+    else:
+        assert not other.exists()
+
+
 def test_two_sweeps_can_end_at_once(tmp_path: Path) -> None:
     """Both wrote one file before it became the table: who was second found none, and failed."""
     results = [Measured("k", {"A.b": 1}, 0, "r", {"placed": 2.0})]
