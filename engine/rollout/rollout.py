@@ -39,7 +39,8 @@ SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
 _LAST_SAVE_SECONDS: Final = 2.0
-# A new leader has pods to decide: a store that does not answer keeps it no longer than this.
+# There are pods to decide: a store that does not answer keeps a start no longer than this, nor a
+# new leader. It is asked again beside the decisions.
 _TAKE_OVER_LOAD_SECONDS: Final = 10.0
 _SAVE_AGAIN_SECONDS: Final = 10.0
 _LONGEST_SAVE_PAUSE: Final = 300.0
@@ -147,6 +148,7 @@ class Rollout:
         self._previous: Deployment | None = None
         self._last_good: LastGood | None = None
         self._unsaved: LastGood | None = None
+        self._is_unread = False  # nobody knows what is in the store: nothing is saved over it
         self._accepted_at = 0.0
         self._last_rejected: dict[str, Any] | None = None
         self._is_source_gone = False
@@ -170,7 +172,9 @@ class Rollout:
         # 1. What the source says now, and what was in force before.
         self._tasks.append(asyncio.ensure_future(self._follow_source()))
         await self._offered.wait()
-        self._last_good = await self._load()
+        self._last_good = await self._load_in_time(
+            "the source's policies are examined as at a first start"
+        )
         offer = self._next_offer()
         # 2. The source's, unless they do not pass.
         chosen: Deployment | None = None
@@ -228,12 +232,10 @@ class Rollout:
         kept in force while we fell back to less, is in the store.
         """
         self.is_active = True
-        stored: LastGood | None = None
-        try:
-            async with asyncio.timeout(_TAKE_OVER_LOAD_SECONDS):
-                stored = await self._load()
-        except TimeoutError:
-            log.warning("Cannot read the last good policies", reason="no answer in time")
+        await self._take_over(await self._load_in_time("what is in force stays"))
+
+    async def _take_over(self, stored: LastGood | None) -> None:
+        """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
         active = self.active
         adopted: Deployment | None = None
         if stored is not None:
@@ -243,6 +245,9 @@ class Rollout:
             is_makeshift = active.origin != self._source.name
             if stored.revision != active.bundle.revision and (is_taken_back or is_makeshift):
                 self._last_good = stored
+            if self._unsaved is not None:
+                self._unsaved = self._last_good  # the one before does not know what was taken back
+            if self._last_good is stored:
                 adopted = await self._prepare_last_good()
                 if adopted is not None:
                     await self._fall_back(adopted, active)
@@ -590,8 +595,42 @@ class Rollout:
                     await asyncio.sleep(_LOAD_PAUSE_SECONDS)
         return None
 
+    async def _load_in_time(self, instead: str) -> LastGood | None:
+        """As `_load`, but somebody waits: what takes longer is asked for again by `_keep_saving`.
+
+        *instead* is what happens until then, for the log.
+        """
+        try:
+            async with asyncio.timeout(_TAKE_OVER_LOAD_SECONDS):
+                stored = await self._load()
+        except TimeoutError:
+            reason = f"no answer for {_TAKE_OVER_LOAD_SECONDS:g} s"
+            log.warning("Cannot read the last good policies", reason=reason, until_then=instead)
+            self._is_unread = True
+            return None
+        self._is_unread = False
+        return stored
+
+    async def _read_at_last(self) -> None:
+        """Take over what a store that did not answer holds, as soon as it does.
+
+        Until then what was taken back may be in force again, for nobody knew.
+        """
+        if not self._is_unread or not self.is_active:
+            return
+        ours = self._last_good.rolled_back if self._last_good is not None else ()
+        stored = await self._load_in_time("what is in force stays")
+        if self._is_unread:
+            return
+        if stored is not None:
+            log.info("Read the last good policies", revision=stored.revision)
+            for revision in ours:
+                if revision not in stored.rolled_back:
+                    stored = replace(stored, rolled_back=stored.without(revision))
+        await self._take_over(stored)
+
     async def _save(self) -> None:
-        if self._unsaved is None or not self.is_active:
+        if self._unsaved is None or not self.is_active or self._is_unread:
             return
         async with self._saving:
             unsaved = self._unsaved
@@ -620,15 +659,16 @@ class Rollout:
         pause = _SAVE_AGAIN_SECONDS
         while True:
             await asyncio.sleep(pause)
+            await self._read_at_last()
             await self._look_for_loss()
             await self._save()
-            is_saved = self._unsaved is None or not self.is_active
+            is_saved = self._unsaved is None or not self.is_active or self._is_unread
             pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
 
     async def _look_for_loss(self) -> None:
         """Have the last good policies saved again that somebody has deleted."""
         kept = self._last_good
-        if kept is None or self._unsaved is not None or not self.is_active:
+        if kept is None or self._unsaved is not None or not self.is_active or self._is_unread:
             return
         if not kept.revision and not kept.rolled_back:
             return  # looks the same when it is there

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
+import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import Cache
@@ -11,11 +13,13 @@ from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.rollout import rollout as rollouts
 from engine.rollout.last_good import LastGood, StoreError
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import Examiner
 from engine.telemetry.metrics import Metrics
+from tests.app.harness import eventually
 
 BROKEN = {"p.star": "def filter(pod, node:\n"}
 STORED = {"p.star": '"""As the last leader had it."""\n'}
@@ -93,6 +97,75 @@ class World:
 
 def revision_of(files: Mapping[str, str]) -> str:
     return build_bundle(dict(files)).revision
+
+
+def make_rollout(source: Source, store: Kept, world: World) -> Rollout:
+    return Rollout(
+        source=source,
+        store=store,
+        examiner=Examiner(
+            build=lambda files: build_bundle(dict(files)),
+            make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
+            run_tests=lambda _: [],
+        ),
+        world=world,
+        on_switch=lambda *_: None,
+        tell=lambda *_: None,
+        metrics=Metrics(CollectorRegistry()),
+        clock=SystemClock(),
+    )
+
+
+async def test_a_store_that_hangs_does_not_keep_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took two minutes. What was taken back before must not be in force for good, nor forgotten.
+
+    Neither may anything be saved over what nobody has read.
+    """
+    monkeypatch.setattr(rollouts, "_TAKE_OVER_LOAD_SECONDS", 0.1)
+    monkeypatch.setattr(rollouts, "_SAVE_AGAIN_SECONDS", 0.05)
+    store = Kept()
+    taken_back = revision_of(EDITED)
+    kept = store.last_good = LastGood(revision_of(STORED), STORED, (taken_back,))
+    store.hangs_in = "load"
+    rollout = make_rollout(Source(EDITED), store, World())
+    with structlog.testing.capture_logs() as logs:
+        await asyncio.wait_for(rollout.start(), 5)
+    (line,) = [one for one in logs if one["event"] == "Cannot read the last good policies"]
+    assert line["reason"] == "no answer for 0.1 s"
+    assert line["until_then"] == "the source's policies are examined as at a first start"
+    assert rollout.active.bundle.revision == taken_back
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        await asyncio.sleep(0.3)
+        assert store.last_good == kept
+        store.hangs_in = ""
+        store.gives_up.set()
+        await eventually(lambda: rollout.active.bundle.revision == revision_of(STORED))
+        await eventually(lambda: rollout.describe()["last_rejected"])
+        assert rollout.describe()["last_rejected"]["stage"] == "rolled_back"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert store.last_good == kept
+
+
+async def test_what_the_last_leader_took_back_is_not_forgotten_with_what_a_standby_accepted() -> (
+    None
+):
+    """It was saved over by what the standby had not been able to save while it was one."""
+    store = Kept()
+    rollout = make_rollout(Source(STORED), store, World())
+    rollout.is_active = False
+    await rollout.start()
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        await eventually(lambda: rollout.describe()["last_good"])
+        kept = store.last_good = LastGood(revision_of(STORED), STORED, (revision_of(EDITED),))
+        await rollout.lead()
+        assert store.last_good == kept
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over_stays() -> None:
