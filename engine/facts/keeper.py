@@ -38,6 +38,7 @@ MakeSource = Callable[[FactSource, FactsConfig], Source]
 _RESTART_SECONDS: Final = 5.0
 # A Prometheus server takes a second at worst; one that is not there keeps no pod waiting.
 _PATIENCE_SECONDS: Final = 2.0
+_READING_TICK: Final = 0.02
 # Nodes are annotated one after the other; the queue need not look at each by itself.
 _TELL_SECONDS: Final = 0.1
 
@@ -372,7 +373,15 @@ class FactKeeper:
 
 async def _spoken(sources: Iterable[_Running]) -> None:
     """Return when all of *sources* have spoken or broken, or when they had time enough."""
+    sources = list(sources)
     spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await asyncio.gather(*(one.wait() for one in spoke))
+    # A large document is there and will be read: its time is no sign that nobody answers.
+    while any(_is_reading_first(one) for one in sources):  # noqa: ASYNC110
+        await asyncio.sleep(_READING_TICK)
+
+
+def _is_reading_first(running: _Running) -> bool:
+    return not running.spoke.is_set() and getattr(running.source, "is_reading", False)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import stat
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from engine.facts.readings import Document, read_document
 from engine.facts.source import Tell, Trouble
 from engine.kube.client import ApiClient
 from engine.kube.resources import CONFIG_MAPS
+from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.lib.folder_watch import FolderWatch
 from engine.model.objects import ConfigMap, decode
@@ -26,6 +28,8 @@ from engine.watching.reflector import WatchCounts, WatchOptions
 # A facts document of this size describes some hundred thousand nodes.
 _MAX_BYTES: Final = 64 << 20
 _POLL_SECONDS: Final = 5.0
+# What is larger takes longer to read than other tasks can wait: 8 MB take seconds.
+_LARGE_BYTES: Final = 32 << 10
 
 
 class FileSource:
@@ -39,6 +43,8 @@ class FileSource:
     def __init__(self, config: FileFacts, clock: Clock) -> None:
         self._path = Path(config.path)
         self._clock = clock
+        #: True while a document is there and not told of yet.
+        self.is_reading = False
         self._trouble = Trouble(self.name)
 
     @property
@@ -83,7 +89,11 @@ class FileSource:
         except (OSError, ValueError) as error:
             self._trouble.tell("Cannot read facts", str(error))
             return not isinstance(error, OSError)
-        document = read_document(text, measured_at=written_at, now=self._clock.now())
+        self.is_reading = True
+        try:
+            document = await _document(text, self._clock.now(), written_at)
+        finally:
+            self.is_reading = False
         _tell_problems(document, self._trouble)
         if document.readings or not document.problems:
             tell(document.readings)
@@ -111,6 +121,13 @@ def _read_file(path: Path) -> tuple[bytes, float]:
     return text, state.st_mtime
 
 
+async def _document(text: str | bytes, now: float, measured_at: float | None = None) -> Document:
+    """What `read_document` makes of *text*; in a thread if it is large."""
+    if len(text) <= _LARGE_BYTES:
+        return read_document(text, measured_at=measured_at, now=now)
+    return await asyncio.to_thread(read_document, text, measured_at=measured_at, now=now)
+
+
 def _tell_problems(document: Document, trouble: Trouble) -> None:
     if document.problems:
         trouble.tell("Malformed facts", "; ".join(document.problems))
@@ -130,6 +147,8 @@ class ConfigMapSource:
         self._clock = clock
         self._trouble = Trouble(self.name)
         self._watched: list[WatchCounts] = []
+        #: True while a document is there and not told of yet.
+        self.is_reading = False
 
     @property
     def name(self) -> str:
@@ -146,16 +165,36 @@ class ConfigMapSource:
         config = self._config
         is_there = False
         known: dict[str, Document] = {}  # by key
+        # What is to be read, the newest alone; before it None if it was gone in between.
+        waiting: deque[ConfigMap | None] = deque()
+        arrived = asyncio.Event()
 
         def has(found: ConfigMap) -> None:
-            nonlocal is_there, known
+            nonlocal is_there
             is_there = True
+            if waiting and waiting[-1] is not None:
+                waiting.pop()
+            waiting.append(found)
+            self.is_reading = True
+            arrived.set()
+
+        def gone() -> None:
+            waiting.clear()
+            waiting.append(None)
+            arrived.set()
+
+        async def read(found: ConfigMap | None) -> None:
+            nonlocal known
+            if found is None:
+                known = {}
+                tell({})
+                return
             before, known = known, {}
             # Values without a time are as old as what the runtime knows of them: no age at all.
             merged = Document()
             for key in sorted(found.data):
                 if key == config.key or (not config.key and key.endswith(".json")):
-                    document = read_document(found.data[key], now=self._clock.now())
+                    document = await _document(found.data[key], self._clock.now())
                     if document.problems and not document.readings and key in before:
                         document.readings = before[key].readings
                     known[key] = document
@@ -169,9 +208,13 @@ class ConfigMapSource:
             _tell_problems(merged, self._trouble)
             tell(merged.readings)
 
-        def gone() -> None:
-            known.clear()
-            tell({})
+        async def read_on() -> None:
+            while True:
+                await arrived.wait()
+                arrived.clear()
+                while waiting:
+                    await read(waiting.popleft())
+                self.is_reading = False
 
         informer = Informer[ConfigMap](
             self._client,
@@ -180,10 +223,17 @@ class ConfigMapSource:
             Handlers(
                 on_add=has, on_update=lambda _old, new: has(new), on_delete=lambda _old: gone()
             ),
-            on_synced=lambda: None if is_there else tell({}),
+            on_synced=lambda: None if is_there else gone(),
             options=WatchOptions(
                 namespace=config.namespace, field_selector=f"metadata.name={config.name}"
             ),
         )
         self._watched.append(informer.counts)
-        await informer.run()
+        tasks = [asyncio.ensure_future(informer.run()), asyncio.ensure_future(read_on())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.is_reading = False
+            await cancelled(tasks)

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -23,12 +25,21 @@ from engine.facts.learned import (
     LearnedSource,
 )
 from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
-from engine.facts.readings import CLUSTER, Reading, Readings, Subject
+from engine.facts.readings import (
+    CLUSTER,
+    Document,
+    Reading,
+    Readings,
+    Subject,
+    read_document,
+)
 from engine.facts.sources import ConfigMapSource, FileSource
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock, VirtualClock
+from engine.model.objects import ConfigMap, decode
 from engine.policy.fact_config import ConfigMapFacts, FileFacts, PodOutcomes
+from engine.watching.reflector import WatchCounts
 from tests.app.harness import NAMESPACE, config_map, edit, events, eventually, namespace, node_of
 from tests.app.harness import scheduler as running_scheduler
 from tests.builders import node_manifest, pod_manifest
@@ -393,6 +404,90 @@ async def test_a_named_pipe_is_refused_and_a_file_in_its_place_is_read(
         ("Cannot read facts", "want a regular file, got a named pipe"),
         ("Trouble with facts is over", None),
     ]
+
+
+class _Reading:
+    """Reads documents, and notes which were read in the thread of the loop; the first one waits."""
+
+    def __init__(self) -> None:
+        self.on_loop: list[bool] = []
+        self.may_end = threading.Event()
+
+    def __call__(self, text: str | bytes, **more: Any) -> Document:
+        self.on_loop.append(threading.current_thread() is threading.main_thread())
+        if not self.on_loop[-1]:
+            self.may_end.wait(10)
+        return read_document(text, **more)
+
+
+def _large(price: int) -> str:
+    return json.dumps({"cluster": {"price": price}, "nodes": {"a": {"text": "x" * 100_000}}})
+
+
+async def test_a_large_file_is_read_beside_the_loop(
+    file: tuple[Path, _Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of 8 MB held up every decision, binding and renewal of the lease for seconds."""
+    path, told = file
+    reading = _Reading()
+    monkeypatch.setattr(sources, "read_document", reading)
+    _put(path, _large(1))
+    await eventually(lambda: reading.on_loop)
+    _put(path, _large(2), at=200.0)
+    reading.may_end.set()
+    await eventually(lambda: told.price() == 2)
+    assert not any(reading.on_loop)
+
+
+async def test_large_documents_of_a_config_map_are_read_beside_the_loop_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Any] = []
+
+    class _Informer:
+        counts = WatchCounts()
+
+        def __class_getitem__(cls, _: Any) -> Any:
+            return cls
+
+        def __init__(self, *given: Any, **more: Any) -> None:
+            self.handlers = given[3]
+            made.append(self)
+
+        async def run(self) -> None:
+            await asyncio.Event().wait()
+
+    def holding(text: str) -> ConfigMap:
+        return decode(ConfigMap, json.dumps({"data": {"f.json": text}}).encode())
+
+    reading, told, prices = _Reading(), _Told(), list[Any]()
+
+    def tell(readings: Mapping[Subject, Readings]) -> None:
+        told(readings)
+        prices.append(told.price())
+
+    monkeypatch.setattr(sources, "read_document", reading)
+    monkeypatch.setattr(sources, "Informer", _Informer)
+    source = ConfigMapSource(ConfigMapFacts("ns", "facts"), cast(Any, None), SystemClock())
+    running = asyncio.ensure_future(source.run(tell))
+    try:
+        await eventually(lambda: made)
+        handlers = made[0].handlers
+        handlers.on_add(holding(_large(1)))
+        await eventually(lambda: reading.on_loop)
+        assert source.is_reading
+        # It is gone and comes again, and is changed, all while it is read.
+        handlers.on_delete(None)
+        handlers.on_add(holding(_large(2)))
+        handlers.on_update(None, holding('{"cluster": {"price": 3}}'))
+        reading.may_end.set()
+        await eventually(lambda: told.price() == 3)
+        assert prices == [1, None, 3]
+        assert reading.on_loop == [False, True]
+        assert not source.is_reading
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 # --- what is learned -------------------------------------------------------------------------
