@@ -20,6 +20,7 @@ from engine.policy.lint.cost import lint_cost
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
 from engine.policy.lint.given import lint_given
+from engine.policy.lint.inner_hooks import lint_inner_hooks
 from engine.policy.lint.kept import lint_kept
 from engine.policy.lint.names import lint_names
 from engine.policy.lint.returns import lint_hooks, lint_returns
@@ -71,7 +72,7 @@ def _all(source: PolicySource) -> Iterator[Finding]:
         for lint in (lint_flow, lint_values, lint_calls, lint_scores, lint_returns):
             with contextlib.suppress(RecursionError):
                 yield from list(lint(source, types))
-    for plain in (lint_names, lint_given, lint_hooks, lint_kept, lint_cost):
+    for plain in (lint_names, lint_given, lint_hooks, lint_inner_hooks, lint_kept, lint_cost):
         with contextlib.suppress(RecursionError):
             yield from list(plain(source))
 

@@ -657,6 +657,56 @@ def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
     assert found(text) == want
 
 
+_INNER = "    def filter(pod, node):\n        return 'no' if node.name == 'a' else None\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param(f"def setup():\n{_INNER}", [("error", 2)], id="alone"),
+        pytest.param(
+            f"def score(pod, node):\n{_INNER}    return 1\n", [("error", 2)], id="indented too far"
+        ),
+        pytest.param(f"def make():\n{_INNER}    return filter\n", [("warning", 2)], id="returned"),
+        pytest.param(
+            f"def make():\n{_INNER}    return struct(filter = filter)\nmake()\n",
+            [("warning", 2)],
+            id="a plugin that nobody takes",
+        ),
+        pytest.param(
+            f"def _make():\n{_INNER}    return filter\n"
+            "_fits = _make()\n"
+            "def score(pod, node):\n    return 0 if _fits(pod, node) else 1\n",
+            [],
+            id="returned to a caller",
+        ),
+        pytest.param(
+            f"def score(pod, node):\n{_INNER}    return 0 if filter(pod, node) else 1\n",
+            [],
+            id="called inside",
+        ),
+        pytest.param(
+            "def score_all(pod, nodes):\n"
+            "    def score(node):\n        return node.pod_count\n"
+            "    return [1 for _ in nodes]\n",
+            [],
+            id="not given what the hook is",
+        ),
+    ],
+)
+def test_a_hook_inside_another_function_is_told(text: str, want: list[tuple[str, int]]) -> None:
+    """It ran without a word, and its rule held for no pod."""
+    problems = [f.problem for f in lint_files({"x.star": text}) if f.lint == "unused-hook"]
+    assert [(one.severity, one.line) for one in problems] == want
+    assert not check_files({"x.star": text})
+
+
+def test_a_function_that_another_file_loads_may_return_one_called_like_a_hook() -> None:
+    library = f"def make():\n{_INNER}    return filter\n"
+    loads = 'load("x.star", "make")\n_fits = make()\n'
+    assert found(library, y=loads + PLAIN_FILTER) == []
+
+
 @pytest.mark.parametrize(
     ("text", "want"),
     [
