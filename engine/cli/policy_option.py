@@ -14,6 +14,7 @@ from engine.offline.cluster_file import ClusterFileError, read_documents
 from engine.offline.policy_files import PolicyFiles, PolicyFilesError, read_bundle_files
 from engine.policy.bundle import Bundle
 from engine.policy.file_names import STARLARK_SUFFIX, SUFFIXES
+from engine.policy.source import no_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -86,9 +87,9 @@ def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
     for key, text in parts["data"].items():
         if not isinstance(text, str):
             raise InputError(f"{path}: data: `{key}`: want a text, got {text!r}")
-    for key in parts["binaryData"]:
+    for key, raw in parts["binaryData"].items():
         if str(key).endswith(SUFFIXES):
-            raise InputError(f"{path}: `{key}`: want UTF-8 text under `data`, got `binaryData`")
+            raise InputError(f"{path}: `{key}`: {no_text(str(raw))}")
     return {str(key): text for key, text in parts["data"].items()}
 
 

@@ -64,10 +64,12 @@ def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
             raise PolicyFilesError(f"{path}: want a `.star`, `.yaml`, `.yml` or `.json` file")
         else:
             wanted.setdefault(path.parent, set()).add(path.name)
+    in_sets = {one: _in_set(one, selected) for one, selected in wanted.items()}
+    texts = _read_all(directory / name for directory, names in in_sets.items() for name in names)
     return [
         PolicyFiles(
             directory,
-            {name: _read(directory / name) for name in _in_set(directory, selected)},
+            {name: texts[directory / name] for name in in_sets[directory]},
             frozenset(selected),
         )
         for directory, selected in wanted.items()
@@ -91,7 +93,8 @@ def read_bundle_files(directory: Path) -> PolicyFiles:
     if not directory.is_dir():
         wrong = "want a directory" if directory.exists() else "no such file or directory"
         raise PolicyFilesError(f"{directory}: {wrong}")
-    texts = {name: _read(directory / name) for name in _names(directory)}
+    read = _read_all(directory / name for name in _names(directory))
+    texts = {path.name: text for path, text in read.items()}
     if not any(
         name.endswith(STARLARK_SUFFIX) or any(f"kind: {kind}" in text for kind in _OUR_KINDS)
         for name, text in texts.items()
@@ -112,6 +115,20 @@ def _directories(root: Path) -> Iterator[Path]:
 
 def _names(directory: Path) -> list[str]:
     return [path.name for path in files_in(directory, SUFFIXES)]
+
+
+def _read_all(paths: Iterable[Path]) -> dict[Path, str]:
+    """The texts of *paths*. Raises `PolicyFilesError` with every one that cannot be read."""
+    texts: dict[Path, str] = {}
+    wrong: list[str] = []
+    for path in paths:
+        try:
+            texts[path] = _read(path)
+        except PolicyFilesError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise PolicyFilesError("\n".join(wrong))
+    return texts
 
 
 def _read(path: Path) -> str:

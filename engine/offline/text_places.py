@@ -4,7 +4,6 @@ Owns reading texts so that what is wrong is told with its line. What the objects
 those who read them.
 """
 
-import codecs
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
+from engine.lib import utf8
 from engine.lib.json_keys import repeated_key
 
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -74,15 +74,15 @@ def decoded(name: str, raw: bytes) -> str:
     """*raw* as text. Raises `TextError`."""
     try:
         # (Not "utf-8-sig": where tests are confined a codec cannot be loaded any more.)
-        return raw.removeprefix(codecs.BOM_UTF8).decode()
+        return raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise TextError(not_utf8(name, error)) from error
 
 
 def not_utf8(name: str, error: UnicodeDecodeError) -> str:
-    """What is said of the file *name*, the bytes of which are no text, with the line."""
+    """What is said of the file *name*, the bytes of which are no text, with line and offset."""
     line = error.object.count(b"\n", 0, error.start) + 1
-    return f"{name}:{line}: want UTF-8 text, got other bytes"
+    return f"{name}:{line}: {utf8.what_is_wrong(error)}"
 
 
 def parsed_json(name: str, raw: bytes) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from engine.lib import utf8
 from engine.lib.folder_watch import FolderWatch
 from engine.policy.errors import Problem
 from engine.policy.file_names import SUFFIXES
@@ -187,11 +188,18 @@ def _read(directory: Path) -> Reading:
             problems.append(Problem(name, 0, 0, message))
             continue
         try:
-            files[name] = raw.decode("utf-8-sig")
+            files[name] = raw.decode().removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             line = raw.count(b"\n", 0, error.start) + 1
-            problems.append(Problem(name, line, 0, "want UTF-8 text, got other bytes"))
+            problems.append(Problem(name, line, 0, utf8.what_is_wrong(error)))
     return Reading(files, sha.hexdigest()[:12], tuple(problems))
+
+
+def no_text(raw: str) -> str:
+    """What is said of a file among the `binaryData` of a ConfigMap; *raw* is its base64."""
+    message = "want UTF-8 text under `data`, got `binaryData`"
+    found = utf8.wrong_byte_of_base64(raw)
+    return f"{message}: {found}" if found else message
 
 
 def _unreadable(path: Path, error: OSError) -> Problem:

@@ -16,7 +16,7 @@ from engine.kube.resources import CONFIG_MAPS
 from engine.model.objects import ConfigMap, decode
 from engine.policy.errors import Problem
 from engine.policy.file_names import SUFFIXES
-from engine.policy.source import DirectorySource, Reading
+from engine.policy.source import DirectorySource, Reading, no_text
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 
@@ -138,8 +138,8 @@ class ConfigMapSource:
             "v1", "ConfigMap", self.namespace, self.map_name, meta.uid, meta.resource_version
         )
         problems = tuple(
-            Problem(name, 0, 0, "want UTF-8 text under `data`, got `binaryData`")
-            for name in sorted(config_map.binary_data)
+            Problem(name, 0, 0, no_text(raw))
+            for name, raw in sorted(config_map.binary_data.items())
             if name.endswith(SUFFIXES)
         )
         self._offer(Offer(config_map.data, meta.resource_version, reference, problems))

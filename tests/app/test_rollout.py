@@ -272,7 +272,8 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
             "configmaps", {**found, "data": {}, "binaryData": {"mine.star": latin, "logo.png": ""}}
         )
         await eventually(lambda: len(rejections(cluster)) == 1)
-        assert rejections(cluster) == ["mine.star: want UTF-8 text under `data`, got `binaryData`"]
+        want = "mine.star: want UTF-8 text under `data`, got `binaryData`: 0xfc at offset 3"
+        assert rejections(cluster) == [want]
         assert app.rollout.active.bundle.revision == revision
 
 

@@ -201,6 +201,11 @@ def test_a_dump_of_a_config_map_is_a_set_of_policies(snapshot: Path, tmp_path: P
             "`x.star`: want UTF-8 text under `data`, got `binaryData`",
             id="what a scheduler refuses too",
         ),
+        pytest.param(
+            {"binaryData": {"x.star": "IyBjYWbpCg=="}},
+            "`x.star`: want UTF-8 text under `data`, got `binaryData`: 0xe9 at offset 5",
+            id="a file in Latin-1",
+        ),
     ],
 )
 def test_a_config_map_that_holds_no_texts_is_refused(

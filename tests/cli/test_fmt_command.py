@@ -120,13 +120,32 @@ def test_a_file_that_is_no_text_is_told_with_its_line(command: str, tmp_path: Pa
     path.write_bytes(b'"""A."""\n\xff\xfe\n')
     result = CliRunner().invoke(main, [command, str(tmp_path)])
     assert result.exit_code == 2
-    assert result.output == f"Error: {path}:2: want UTF-8 text, got other bytes\n"
+    said = "want UTF-8 text, got other bytes: 0xff at offset 9"
+    assert result.output == f"Error: {path}:2: {said}\n"
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_all_files_that_are_no_text_are_told_at_once(command: str, tmp_path: Path) -> None:
+    """The first was named alone, and without the byte; the next one after that was mended."""
+    (tmp_path / "a.star").write_bytes(b"# caf\xe9\n")
+    (tmp_path / "b.star").write_text('"""B."""\n')
+    (tmp_path / "c.star").write_text("x = 1\n", encoding="utf-16")
+    result = CliRunner().invoke(main, [command, str(tmp_path)])
+    got = result.output.removeprefix("Error: ").replace(f"{tmp_path}/", "").splitlines()
+    assert got == [
+        "a.star:1: want UTF-8 text, got other bytes: 0xe9 at offset 5",
+        "c.star:1: want UTF-8 text, got other bytes: 0xff at offset 0, as UTF-16 begins",
+    ]
+    assert result.exit_code == 2
 
 
 def test_standard_input_that_is_no_text_is_told_with_its_line() -> None:
     """It was a codec that "can't encode" what nobody had asked it to."""
     code, output = fmt("-", stdin=b"x = 1\n\xff\n")
-    assert (code, output) == (2, "Error: <stdin>:2: want UTF-8 text, got other bytes\n")
+    assert (code, output) == (
+        2,
+        "Error: <stdin>:2: want UTF-8 text, got other bytes: 0xff at offset 6\n",
+    )
 
 
 def test_lines_inside_a_text_end_as_all_others_do(tmp_path: Path) -> None:

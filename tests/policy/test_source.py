@@ -102,7 +102,16 @@ def test_a_directory_that_is_not_there_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "want"),
     [
-        pytest.param(b"x = 1\n\xff\xfe", "a.star:2: want UTF-8 text, got other bytes", id="bytes"),
+        pytest.param(
+            b"x = 1\n\xff\xfe",
+            "a.star:2: want UTF-8 text, got other bytes: 0xff at offset 6",
+            id="bytes",
+        ),
+        pytest.param(
+            b"\xef\xbb\xbfx = 1\n\xff",
+            "a.star:2: want UTF-8 text, got other bytes: 0xff at offset 9",
+            id="bytes after a byte order mark",
+        ),
         pytest.param(
             b"#" * ((1 << 20) + 1), "a.star: want at most 1,048,576 bytes in a file", id="too big"
         ),

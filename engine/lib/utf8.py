@@ -1,0 +1,34 @@
+"""Bytes that are to be text: which of them are none.
+
+Owns the words. In which file they are is for those who read them to say.
+"""
+
+import base64
+import binascii
+from typing import Final
+
+# What a text begins with that some editors and shells write where UTF-8 is meant.
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+def what_is_wrong(error: UnicodeDecodeError) -> str:
+    """What was wanted of the bytes of *error*, and which byte came, its offset counted from 0."""
+    found = _first(error)
+    if error.object.startswith(_UTF_16):
+        return f"want UTF-8 text, got other bytes: {found}, as UTF-16 begins"
+    return f"want UTF-8 text, got other bytes: {found}"
+
+
+def wrong_byte_of_base64(text: str) -> str:
+    """The first byte of what base64 stands for that is no text; "" if there is none."""
+    try:
+        base64.b64decode(text).decode()
+    except UnicodeDecodeError as error:
+        return _first(error)
+    except (binascii.Error, ValueError):
+        pass
+    return ""
+
+
+def _first(error: UnicodeDecodeError) -> str:
+    return f"0x{error.object[error.start]:02x} at offset {error.start}"
