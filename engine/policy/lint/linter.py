@@ -17,6 +17,7 @@ from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.lint.calls import lint_calls
 from engine.policy.lint.cost import lint_cost
+from engine.policy.lint.fillings import lint_fillings
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
 from engine.policy.lint.given import lint_given
@@ -69,7 +70,7 @@ def _all(source: PolicySource) -> Iterator[Finding]:
     """What each lint finds. One says nothing of what nests too deep for it."""
     with contextlib.suppress(RecursionError):
         types = Types(source)
-        for lint in (lint_flow, lint_values, lint_calls, lint_scores, lint_returns):
+        for lint in (lint_flow, lint_values, lint_fillings, lint_calls, lint_scores, lint_returns):
             with contextlib.suppress(RecursionError):
                 yield from list(lint(source, types))
     for plain in (lint_names, lint_given, lint_hooks, lint_inner_hooks, lint_kept, lint_cost):

@@ -657,6 +657,58 @@ def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
     assert found(text) == want
 
 
+@pytest.mark.parametrize(
+    ("filled", "want"),
+    [
+        pytest.param('"%d" % pod.name', "`%d` wants a number, `pod.name` is a text", id="a text"),
+        pytest.param(
+            '"%s: %d" % (pod.name, pod.labels.get("a"))',
+            "`%d` wants a number, `pod.labels.get('a')` is a text",
+            id="a text or None",
+        ),
+        pytest.param('"%x" % (pod.priority > 3)', "is True or False", id="a truth"),
+        pytest.param('"%.2f" % (pod.priority / 3)', "`%.`, which fills nothing", id="digits"),
+        pytest.param('"%5d" % pod.priority', "`%5`, which fills nothing", id="a width"),
+        pytest.param('"50% of %d" % pod.priority', "`% `, which fills nothing", id="a percentage"),
+        pytest.param('"%d%" % pod.priority', "`%d%` ends in `%`", id="a percent sign"),
+        pytest.param('"%s %s" % pod.name', "has 2 places, and is given 1", id="too few"),
+        pytest.param('"%s" % (1, 2)', "has 1 place, and is given 2", id="too many"),
+        pytest.param('"all" % pod.name', "has no places, and is given 1", id="no place"),
+    ],
+)
+def test_a_text_that_cannot_be_filled_is_told(filled: str, want: str) -> None:
+    """It failed with the first pod that came by."""
+    (problem,) = [
+        f.problem
+        for f in lint_files({"x.star": in_filter(f"return {filled}")})
+        if f.lint == "wrong-type"
+    ]
+    assert want in problem.message
+    assert problem.severity == "error"
+    starlark.parse("x.star", filled)
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        '"%d" % pod.priority',
+        '"%d%%" % pod.priority',
+        '"%f of %g" % (pod.priority / 3, 1)',
+        '"%s %r" % (pod.name, pod.labels)',
+        '"%s" % None',
+        '"%s" % pod.labels',
+        '"%d" % parse_int(pod.name, 0)',
+        '"%d" % parse_int(pod.name)',
+        '"%s %s" % _pair(pod)',
+        '"%d" % _number(pod)',
+    ],
+)
+def test_a_text_that_can_be_filled_is_left_alone(filled: str) -> None:
+    helpers = "def _pair(pod):\n    return (pod, pod)\ndef _number(pod):\n    return 1\n"
+    text = helpers + in_filter(f"return {filled}")
+    assert not [f for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+
+
 _INNER = "    def filter(pod, node):\n        return 'no' if node.name == 'a' else None\n"
 
 

@@ -1,0 +1,94 @@
+"""Lints about `"%d of %s" % (x, y)`: what the interpreter cannot fill, or not with that."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import Types
+from engine.policy.syntax import has_star, text_of, walk
+from engine.policy.view_fields import RECORDS
+
+_NUMBERS: Final = "doxXeEfFgG"
+_KNOWN: Final = f"sr{_NUMBERS}"
+_PERCENT: Final = "a percent sign is `%%`"
+_WANTED: Final = "want `%s`, `%d` or another single letter: there are no widths and no digits"
+
+
+def lint_fillings(source: PolicySource, types: Types) -> Iterator[Finding]:
+    """Texts that are filled with `%` and fail whenever they are."""
+    for name, function in source.functions.items():
+        for node in walk(function):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                text = text_of(node.left)
+                if text is not None:
+                    yield from _filling(source, types, types.scope(name), node, text)
+
+
+def _filling(
+    source: PolicySource, types: Types, scope: dict[str, str], node: ast.BinOp, text: str
+) -> Iterator[Finding]:
+    letters = _letters(text)
+    wrong = next((letter for letter in letters if letter not in _KNOWN or not letter), None)
+    if wrong is not None:
+        said = f"`{text}` has `%{wrong}`, which fills nothing" if wrong else f"`{text}` ends in `%`"
+        hint = _PERCENT if wrong in ("", " ") else _WANTED
+        yield source.finding("wrong-type", node.left, said, hint, is_error=True)
+        return
+    given = _given(types, scope, node.right)
+    if given is None:
+        return
+    if len(given) != len(letters):
+        said = f"`{text}` has {_places(len(letters))}, and is given {len(given)}"
+        hint = ""
+        if len(given) == 1 and letters:
+            hint = "several values are in brackets: `(x, y)`"
+        elif not letters:
+            hint = "a place is `%s`"
+        yield source.finding("wrong-type", node, said, hint, is_error=True)
+        return
+    for letter, value in zip(letters, given, strict=True):
+        kind = _kind(types.of(value, scope))
+        if letter in _NUMBERS and kind not in ("", "a number"):
+            said = f"`%{letter}` wants a number, `{_short(value)}` is {kind}"
+            yield source.finding("wrong-type", value, said, "write `%s`", is_error=True)
+
+
+def _letters(text: str) -> list[str]:
+    """What follows each `%` of *text*, without those of `%%`; "" at its end."""
+    found: list[str] = []
+    parts = iter(range(len(text)))
+    for index in parts:
+        if text[index] == "%":
+            letter = text[index + 1 : index + 2]
+            next(parts, None)
+            if letter != "%":
+                found.append(letter)
+    return found
+
+
+def _given(types: Types, scope: dict[str, str], node: ast.expr) -> list[ast.expr] | None:
+    """The values that a text is filled with; None if it cannot be told how many."""
+    if isinstance(node, ast.Tuple):
+        return None if has_star(node.elts) else node.elts
+    return [node] if _kind(types.of(node, scope)) else None
+
+
+def _kind(type_text: str | None) -> str:
+    """What a value of this type is, in words; "" if it is not known."""
+    base = (type_text or "").rstrip("?")
+    if base in RECORDS or base.startswith("@"):
+        return "a struct"
+    if base.startswith(("list[", "dict[")):
+        return f"a {base[:4]}"
+    words = {"str": "a text", "bool": "True or False", "int": "a number", "float": "a number"}
+    return words.get(base, "")
+
+
+def _places(count: int) -> str:
+    return "no places" if count == 0 else f"{count} place{'s' * (count != 1)}"
+
+
+def _short(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."
