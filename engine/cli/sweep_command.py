@@ -2,7 +2,6 @@
 
 import logging
 import multiprocessing
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,6 +40,7 @@ from engine.cli.sweep_reports import (
     write_table,
 )
 from engine.cli.sweep_workers import measure_watched, travelling
+from engine.lib.cores import usable_cores
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points
 from engine.offline.workload import WorkloadError, read_workload
@@ -232,7 +232,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
 def executor(where: str, jobs: int | None) -> Iterator[Executor]:
     """Who computes. Raises `click.UsageError` for what cannot be."""
     if where == "processes":
-        count = jobs or len(os.sched_getaffinity(0))
+        count = jobs or max(1, int(usable_cores()))
         spawn = multiprocessing.get_context("spawn")
         # Ctrl-C reaches every process of the terminal: only this one is to answer.
         with ProcessPoolExecutor(count, mp_context=spawn, initializer=_ignore_signals) as pool:

@@ -182,18 +182,19 @@ class _Builder:
 
     def _is_idle_at(self, name: str, point: str) -> bool:
         """If a built-in does without the hook that kube-scheduler's plugin of its name has."""
-        policy = self._policies.get(name)
-        is_builtin = policy is not None and policy.is_builtin
-        return is_builtin and name in DEFAULT_PLUGINS and point in DEFAULT_PLUGINS[name][1]
+        return self._is_default(name) and point in DEFAULT_PLUGINS[name][1]
 
     def _is_only_ours_at(self, name: str, point: str) -> bool:
         """If a built-in has a hook that kube-scheduler's plugin of its name does without.
 
         It runs with the rest of the plugin; a configuration cannot name it there.
         """
+        return self._is_default(name) and point not in DEFAULT_PLUGINS[name][1]
+
+    def _is_default(self, name: str) -> bool:
+        """If *name* is the policy that stands for a default plugin of kube-scheduler."""
         policy = self._policies.get(name)
-        is_builtin = policy is not None and policy.is_builtin
-        return is_builtin and name in DEFAULT_PLUGINS and point not in DEFAULT_PLUGINS[name][1]
+        return policy is not None and policy.is_builtin and name in DEFAULT_PLUGINS
 
     def _needs_state(self, name: str) -> bool:
         policy = self._policies[name]
@@ -378,9 +379,7 @@ class _Builder:
             place = ref.place.reporting_to(report)
             if ref.name in explicit or ref.name in idle:
                 place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
-            elif self._is_only_ours_at(ref.name, point):
-                place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin')
-            elif self._takes_part(ref.name, point):
+            elif self._takes_part(ref.name, point) and not self._is_only_ours_at(ref.name, point):
                 explicit.append(ref.name)
             elif self._is_idle_at(ref.name, point):
                 idle.add(ref.name)

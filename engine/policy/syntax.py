@@ -313,3 +313,9 @@ def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:
         if isinstance(target, ast.Name) and target.id == name and is_struct:
             return {one.arg: one.value for one in call.keywords if one.arg is not None}
     return {}
+
+
+def shown(node: ast.expr) -> str:
+    """*node* as it is written, cut short."""
+    text = ast.unparse(node)
+    return text if len(text) <= 40 else f"{text[:37]}..."

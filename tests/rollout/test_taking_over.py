@@ -1,7 +1,7 @@
 """What a new leader has in force, if the source offers something while it finds out."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import structlog
@@ -99,7 +99,12 @@ def revision_of(files: Mapping[str, str]) -> str:
     return build_bundle(dict(files)).revision
 
 
-def make_rollout(source: Source, store: Kept, world: World) -> Rollout:
+def make_rollout(
+    source: Source,
+    store: Kept,
+    world: World,
+    on_switch: Callable[[object, object], None] = lambda *_: None,
+) -> Rollout:
     return Rollout(
         source=source,
         store=store,
@@ -109,7 +114,7 @@ def make_rollout(source: Source, store: Kept, world: World) -> Rollout:
             run_tests=lambda _: [],
         ),
         world=world,
-        on_switch=lambda *_: None,
+        on_switch=on_switch,
         tell=lambda *_: None,
         metrics=Metrics(CollectorRegistry()),
         clock=SystemClock(),
@@ -179,20 +184,7 @@ async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over
         if in_force[-1] == revision_of(EDITED):
             edited.set()
 
-    rollout = Rollout(
-        source=source,
-        store=store,
-        examiner=Examiner(
-            build=lambda files: build_bundle(dict(files)),
-            make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
-            run_tests=lambda _: [],
-        ),
-        world=world,
-        on_switch=switch,
-        tell=lambda *_: None,
-        metrics=Metrics(CollectorRegistry()),
-        clock=SystemClock(),
-    )
+    rollout = make_rollout(source, store, world, switch)
     rollout.is_active = False
     await rollout.start()
     running = asyncio.ensure_future(rollout.run())

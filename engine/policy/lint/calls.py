@@ -16,6 +16,7 @@ from engine.policy.syntax import (
     AMONG_PREFIX,
     alternatives,
     number_of,
+    shown,
     text_of,
     walk,
 )
@@ -314,12 +315,6 @@ def _counter(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
         hint = f"did you mean `{close[0]}`?" if close else "`def among_x(pod, node):` says it"
         if among not in source.loaded:
             yield source.finding("wrong-type", given["among"], text, hint, is_error=True)
-
-
-def shown(node: ast.expr) -> str:
-    """*node* as it is written, cut short."""
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _kind(source: PolicySource, types: Types, scope: Scope, node: ast.expr, own: Set[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from engine.framework.extension_points import NODE_HOOKS
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import AMONG_PREFIX, children, loads_of, parse, walk
+from engine.policy.syntax import AMONG_PREFIX, children, loads_of, parse, shown, walk
 
 # What `score_all` is given, told from a variable of that name.
 _ALL_NODES: Final = "all nodes"
@@ -188,5 +188,4 @@ def _name(node: ast.expr, names: Mapping[str, str]) -> str:
         return f"{_name(node.left, names)} + {_name(node.right, names)}"
     if isinstance(node, ast.ListComp):
         return _name(node.generators[0].iter, names)
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return shown(node)

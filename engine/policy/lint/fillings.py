@@ -6,7 +6,7 @@ from typing import Final
 
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Types
-from engine.policy.syntax import has_star, text_of, walk
+from engine.policy.syntax import has_star, shown, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _NUMBERS: Final = "doxXeEfFgG"
@@ -50,7 +50,7 @@ def _filling(
     for letter, value in zip(letters, given, strict=True):
         kind = _kind(types.of(value, scope))
         if letter in _NUMBERS and kind not in ("", "a number"):
-            said = f"`%{letter}` wants a number, `{_short(value)}` is {kind}"
+            said = f"`%{letter}` wants a number, `{shown(value)}` is {kind}"
             yield source.finding("wrong-type", value, said, "write `%s`", is_error=True)
 
 
@@ -87,8 +87,3 @@ def _kind(type_text: str | None) -> str:
 
 def _places(count: int) -> str:
     return "no places" if count == 0 else f"{count} place{'s' * (count != 1)}"
-
-
-def _short(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -14,6 +14,7 @@ from engine.policy.syntax import (
     local_names,
     may_fall_through,
     own_returns,
+    shown,
     text_of,
     walk,
 )
@@ -111,10 +112,10 @@ def lint_returns(source: PolicySource, types: Types) -> Iterator[Finding]:
             if kind not in refused and kind != "verdict":
                 continue
             if kind == "verdict" and value is not None:
-                shown = f"{ast.unparse(value).partition('(')[0]}(...)"
+                made = f"{ast.unparse(value).partition('(')[0]}(...)"
             else:
-                shown = _SHOWN.get(kind, f"a {kind}")
-            text = f"{hook}() returns {shown} here, want {want}"
+                made = _SHOWN.get(kind, f"a {kind}")
+            text = f"{hook}() returns {made} here, want {want}"
             is_told = kind in ("bool", "float", "counter") or hook in ("pre_filter", "group_of")
             helps = hint if is_told and kind != "verdict" else ""
             yield source.finding("wrong-return", place, text, helps, is_error=True)
@@ -224,18 +225,13 @@ def _empty(
         value = node.value
         if isinstance(value, ast.ListComp) or (isinstance(value, ast.Name) and value.id in lists):
             text = f"{hook}() returns an empty list where there is no reason, want {want}"
-            hint = f"None lets the pod pass: `return {_short(value)} or None`"
+            hint = f"None lets the pod pass: `return {shown(value)} or None`"
             yield source.finding("wrong-return", value, text, hint)
         elif isinstance(value, ast.List) and not value.elts:
             text = f"{hook}() returns an empty list here, want {want}"
             yield source.finding(
                 "wrong-return", value, text, "None lets the pod pass", is_error=True
             )
-
-
-def _short(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 _NONE_MEANS: Final = {
@@ -259,7 +255,7 @@ def _thrown_away(source: PolicySource, function: ast.FunctionDef) -> Iterator[Fi
             continue
         if isinstance(value, ast.Constant) and value.value is Ellipsis:
             continue
-        text = f"nothing takes `{_short(value)}`"
+        text = f"nothing takes `{shown(value)}`"
         hint = "write `return` before it, or give it a name"
         yield source.finding("no-effect", node, text, hint)
 

@@ -10,7 +10,7 @@ from engine.policy.lint.absent import Needs, lint_absent
 from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
-from engine.policy.syntax import number_of, text_of, walk
+from engine.policy.syntax import number_of, shown, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -92,7 +92,7 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
             elif isinstance(node, ast.For | ast.comprehension):
                 kind = _kind(types.of(node.iter, scope))
                 if kind in ("number", "bool", "text", "struct"):
-                    text = f"`{_text(node.iter)}` is {_a(kind)}: there is nothing to loop over"
+                    text = f"`{shown(node.iter)}` is {_a(kind)}: there is nothing to loop over"
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
             for test in _tests(node):
                 yield from _always_true(source, test)
@@ -120,11 +120,6 @@ def _a(kind: str) -> str:
     return {"number": "a number", "text": "a text", "bool": "True or False"}.get(kind, f"a {kind}")
 
 
-def _text(node: ast.expr) -> str:
-    text = ast.unparse(node)
-    return text if len(text) <= 40 else f"{text[:37]}..."
-
-
 def _compare(
     source: PolicySource, types: Types, scope: Scope, node: ast.Compare
 ) -> Iterator[Finding]:
@@ -133,26 +128,26 @@ def _compare(
         a, b = _kind(types.of(left, scope)), _kind(types.of(right, scope))
         differs = a and b and a != b and NONE not in (a, b)
         if isinstance(operator, _ORDERED) and (differs or (a == b and a in ("dict", "struct"))):
-            text = f"`{_text(left)}` is {_a(a)}, `{_text(right)}` is {_a(b)}: they have no order"
+            text = f"`{shown(left)}` is {_a(a)}, `{shown(right)}` is {_a(b)}: they have no order"
             if a == "dict" and b == "number":
-                hint = f'a key of it is meant: `{_text(left)}.get("cpu", 0)`'
+                hint = f'a key of it is meant: `{shown(left)}.get("cpu", 0)`'
             else:
                 hint = _AMOUNT if {a, b} == {"number", "text"} else ""
             yield source.finding("wrong-type", node, text, hint, is_error=True)
         elif isinstance(operator, ast.Eq | ast.NotEq):
             if differs:
-                text = f"`{_text(left)}` is {_a(a)}, `{_text(right)}` is {_a(b)}: never equal"
+                text = f"`{shown(left)}` is {_a(a)}, `{shown(right)}` is {_a(b)}: never equal"
                 hint = _AMOUNT if {a, b} == {"number", "text"} else ""
                 yield source.finding("wrong-type", node, text, hint)
             yield from _enum(source, types, scope, left, [right])
             yield from _enum(source, types, scope, right, [left])
         elif isinstance(operator, ast.In | ast.NotIn):
             if b in ("number", "bool", "struct"):
-                text = f"`{_text(right)}` is {_a(b)}: nothing is in it"
+                text = f"`{shown(right)}` is {_a(b)}: nothing is in it"
                 yield source.finding("wrong-type", node, text, is_error=True)
             element = _kind(element_type((types.of(right, scope) or "").rstrip("?") or "-"))
             if b == "list" and a and element and element not in (a, "dict") and a != NONE:
-                text = f"`{_text(left)}` is {_a(a)}, but `{_text(right)}` holds {element}s"
+                text = f"`{shown(left)}` is {_a(a)}, but `{shown(right)}` holds {element}s"
                 yield source.finding("wrong-type", node, text)
             if isinstance(right, ast.List | ast.Tuple):
                 yield from _enum(source, types, scope, left, right.elts)
@@ -170,11 +165,11 @@ def _always_true(source: PolicySource, test: ast.expr) -> Iterator[Finding]:
     equal = [one for one in equal if len(one.ops) == 1 and isinstance(one.ops[0], _ASKS)]
     for value in test.values:
         if equal and text_of(value):
-            text = f"`{_text(value)}` is a text, so the condition always holds"
+            text = f"`{shown(value)}` is a text, so the condition always holds"
             left, right = equal[0].left, equal[0].comparators[0]
-            hint = f"compare with it too: `{_text(left)} in ({_text(right)}, {_text(value)})`"
+            hint = f"compare with it too: `{shown(left)} in ({shown(right)}, {shown(value)})`"
             if isinstance(equal[0].ops[0], ast.In):
-                hint = f"ask for it too: `{_text(value)} in {_text(right)}`"
+                hint = f"ask for it too: `{shown(value)} in {shown(right)}`"
             yield source.finding("wrong-type", value, text, hint)
 
 
@@ -193,7 +188,7 @@ def _arithmetic(
     else:
         is_sound = a == b == "number"
     if not is_sound:
-        text = f"`{_text(node)}`: one is {_a(a)}, the other {_a(b)}"
+        text = f"`{shown(node)}`: one is {_a(a)}, the other {_a(b)}"
         yield source.finding("wrong-type", node, text.replace("one is None", ""), is_error=True)
 
 
@@ -201,7 +196,7 @@ def _attribute(
     source: PolicySource, types: Types, scope: Scope, node: ast.Attribute, called: set[int]
 ) -> Iterator[Finding]:
     kind = _kind(types.of(node.value, scope))
-    owner = _text(node.value)
+    owner = shown(node.value)
     methods = _METHODS.get(kind)
     if methods is None or node.attr in methods:
         return
@@ -233,7 +228,7 @@ def _subscript(
     source: PolicySource, types: Types, scope: Scope, node: ast.Subscript, has_counts: bool
 ) -> Iterator[Finding]:
     """A list is asked for a key, or what has fields or is called for an element."""
-    owner = _text(node.value)
+    owner = shown(node.value)
     kind = _kind(types.of(node.value, scope))
     is_text = _kind(types.of(node.slice, scope)) == "text"
     key = text_of(node.slice)
@@ -245,14 +240,14 @@ def _subscript(
         of = _kind(types.of(node.value.value, scope))
         if node.value.attr in _METHODS.get(of, ()):
             text = f"`{owner}` is a function and has no elements"
-            hint = f"call it: `{owner}({_text(node.slice)})`"
+            hint = f"call it: `{owner}({shown(node.slice)})`"
             yield source.finding("wrong-type", node, text, hint, is_error=True)
     if isinstance(node.slice, ast.Slice) or kind != "list" or not is_text:
         return
-    text = f"`{owner}` is a list, `{_text(node.slice)}` is a text: want a place, an int"
+    text = f"`{owner}` is a list, `{shown(node.slice)}` is a text: want a place, an int"
     element = element_type((types.of(node.value, scope) or "").rstrip("?")) or ""
     has_key = "key" in RECORDS.get(element, {})
-    hint = f"go through it: `[x for x in {owner} if x.key == {_text(node.slice)}]`"
+    hint = f"go through it: `[x for x in {owner} if x.key == {shown(node.slice)}]`"
     yield source.finding("wrong-type", node, text, hint if has_key else "", is_error=True)
 
 
@@ -261,10 +256,10 @@ def _call(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> I
     kind = _kind(types.of(node.func, scope))
     if kind in ("", NONE):
         return
-    called = _text(node.func)
+    called = shown(node.func)
     hint = f"write `{called}`" if not node.args else ""
     if kind == "dict" and len(node.args) == 1:
-        hint = f"a key of it is read with `{called}.get({_text(node.args[0])})`"
+        hint = f"a key of it is read with `{called}.get({shown(node.args[0])})`"
     text = f"`{called}` is {_a(kind)} and no function"
     yield source.finding("wrong-type", node, text, hint, is_error=True)
 
@@ -278,9 +273,9 @@ def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -
     a, b = _kind(value), _kind(types.of(node.args[1], scope))
     if {a, b} != {"text", "number"}:
         return
-    text = f"`{_text(node)}` is {_a(a)} where there is the key, and else {_a(b)}"
-    key = f"{_text(node.func.value)}.get({_text(node.args[0])})"
-    hint = f"make a number of it: `parse_int({key}, {_text(node.args[1])})`" if a == "text" else ""
+    text = f"`{shown(node)}` is {_a(a)} where there is the key, and else {_a(b)}"
+    key = f"{shown(node.func.value)}.get({shown(node.args[0])})"
+    hint = f"make a number of it: `parse_int({key}, {shown(node.args[1])})`" if a == "text" else ""
     yield source.finding("wrong-type", node, text, hint)
 
 
@@ -309,8 +304,8 @@ def _unasked(
         are_owners = all(id(node) in owners for node in found)
         if are_owners and needs.is_only_needed(function.name, found):
             first = min(found, key=lambda one: (one.lineno, one.col_offset))
-            text = f"`{_text(first)}` is None for some, which has no fields"
-            hint = f"ask for that before: `{_text(first)} == None`"
+            text = f"`{shown(first)}` is None for some, which has no fields"
+            hint = f"ask for that before: `{shown(first)} == None`"
             yield source.finding("wrong-type", first, text, hint)
 
 
@@ -342,8 +337,8 @@ def _zero(
         inner = {ast.dump(part) for one in parts for part in walk(one) if _is_place(part)}
         if not when or inner & asked:
             continue
-        text = f"`{_text(divisor)}` is 0 where {when}, and nothing divides by that"
-        hint = f"ask before, or divide by `max(1, {_text(divisor)})`"
+        text = f"`{shown(divisor)}` is 0 where {when}, and nothing divides by that"
+        hint = f"ask before, or divide by `max(1, {shown(divisor)})`"
         yield source.finding("zero-division", divisor, text, hint)
 
 
@@ -369,12 +364,12 @@ def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
         is_zero = isinstance(default, ast.Constant) and default.value == 0
         is_number = types.of(node, scope) in ("int", "float")
         return "there is no such key" if is_zero and is_number else ""
-    shown = ast.unparse(node)
-    if shown == "over.max":
+    text = ast.unparse(node)
+    if text == "over.max":
         return "all scores are 0"
-    if shown == "over.max - over.min":
+    if text == "over.max - over.min":
         return "all scores are equal"
-    return "no pod is there" if shown == "node.pod_count" else ""
+    return "no pod is there" if text == "node.pod_count" else ""
 
 
 def _nothing_known(
@@ -409,8 +404,8 @@ def _nothing_known(
             continue
         first = min(found, key=lambda one: (one.lineno, one.col_offset))
         where = _NONE_WHERE.get(first.attr)
-        text = f"`{_text(first)}` is None " + (f"where {where}" if where else "for some")
-        hint = f"ask for that before: `{_text(first)} == None`"
+        text = f"`{shown(first)}` is None " + (f"where {where}" if where else "for some")
+        hint = f"ask for that before: `{shown(first)} == None`"
         yield source.finding("wrong-type", first, text, hint)
 
 
@@ -455,7 +450,7 @@ def _allowed(types: Types, scope: Scope, node: ast.expr) -> tuple[tuple[str, ...
         if allowed and isinstance(node, ast.Call) and len(node.args) > 1:
             default = text_of(node.args[1])
             allowed = (*allowed, default) if default is not None else ()
-    return allowed, f"`{_text(node)}`"
+    return allowed, f"`{shown(node)}`"
 
 
 # --- shifts --------------------------------------------------------------------------------------
@@ -470,15 +465,15 @@ def _shift(source: PolicySource, node: ast.BinOp) -> Iterator[Finding]:
     if amount is None or value is None:
         if amount == 0 or value == 0:
             return
-        text = f"`{_text(node)}` is wrong where the result does not fit 32 bits"
-        hint = f"multiply: `{_text(node.left)} * {2**amount}`" if amount is not None else ""
+        text = f"`{shown(node)}` is wrong where the result does not fit 32 bits"
+        hint = f"multiply: `{shown(node.left)} * {2**amount}`" if amount is not None else ""
         yield source.finding("wrong-shift", node, text, hint or "multiply by a power of two")
         return
     want = value << amount
     if -_INT32 <= want < _INT32:
         return
     got = (want + _INT32) % (2 * _INT32) - _INT32
-    text = f"`{_text(node)}` gives {got} here, want {want}: the result does not fit 32 bits"
+    text = f"`{shown(node)}` gives {got} here, want {want}: the result does not fit 32 bits"
     yield source.finding("wrong-shift", node, text, f"write `{want}`", is_error=True)
 
 
