@@ -29,7 +29,6 @@ class Workload:
         objects: Objects that exist before the scheduler starts (given the number of nodes):
             namespaces, Services, priority classes, and pods that are placed already.
         beside: Pods that are created just before the measured ones and are not counted.
-        is_default: Part of a run that names no workloads.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Workload:
     make_node: Callable[[int], Manifest] = node
     objects: Callable[[int], Iterable[Manifest]] = _nothing
     beside: Callable[[int], Iterable[Manifest]] = _nothing
-    is_default: bool = False
 
 
 WORKLOADS: Final[dict[str, Workload]] = {}
@@ -54,11 +52,6 @@ def _register(build: Callable[[], Workload]) -> Callable[[], Workload]:
     return build
 
 
-def default_workloads() -> list[Workload]:
-    """What a run measures if it names nothing."""
-    return [w for w in WORKLOADS.values() if w.is_default]
-
-
 def _named(number: int) -> str:
     return f"pod-{number:06d}"
 
@@ -70,7 +63,6 @@ def _plain() -> Workload:
         "plain requests",
         _BASE,
         lambda number: pod(_named(number)),
-        is_default=True,
     )
 
 
@@ -94,7 +86,6 @@ def _node_affinity() -> Workload:
         "required node affinity",
         _BASE | {"NodeAffinity"},
         lambda number: pod(_named(number), spec={"affinity": affinity}),
-        is_default=True,
     )
 
 
@@ -114,7 +105,6 @@ def _zone_spread() -> Workload:
         lambda number: pod(
             _named(number), labels=labels, spec={"topologySpreadConstraints": [constraint]}
         ),
-        is_default=True,
     )
 
 
@@ -133,7 +123,6 @@ def _host_anti_affinity() -> Workload:
         lambda number: pod(
             _named(number), labels=labels, spec={"affinity": {"podAntiAffinity": required}}
         ),
-        is_default=True,
     )
 
 
@@ -148,7 +137,6 @@ def _zone_affinity() -> Workload:
         lambda number: pod(
             _named(number), labels=labels, spec={"affinity": {"podAffinity": required}}
         ),
-        is_default=True,
     )
 
 
