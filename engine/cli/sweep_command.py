@@ -150,12 +150,9 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         )
     points = _points(workload, options)
     log = directory / _RESULTS
-    try:
-        with input_errors():
-            directory.mkdir(parents=True, exist_ok=True)
-            known = read_results(log)
-    except SweepError as error:
-        raise InputError(str(error)) from error
+    with input_errors():
+        directory.mkdir(parents=True, exist_ok=True)
+    known = _known(log)
     missing = [point for point in points if point.key not in known]
     if len(missing) < len(points):
         click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
@@ -170,6 +167,8 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
             renew_other_table(table, results)
             write_file(chart, bar_chart(results))
     except KeyboardInterrupt:
+        # Asked again: a result may have been written that `known` does not have yet.
+        known = _known(log)
         there = sum(point.key in known for point in points)
         click.echo(
             f"interrupted: {there} of {len(points)} results are in {log}; "
@@ -199,6 +198,15 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     print_means(results, console)
     click.echo(f"{directory}: {len(results)} results, {len(missing)} of them new")
+
+
+def _known(log: Path) -> dict[str, Measured]:
+    """The results in *log* by key. Raises `InputError` if it has other lines or cannot be read."""
+    try:
+        with input_errors():
+            return read_results(log)
+    except SweepError as error:
+        raise InputError(str(error)) from error
 
 
 def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:

@@ -297,6 +297,21 @@ def is_there(group: int) -> bool:
     return True
 
 
+def test_an_interrupted_sweep_counts_the_result_that_was_just_written(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # What comes next after a result is in the log.
+    monkeypatch.setattr("engine.cli.sweep_command.Progress.advance", interrupt)
+    log = tmp_path / "out" / "results.jsonl"
+    result = sweep(snapshot, log.parent, "--seeds", "2", "--jobs", "1")
+    assert result.exit_code == 130
+    assert len(log.read_bytes().splitlines()) == 1
+    assert f"interrupted: 1 of 4 results are in {log}; " in result.stderr
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
     snapshot: Path, tmp_path: Path, sent: signal.Signals
