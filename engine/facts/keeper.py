@@ -384,4 +384,5 @@ async def _spoken(sources: Iterable[_Running]) -> None:
 
 
 def _is_reading_first(running: _Running) -> bool:
-    return not running.spoke.is_set() and getattr(running.source, "is_reading", False)
+    source = running.source
+    return source is not None and source.is_reading and not running.spoke.is_set()

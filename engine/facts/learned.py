@@ -192,6 +192,9 @@ class LearnedSource(Generic[P]):
         namespaces: Whose pods are watched; empty: all.
     """
 
+    #: What was learned is told at once.
+    is_reading: Final = False
+
     def __init__(
         self,
         learner: Learner[P],

@@ -35,6 +35,9 @@ class QueryError(Exception):
 class PrometheusSource:
     """One server's queries, asked every interval."""
 
+    #: An answer takes as long as it takes: nobody waits for it beyond the patience that all have.
+    is_reading: Final = False
+
     def __init__(self, config: PrometheusFacts) -> None:
         self._config = config
         self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}

@@ -30,6 +30,11 @@ class Source(Protocol):
         """How often it could not be asked or read."""
         ...
 
+    @property
+    def is_reading(self) -> bool:
+        """True while something is there to be told, and being read."""
+        ...
+
     async def run(self, tell: Tell) -> None:
         """Call *tell* with all readings, now and after each change, until cancelled."""
         ...

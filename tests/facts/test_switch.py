@@ -120,6 +120,7 @@ class Said:
     """A source that says at once how hot node `a` is, and remembers that it was ended."""
 
     failures = 0
+    is_reading = False
 
     def __init__(self, config: FactSource) -> None:
         assert isinstance(config, FileFacts)
