@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
@@ -19,8 +18,7 @@ from yarl import URL
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
 from engine.kube.client import user_agent
-from engine.lib.certificates import show_certificate
-from engine.lib.memory_file import memory_file
+from engine.lib.certificates import as_files, authorities, show_certificate
 
 _KEEPALIVE_SECONDS: Final = 60.0
 _MOST_REDIRECTS: Final = 10
@@ -220,7 +218,7 @@ def tls_context(tls: ExtenderTls) -> ssl.SSLContext:
         if tls.cert_data or tls.key_data:
             certificate, key = _pem(tls.cert_data, tls.cert_file), _pem(tls.key_data, tls.key_file)
             if certificate and key:
-                with _as_files(certificate, key) as (certificate_file, key_file):
+                with as_files(certificate, key) as (certificate_file, key_file):
                     show_certificate(context, certificate_file, key_file)
         elif tls.cert_file and tls.key_file:
             show_certificate(context, tls.cert_file, tls.key_file)
@@ -234,25 +232,8 @@ def tls_context(tls: ExtenderTls) -> ssl.SSLContext:
 
 def _authority(tls: ExtenderTls) -> str | None:
     pem = _pem(tls.ca_data, tls.ca_file)
-    if not pem:
-        return None
-    if b"-----BEGIN CERTIFICATE-----" not in pem:
-        raise ValueError("unable to load root certificates: no PEM certificate in it")
-    return pem.decode("ascii", "replace")
+    return authorities(pem) if pem else None
 
 
 def _pem(data: bytes, file: str) -> bytes:
     return data or (Path(file).read_bytes() if file else b"")
-
-
-@contextlib.contextmanager
-def _as_files(*texts: bytes) -> Iterator[list[str]]:
-    """Paths of *texts* that only this process can read, for as long as the block takes."""
-    with contextlib.ExitStack() as files:
-        paths: list[str] = []
-        for text in texts:
-            file = files.enter_context(memory_file("pem"))
-            file.write(text)
-            file.seek(0)
-            paths.append(f"/dev/fd/{file.fileno()}")
-        yield paths

@@ -1,10 +1,19 @@
 """Certificates that a TLS context shows, with their private keys.
 
-Owns that nobody is asked for a passphrase: OpenSSL would ask the terminal, and wait.
+Owns that nobody is asked for a passphrase: OpenSSL would ask the terminal, and wait. Says what is
+wrong with PEM that a configuration holds, and never what it says: it may be a key.
 """
 
+import contextlib
 import ssl
+from collections.abc import Iterator
 from os import PathLike
+from typing import Final
+
+from engine.lib.memory_file import memory_file
+
+_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_PRIVATE_KEY: Final = b" PRIVATE KEY-----"
 
 
 def show_certificate(
@@ -21,3 +30,55 @@ def show_certificate(
         raise OSError("the private key is encrypted, want one without a passphrase")
 
     context.load_cert_chain(cert_file, key_file, password=refuse)
+
+
+@contextlib.contextmanager
+def as_files(*texts: bytes) -> Iterator[list[str]]:
+    """Paths of *texts* that only this process can read, for as long as the block takes."""
+    with contextlib.ExitStack() as files:
+        paths: list[str] = []
+        for text in texts:
+            file = files.enter_context(memory_file("pem"))
+            file.write(text)
+            file.seek(0)
+            paths.append(f"/dev/fd/{file.fileno()}")
+        yield paths
+
+
+def authorities(pem: bytes) -> str:
+    """PEM certificates as OpenSSL takes them. Raises `ValueError` if there are none.
+
+    What is around them may be text in any language, as in the bundles of distributions.
+    """
+    if _CERTIFICATE not in pem:
+        raise ValueError("unable to load root certificates: no PEM certificate in it")
+    return pem.decode("ascii", "backslashreplace")
+
+
+def are_certificates(pem: bytes) -> bool:
+    """True if *pem* holds certificates and all of them can be loaded."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=authorities(pem))
+    except (OSError, ValueError):  # ssl.SSLError is an OSError
+        return False
+    return True
+
+
+def key_problem(key: bytes, certificate: bytes | None) -> str:
+    """What is wrong with a private key as PEM, or ""; without its certificate, less is seen."""
+    want = "want a private key as PEM, in base64 and without a passphrase"
+    if _PRIVATE_KEY not in key:
+        return want
+    if certificate is not None:
+        try:
+            with as_files(certificate, key) as (certificate_file, key_file):
+                show_certificate(
+                    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate_file, key_file
+                )
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                return "want the private key of the certificate, got that of another"
+            return want
+        except (OSError, ValueError):
+            return want
+    return ""

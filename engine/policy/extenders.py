@@ -8,11 +8,15 @@ import base64
 import binascii
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Final
 from urllib.parse import urlsplit
 
 from engine.framework.extender import DEFAULT_TIMEOUT, Extender, ExtenderTls
+from engine.lib.certificates import are_certificates, key_problem
 from engine.model.resources import is_extended_resource
 from engine.policy.documents import Field, Object
+
+_CERTIFICATES: Final = "want certificates as PEM (`-----BEGIN CERTIFICATE-----`), in base64"
 
 
 def decode_extenders(owner: Object) -> tuple[Extender, ...]:
@@ -99,6 +103,7 @@ def _tls(members: Object, is_https: bool) -> ExtenderTls:
         key_data=_data(members, "keyData"),
         ca_data=ca_data,
     )
+    _check_data(members, tls)
     members.finish()
     return tls
 
@@ -111,6 +116,20 @@ def _data(members: Object, name: str) -> bytes:
     except (binascii.Error, ValueError):
         members[name].wrong("want base64")  # and not what came: it may be a key
         return b""
+
+
+def _check_data(members: Object, tls: ExtenderTls) -> None:
+    """Refuse data that kube-scheduler would not start with; files may come later."""
+    if tls.ca_data and not are_certificates(tls.ca_data):
+        members["caData"].wrong(_CERTIFICATES)
+    if not ((tls.cert_data or tls.cert_file) and (tls.key_data or tls.key_file)):
+        return  # not used, as in kube-scheduler
+    certificate = tls.cert_data or None
+    if certificate is not None and not are_certificates(certificate):
+        members["certData"].wrong(_CERTIFICATES)
+        certificate = None
+    if tls.key_data and (problem := key_problem(tls.key_data, certificate)):
+        members["keyData"].wrong(problem)
 
 
 def _managed(entries: Sequence[Field], seen: set[str]) -> tuple[list[str], list[str]]:

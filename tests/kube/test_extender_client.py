@@ -14,7 +14,7 @@ from aiohttp import web
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
 from engine.kube import extender_client
-from engine.kube.extender_client import ExtenderClient
+from engine.kube.extender_client import ExtenderClient, tls_context
 from tests.certificates import Authority
 from tests.small_extender import SmallExtender
 
@@ -310,6 +310,16 @@ def test_tls_settings_that_cannot_be_used_are_said_at_once(tls: ExtenderTls, wan
     with pytest.raises(ExtenderError, match="couldn't build extenders") as caught:
         _client("https://127.0.0.1:1", tls=tls)
     assert want in str(caught.value)
+
+
+def test_an_authority_may_have_remarks_in_any_language(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """One whose file had a letter beyond ASCII around its certificates ended the start."""
+    ca = tmp_path / "remarks.crt"
+    ca.write_bytes("# Autorité de Zürich\n".encode() + authority.file.read_bytes())
+    for tls in (ExtenderTls(ca_file=str(ca)), ExtenderTls(ca_data=ca.read_bytes())):
+        assert len(tls_context(tls).get_ca_certs()) == 1
 
 
 def test_a_key_that_takes_a_passphrase_is_refused(authority: Authority) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,19 @@ from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors
 from engine.policy.extenders import in_order
+from tests.certificates import Authority
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 URL = "urlPrefix: http://x"
+
+
+def _base64(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 def _extenders(text: str) -> tuple[Extender, ...]:
@@ -26,8 +37,9 @@ def test_the_defaults_are_kube_schedulers() -> None:
     assert not got.tls.insecure
 
 
-def test_every_field_is_read() -> None:
-    secret = base64.b64encode(b"pem").decode()
+def test_every_field_is_read(authority: Authority) -> None:
+    certificate, key = (path.read_bytes() for path in authority.issue("scheduler@example.com"))
+    ca = authority.file.read_bytes()
     (got,) = _extenders(
         f"""
 extenders:
@@ -41,8 +53,8 @@ extenders:
   httpTimeout: 300ms
   nodeCacheCapable: true
   ignorable: true
-  tlsConfig: {{serverName: n, certFile: c, keyFile: k, caFile: a, certData: {secret},
-              keyData: {secret}, caData: {secret}}}
+  tlsConfig: {{serverName: n, certFile: c, keyFile: k, caFile: a,
+              certData: {_base64(certificate)}, keyData: {_base64(key)}, caData: {_base64(ca)}}}
   managedResources: [{{name: x/y, ignoredByScheduler: true}}, {{name: x/z}}]
 """
     )
@@ -55,9 +67,68 @@ extenders:
     assert got.ignored_resources == ("x/y",)
     tls = got.tls
     assert (tls.server_name, tls.cert_file, tls.key_file, tls.ca_file) == ("n", "c", "k", "a")
-    assert tls.cert_data == tls.key_data == tls.ca_data == b"pem"
+    assert (tls.cert_data, tls.key_data, tls.ca_data) == (certificate, key, ca)
     assert not tls.insecure
-    assert "pem" not in repr(tls).replace("cert_data=b'pem'", "").replace("ca_data=b'pem'", "")
+    assert "PRIVATE KEY" not in repr(tls)
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        pytest.param({"caData": "junk"}, "caData: want certificates as PEM", id="no PEM"),
+        pytest.param({"caData": "key"}, "caData: want certificates as PEM", id="a key"),
+        pytest.param({"caData": "half"}, "caData: want certificates as PEM", id="half of one"),
+        pytest.param(
+            {"certData": "junk", "keyData": "key"},
+            "certData: want certificates as PEM",
+            id="no certificate",
+        ),
+        pytest.param(
+            {"certData": "crt", "keyData": "junk"}, "keyData: want a private key", id="no key"
+        ),
+        pytest.param(
+            {"certData": "crt", "keyData": "encrypted"}, "without a passphrase", id="encrypted"
+        ),
+        pytest.param(
+            {"certData": "crt", "keyData": "other"},
+            "keyData: want the private key of the certificate, got that of another",
+            id="of another",
+        ),
+    ],
+)
+def test_data_that_no_connection_can_be_made_with_is_refused(
+    authority: Authority, names: dict[str, str], want: str
+) -> None:
+    """`check` said ok, and the scheduler that used it failed every pod, or did not start."""
+    certificate, key = (path.read_bytes() for path in authority.issue("me@example.com"))
+    given = {
+        "junk": b"no PEM at all, and a secret all the same, which nobody is told",
+        "crt": certificate,
+        "key": key,
+        "half": certificate[:200] + b"\n-----END CERTIFICATE-----\n",
+        "other": authority.issue("you@example.com")[1].read_bytes(),
+        "encrypted": authority.issue_encrypted("me@example.com")[1].read_bytes(),
+    }
+    tls = ", ".join(f"{field}: {_base64(given[name])}" for field, name in names.items())
+    with pytest.raises(PolicyErrors) as caught:
+        _extenders(f"extenders: [{{{URL}, tlsConfig: {{{tls}}}}}]")
+    assert str(caught.value).startswith("c.yaml:3:")
+    assert want in str(caught.value)
+    for told in (given[name] for name in names.values()):
+        assert _base64(told)[:20] not in str(caught.value)
+        assert told.decode()[30:50] not in str(caught.value)
+
+
+def test_a_certificate_without_a_key_is_not_looked_at() -> None:
+    """kube-scheduler does not use it either."""
+    (got,) = _extenders(f"extenders: [{{{URL}, tlsConfig: {{certData: {_base64(b'x')}}}}}]")
+    assert got.tls.cert_data == b"x"
+
+
+def test_an_authority_may_have_remarks_in_any_language(authority: Authority) -> None:
+    ca = "# Autorité de Zürich\n".encode() + authority.file.read_bytes()
+    (got,) = _extenders(f"extenders: [{{{URL}, tlsConfig: {{caData: {_base64(ca)}}}}}]")
+    assert got.tls.ca_data == ca
 
 
 @pytest.mark.parametrize(
