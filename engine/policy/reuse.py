@@ -131,7 +131,7 @@ def _in_words(hook: str, reads: Reads) -> str:
     if hook == "counters":
         return "once for pods alike in what it reads"
     parts = []
-    if EVERYTHING in reads.pod or {"uid", "name", "manifest"} & reads.pod:
+    if EVERYTHING in reads.pod or _UNIQUE_OF_POD.keys() & reads.pod:
         parts.append("for the same pod only")
     elif reads.pod:
         parts.append("for pods alike in what it reads")
@@ -172,22 +172,21 @@ def _over_nodes(paths: frozenset[str]) -> str:
 
 
 def _place(text: str, hook: str, field: str) -> tuple[int, int]:
-    """Where *field* (`pod.uid`) is written first in the file, else where the hook is."""
+    """Where *hook* or what it calls in the file reads *field* (`pod.uid`), else where it is."""
     tree = parse(text)
     if tree is None:
         return 0, 0
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if hook not in functions:
+        return 0, 0
     parameter, _, name = field.partition(".")
-    reads = [
-        (node.lineno, node.col_offset + 1)
-        for node in walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == name
-        if isinstance(node.value, ast.Name) and node.value.id == parameter
-    ]
-    if reads:
-        return min(reads)
-    hooks = [
-        (node.lineno, node.col_offset + 1)
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == hook
-    ]
-    return hooks[0] if hooks else (0, 0)
+    reads = []
+    used = [hook]
+    for function in used:  # which grows meanwhile
+        for node in walk(functions[function]):
+            match node:
+                case ast.Name(called) if called in functions and called not in used:
+                    used.append(called)
+                case ast.Attribute(ast.Name(owner), read) if (owner, read) == (parameter, name):
+                    reads.append((node.lineno, node.col_offset + 1))
+    return min(reads, default=(functions[hook].lineno, functions[hook].col_offset + 1))

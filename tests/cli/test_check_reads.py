@@ -124,6 +124,31 @@ def test_what_defeats_reuse_is_a_warning_with_its_place_and_a_way_out(
     assert warning["hint"]
 
 
+def test_the_place_is_that_of_the_hooks_own_read(tmp_path: Path) -> None:
+    """It was that of the first read in the file, whichever hook it is in."""
+    text = DOC.format(hooks="queue_key, filter, score") + (
+        "def queue_key(pod):\n    return [pod.created_at, pod.name]\n\n"
+        'def filter(pod, node):\n    return "no" if _late(pod) else None\n\n'
+        "def _late(pod):\n    return pod.created_at > 99\n\n"
+        "def score(pod, node):\n    return _of(pod)\n\n"
+        "def _of(one):\n    return min(len(one.name), 100)\n"
+    )
+    warnings = as_json(tmp_path, text)["problems"]
+    assert [(w["message"].split()[0], w["line"]) for w in warnings] == [
+        ("filter()", 13),
+        ("score()", 15),
+    ]
+
+
+@pytest.mark.parametrize("field", ["created_at", "start_time"])
+def test_what_no_two_pods_share_is_reused_for_the_same_pod_only(tmp_path: Path, field: str) -> None:
+    """The warning said that no answer is reused, and the line of the hook that pods share them."""
+    text = DOC.format(hooks="filter") + (
+        f'def filter(pod, node):\n    return "no" if pod.{field} == 7 else None\n'
+    )
+    assert hooks_of(tmp_path, text)["filter"]["reuse"].startswith("for the same pod only")
+
+
 def test_a_pod_that_is_passed_on_whole_is_a_warning(tmp_path: Path) -> None:
     text = DOC.format(hooks="filter") + (
         'def filter(pod, node):\n    return "no" if str(pod) == "x" else None\n'
