@@ -1,6 +1,7 @@
-"""Lints about `"%d of %s" % (x, y)`: what the interpreter cannot fill, or not with that."""
+"""Lints about texts that `%` and `format` cannot fill, or not with what they are given."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,15 +15,71 @@ _KNOWN: Final = f"sr{_NUMBERS}"
 _PERCENT: Final = "a percent sign is `%%`"
 _WANTED: Final = "want `%s`, `%d` or another single letter: there are no widths and no digits"
 
+# What `format` looks at: a brace that is meant, a place, a brace that is none of both.
+_BRACES: Final = re.compile(r"\{\{|\}\}|\{(?P<place>[^{}]*)\}|[{}]")
+_PLACE: Final = re.compile(r"(?P<name>[^.,:!\[\]]*)(![sr])?")
+_WANTED_PLACE: Final = (
+    "want `{}`, `{0}` or `{name}`, with `!r` at most: there are no widths, digits and fields"
+)
+
 
 def lint_fillings(source: PolicySource, types: Types) -> Iterator[Finding]:
-    """Texts that are filled with `%` and fail whenever they are."""
+    """Texts that are filled with `%` or `format` and fail whenever they are."""
     for name, function in source.functions.items():
         for node in walk(function):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                 text = text_of(node.left)
                 if text is not None:
                     yield from _filling(source, types, types.scope(name), node, text)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                text = text_of(node.func.value)
+                if text is not None and node.func.attr == "format":
+                    yield from _formatting(source, node, text)
+
+
+def _formatting(source: PolicySource, node: ast.Call, text: str) -> Iterator[Finding]:
+    """What is wrong with `text.format(...)`, told once."""
+    names: list[str] = []
+    for match in _BRACES.finditer(text):
+        if match[0] in ("{{", "}}"):
+            continue
+        if match["place"] is None:
+            said = f"`{text}` has a `{match[0]}` that belongs to no place"
+            hint = f"a brace is `{2 * match[0]}`"
+            yield source.finding("wrong-type", node.func, said, hint, is_error=True)
+            return
+        place = _PLACE.fullmatch(match["place"])
+        if place is None:
+            said = f"`{text}` has `{match[0]}`, which fills nothing"
+            yield source.finding("wrong-type", node.func, said, _WANTED_PLACE, is_error=True)
+            return
+        names.append(place["name"])
+    said = _not_given(names, node)
+    if said:
+        yield source.finding("wrong-type", node, f"`{text}` has {said}", "", is_error=True)
+
+
+def _not_given(names: list[str], node: ast.Call) -> str:
+    """What of the places *names* the call *node* gives no value to, in words; "" if nothing."""
+    in_turn = names.count("")
+    numbered = next((name for name in names if _is_number(name)), None)
+    if in_turn and numbered is not None:
+        return f"`{{}}` and `{{{numbered}}}`: want all places numbered, or none"
+    if not has_star(node.args):
+        if in_turn > len(node.args):
+            return f"{_places(in_turn)}, and is given {len(node.args)}"
+        for name in names:
+            if _is_number(name) and int(name) >= len(node.args):
+                return f"`{{{name}}}`, and is given {len(node.args)}, counted from 0"
+    given = {keyword.arg for keyword in node.keywords}
+    for name in names:
+        if name and not _is_number(name) and not given & {name, None}:  # None is `**values`
+            return f"`{{{name}}}`, and is given no `{name}`"
+    return ""
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 def _filling(

@@ -674,6 +674,13 @@ def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
         pytest.param('"%s %s" % pod.name', "has 2 places, and is given 1", id="too few"),
         pytest.param('"%s" % (1, 2)', "has 1 place, and is given 2", id="too many"),
         pytest.param('"all" % pod.name', "has no places, and is given 1", id="no place"),
+        pytest.param('"{:d}".format(3)', "`{:d}`, which fills nothing", id="format: digits"),
+        pytest.param('"{pod.name}".format(pod = 1)', "`{pod.name}`, which", id="format: a field"),
+        pytest.param('"{}: {}".format(pod)', "has 2 places, and is given 1", id="format: too few"),
+        pytest.param('"{1}".format(pod)', "`{1}`, and is given 1", id="format: a number too far"),
+        pytest.param('"{a}".format(b = 1)', "`{a}`, and is given no `a`", id="format: a name"),
+        pytest.param('"{}{0}".format(1)', "want all places numbered", id="format: both ways"),
+        pytest.param('"{".format(1)', "has a `{` that belongs to no place", id="format: a brace"),
     ],
 )
 def test_a_text_that_cannot_be_filled_is_told(filled: str, want: str) -> None:
@@ -701,12 +708,32 @@ def test_a_text_that_cannot_be_filled_is_told(filled: str, want: str) -> None:
         '"%d" % parse_int(pod.name)',
         '"%s %s" % _pair(pod)',
         '"%d" % _number(pod)',
+        '"{}".format(pod, pod)',
+        '"{}{}".format(*_pair(pod))',
+        '"{a}{{".format(**{"a": pod})',
     ],
 )
 def test_a_text_that_can_be_filled_is_left_alone(filled: str) -> None:
     helpers = "def _pair(pod):\n    return (pod, pod)\ndef _number(pod):\n    return 1\n"
     text = helpers + in_filter(f"return {filled}")
     assert not [f for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
+
+
+@given(
+    st.text("{}01ab!rs:.[ ]", max_size=8),
+    st.sampled_from(["", "1", "1, 2", "a = 1", "1, a = 1"]),
+)
+def test_formats_are_told_where_the_interpreter_cannot_fill_them(text: str, arguments: str) -> None:
+    filled = f'"{text}".format({arguments})'
+    try:
+        starlark.eval(starlark.Module(), starlark.parse("x", filled), starlark.Globals.standard())
+        is_filled = True
+    except starlark.StarlarkError:
+        is_filled = False
+    told = [
+        f for f in lint_files({"x.star": in_filter(f"return {filled}")}) if f.lint == "wrong-type"
+    ]
+    assert bool(told) is not is_filled, filled
 
 
 _INNER = "    def filter(pod, node):\n        return 'no' if node.name == 'a' else None\n"
