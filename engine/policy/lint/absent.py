@@ -19,6 +19,7 @@ _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _IN: Final = (ast.In, ast.NotIn)
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _PARSERS: Final = ("parse_int", "parse_float")
+_TEXTS: Final = "dict[str, str]"
 _PLAIN: Final = frozenset({"int?", "float?", "str?"})
 
 
@@ -49,6 +50,7 @@ class Needs:
                             needed.add(id(key))
                 elif isinstance(node, ast.Subscript):
                     of, key = node.value, node.slice
+                    needed.add(id(key))
                 elif isinstance(node, ast.Compare) and isinstance(node.ops[0], _IN):
                     of, key = node.comparators[0], node.left
                 if key is not None and isinstance(of, ast.Attribute):
@@ -130,13 +132,36 @@ def lint_absent(
             continue
         first = min(found, key=lambda one: (one.lineno, one.col_offset))
         is_key = isinstance(first.func, ast.Attribute)
-        if is_key and _is_asked(needs, function, first):
+        if isinstance(first.func, ast.Attribute) and _is_asked(
+            needs, function, first.func.value, first.args[0]
+        ):
             continue
         what = "there is no such key" if is_key else "it is no number"
         plain = f"{ast.unparse(first.func)}({ast.unparse(first.args[0])})"
         hint = _hint(types.of(first, scope) or "", plain, _wraps(function, first))
         text = f"`{shown(first)}` is None where {what}"
         yield source.finding("wrong-type", first, text, hint)
+
+
+def lint_elements(
+    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
+) -> Iterator[Finding]:
+    """A label, or what else not all have, that is taken as if it were there: `pod.labels["a"]`."""
+    scope = types.scope(function.name)
+    taken: dict[str, ast.Subscript] = {}
+    for node in walk(function):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            first = taken.setdefault(ast.unparse(node), node)
+            if (node.lineno, node.col_offset) < (first.lineno, first.col_offset):
+                taken[ast.unparse(node)] = node
+    for node in taken.values():
+        owner, key = node.value, node.slice
+        if not isinstance(owner, ast.Attribute) or text_of(key) is None:
+            continue
+        if types.of(owner, scope) == _TEXTS and not _is_asked(needs, function, owner, key):
+            text = f"`{shown(node)}` fails where there is no such key"
+            hint = f'give it a default: `{ast.unparse(owner)}.get({ast.unparse(key)}, "")`'
+            yield source.finding("wrong-type", node, text, hint)
 
 
 def _may_be_none(types: Types, scope: Scope, own: Set[str], node: ast.Call) -> bool:
@@ -181,10 +206,8 @@ def _named(function: ast.FunctionDef, needs: set[int]) -> set[int]:
     }
 
 
-def _is_asked(needs: Needs, function: ast.FunctionDef, call: ast.Call) -> bool:
-    """Whether the file asks if there is the key that *call* gets, or might do so."""
-    assert isinstance(call.func, ast.Attribute)
-    owner, key = call.func.value, call.args[0]
+def _is_asked(needs: Needs, function: ast.FunctionDef, owner: ast.expr, key: ast.expr) -> bool:
+    """Whether the file asks if *owner* has the *key* that *function* wants, or might do so."""
     dumped = ast.dump(owner)
     root = owner
     while isinstance(root, ast.Attribute | ast.Subscript):

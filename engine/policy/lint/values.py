@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.policy.abstract import element_type
-from engine.policy.lint.absent import Needs, lint_absent
+from engine.policy.lint.absent import Needs, lint_absent, lint_elements
 from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
@@ -98,6 +98,7 @@ def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
                 yield from _always_true(source, test)
         yield from _nothing_known(source, types, needs, function)
         yield from lint_absent(source, types, needs, function)
+        yield from lint_elements(source, types, needs, function)
         yield from _unasked(source, types, needs, function)
         yield from _zero(source, types, scope, function)
 

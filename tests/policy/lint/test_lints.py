@@ -252,7 +252,7 @@ def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
             [],
             id="sorted and joined",
         ),
-        pytest.param(["return node.labels['a']"], [], id="by its key"),
+        pytest.param(["return node.labels.get('a')"], [], id="by its key"),
         pytest.param(["return 'on %s' % node.name"], ["2: varying-reason"], id="a built reason"),
         pytest.param(
             ["x = node.name", "return f'on {x}'"], ["3: varying-reason"], id="an f-string"
@@ -734,6 +734,49 @@ def test_formats_are_told_where_the_interpreter_cannot_fill_them(text: str, argu
         f for f in lint_files({"x.star": in_filter(f"return {filled}")}) if f.lint == "wrong-type"
     ]
     assert bool(told) is not is_filled, filled
+
+
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        pytest.param(['return pod.labels["a"]'], ["2"], id="unasked"),
+        pytest.param(['return node.annotations["a"] + pod.labels["b"]'], ["2", "2"], id="two"),
+        pytest.param(["x = pod.labels['a']", "return x or pod.labels['a']"], ["2"], id="once"),
+        pytest.param(["return pod.labels['a'] if 'b' in pod.labels else ''"], [], id="in"),
+        pytest.param(["if 'a' not in node.labels:", "    return None"], [], id="asked, unused"),
+        pytest.param(
+            ["if 'a' not in node.labels:", "    return None", "return node.labels['a']"],
+            [],
+            id="not in",
+        ),
+        pytest.param(
+            ["x = pod.labels.get('a')", "return pod.labels['a'] if x else None"], [], id="get"
+        ),
+        pytest.param(["return [pod.labels[k] for k in pod.labels][0]"], [], id="a loop"),
+        pytest.param(["return _of(pod) if pod.labels else ''"], [], id="any at all"),
+        pytest.param(["return node.facts['a'] == None"], [], id="a fact"),
+        pytest.param(["return {'a': 'b'}['a']"], [], id="a dict of its own"),
+    ],
+)
+def test_a_label_that_not_all_have_is_told(lines: list[str], want: list[str]) -> None:
+    """Headers of policies write it so; in a hook it failed with the first that lacks the label."""
+    helper = "def _of(pod):\n    return pod.labels.get('z', '')\n"
+    findings = [
+        f.problem
+        for f in lint_files({"x.star": in_filter(*lines) + helper})
+        if f.lint == "wrong-type"
+    ]
+    assert [str(one.line) for one in findings] == want
+    assert all(one.severity == "warning" for one in findings)
+    assert all("there is no such key" in one.message for one in findings)
+    assert all('", "")`' in one.hint or '\', "")`' in one.hint for one in findings)
+
+
+def test_a_label_that_another_hook_asked_for_is_left_alone() -> None:
+    """A filter may have left out the nodes that a score fails on."""
+    text = in_filter("return None if 'a' in node.labels else 'no'")
+    text += "def score(pod, node):\n    return len(node.labels['a'])\n"
+    assert not [f for f in lint_files({"x.star": text}) if f.lint == "wrong-type"]
 
 
 _INNER = "    def filter(pod, node):\n        return 'no' if node.name == 'a' else None\n"
