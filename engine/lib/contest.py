@@ -10,11 +10,12 @@ _BLOCK: Final = 64
 # Of a block that is far slower than the other way was, so many are enough.
 _SEEN_ENOUGH: Final = 8
 _FAR: Final = 2.0
-# The second way is the dearer one: it is to take this part of the first one's time at most.
+# The second way is the dearer one: to be chosen, it is to take this part of the first one's time at
+# most. Once it is, it stays as long as it is faster at all.
 _WORTH: Final = 0.9
 # Blocks on the better way before the other is tried, twice as many each time that it is no better.
 _FIRST: Final = 2
-_FEWEST: Final = 8
+_FEWEST: Final = 2
 _MOST: Final = 64
 # How fast a way's mean follows.
 _SMOOTHED_OVER: Final = 4
@@ -78,7 +79,7 @@ class Contest:
         first, second = self._means
         assert first is not None
         assert second is not None
-        better = int(second < _WORTH * first)
+        better = int(second < (first if self.better else _WORTH * first))
         self._patience = _FEWEST if better != self.better else min(2 * self._patience, _MOST)
         self._blocks_left = self._patience
         self.better = self.way = better
