@@ -2,6 +2,7 @@
 
 Four groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
 the openb trace; and an adversary whose nodes and pods never repeat anything. Every node is scored.
+All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
 import cProfile
@@ -37,6 +38,7 @@ _COLUMNS: Final = (
     "nodes",
     "pods",
     "pods/s",
+    "least..most",
     "with 1st",
     "first ms",
     "p50 ms",
@@ -74,6 +76,21 @@ def scenarios(
     return found
 
 
+def median_row(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last of *runs* of one scenario with the medians of its figures over all of them.
+
+    `runs` are their pods per second. The most pods that failed in one of them count.
+    """
+    row = dict(runs[-1])
+    for key, value in row.items():
+        if isinstance(value, int | float):
+            row[key] = type(value)(report.median([run[key] for run in runs]))
+    if "failed" in row:
+        row["failed"] = max(run["failed"] for run in runs)
+    row["runs"] = [run["pods_per_second"] for run in runs if "pods_per_second" in run]
+    return row
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     """The table."""
     cells = []
@@ -87,6 +104,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['nodes']}",
                 f"{row['pods']}",
                 f"{row['pods_per_second']:.0f}",
+                f"{min(row['runs']):.0f}..{max(row['runs']):.0f}",
                 f"{row['pods_per_second_with_first']:.0f}",
                 f"{row['first_ms']:.0f}",
                 f"{row['p50_ms']:.3f}",
@@ -144,6 +162,13 @@ def draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @click.option("--sizes", default="1000,5000,20000,50000", show_default=True, help="Cluster sizes.")
 @click.option("--workloads", default="all", show_default=True, help="Comma-separated, or `all`.")
 @click.option("--adversarial-pods", default=50, show_default=True, help="Pods of the adversary.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs of each; medians are shown.",
+)
 @click.option("--in-process", is_flag=True, help="Evaluate without the sandbox.")
 @output_options
 @click.option("--chart", metavar="FILE", help="Draw cost over size; FILE ends in .png or .svg.")
@@ -159,6 +184,7 @@ def main(
     sizes: str,
     workloads: str,
     adversarial_pods: int,
+    repeat: int,
     in_process: bool,
     output: str,
     file: str | None,
@@ -171,30 +197,35 @@ def main(
     facts = {
         "machine": describe_machine(),
         "versions": {"starsched": source_revision(), "policies": bundle.revision},
-        "settings": {"nodes": nodes, "pods": pods, "in_process": in_process,
+        "settings": {"nodes": nodes, "pods": pods, "repeat": repeat, "in_process": in_process,
                      "profiled": profile is not None},
     }  # fmt: skip
     reporter = report.Reporter()
-    rows: list[dict[str, Any]] = []
-    for build in scenarios(
+    to_run = scenarios(
         chosen,
         nodes=nodes,
         pods=pods,
         sizes=[int(size) for size in sizes.split(",") if size],
         workloads=workloads,
         adversarial_pods=adversarial_pods,
-    ):
-        scenario = build()
-        missing = missing_plugins(scenario, bundle)
-        row: dict[str, Any] = {
-            "scenario": scenario.name,
-            "title": scenario.title,
-            "nodes": scenario.node_count,
-            "missing_plugins": missing,
-        }
-        if not missing:
+    )
+    rounds: list[list[dict[str, Any]]] = [[] for _ in to_run]
+    # Round by round, so that what the machine does beside hits every scenario alike.
+    for number in range(repeat):
+        for build, runs in zip(to_run, rounds, strict=True):
+            scenario = build()
+            row: dict[str, Any] = {
+                "scenario": scenario.name,
+                "title": scenario.title,
+                "nodes": scenario.node_count,
+                "missing_plugins": missing_plugins(scenario, bundle),
+            }
+            runs.append(row)
+            if row["missing_plugins"]:
+                continue
             profiler = cProfile.Profile() if profile is not None else None
-            with reporter.part(f"{scenario.name}, {scenario.node_count} nodes"):
+            title = f"{scenario.name}, {scenario.node_count} nodes"
+            with reporter.part(title + (f", run {number + 1}" if repeat > 1 else "")):
                 result = run_scenario(
                     scenario,
                     bundle=bundle,
@@ -205,7 +236,7 @@ def main(
             row |= result.as_dict()
             if profiler is not None and profile is not None:
                 row["stages"] = _save_profile(profiler, Path(profile), result)
-        rows.append(row)
+    rows = [median_row(runs) for runs in rounds]
     if output_path is not None:
         report.write_json({"benchmark": "bench-core", **facts, "rows": rows}, output_path)
     if output_path != "-":

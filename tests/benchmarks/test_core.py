@@ -19,7 +19,7 @@ def test_every_group_is_measured_and_written(tmp_path: Path) -> None:
         bench_core.main,
         ["--groups", "workloads,sizes,adversarial", "--nodes", "30", "--pods", "20",
          "--sizes", "10,40", "--adversarial-pods", "3", "--workloads", "plain,zone-spread",
-         "--output", "json", str(output), "--chart", str(chart),
+         "--repeat", "2", "--output", "json", str(output), "--chart", str(chart),
          "--profile", str(tmp_path / "profile")],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -28,6 +28,7 @@ def test_every_group_is_measured_and_written(tmp_path: Path) -> None:
         ("plain", 30), ("zone-spread", 30), ("plain", 10), ("plain", 40), ("adversarial", 30),
     ]  # fmt: skip
     assert all(row["placed"] == row["pods"] for row in rows)
+    assert all(len(row["runs"]) == 2 for row in rows)
     assert "Stages of zone-spread, 30 nodes" in result.output
     assert chart.stat().st_size > 0
     assert (tmp_path / "profile" / "plain-30.txt").read_text().count("engine.") > 5
@@ -47,12 +48,24 @@ def test_the_adversary_repeats_nothing() -> None:
     assert got.evaluations > 20 * 4
 
 
+def test_figures_are_medians_and_no_failure_is_lost() -> None:
+    runs = [
+        {"scenario": "a", "nodes": 7, "pods_per_second": rate, "failed": failed}
+        for rate, failed in ((30.0, 0), (10.0, 2), (20.0, 0))
+    ]
+    row = bench_core.median_row(runs)
+    assert row == {
+        "scenario": "a", "nodes": 7, "pods_per_second": 20.0, "failed": 2,
+        "runs": [30.0, 10.0, 20.0],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", list(WORKLOADS))
 def test_every_supported_workload_is_placed(name: str) -> None:
     result = CliRunner().invoke(
         bench_core.main,
         ["--groups", "workloads", "--workloads", name, "--nodes", "20", "--pods", "5",
-         "--in-process"],
+         "--repeat", "1", "--in-process"],
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert WORKLOADS[name].title in result.output
