@@ -77,8 +77,10 @@ _CLOCK: Final = "there is no clock: `created_at` can be compared, and a fact can
 _AMOUNT: Final = 'amounts are in dicts: `requests.get("cpu", 0)`, `allocatable.get("cpu", 0)`'
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("metadata", "spec", "status"), _MANIFEST),
-    **dict.fromkeys(("age", "now", "time"), _CLOCK),
+    **dict.fromkeys(("age", "age_seconds", "now", "time"), _CLOCK),
     **dict.fromkeys(("cpu", "memory"), _AMOUNT),
+    **dict.fromkeys(("image", "images"), "`containers` have one each: `[c.image for c in ...]`"),
+    "ready": 'it is a condition: `conditions.get("Ready")`, which is "True", "False" or "Unknown"',
     "pods": "`counters` says what is counted among placed pods, for a node or for all",
     "nodes": "`score_all` is given all nodes that fit; `counters` count pods over all nodes",
     "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
@@ -579,7 +581,7 @@ class _Checker:
             message = f"`{note.owner}` has no field `{note.name}`"
             hint = _ELSEWHERE.get(note.name, "") if note.owner in VIEWS else ""
             hint = hint or self._near(note.name, list(fields))
-            if not hint and note.owner in RECORDS and self._hints <= _MOST_HINTS:
+            if not hint and self._hints <= _MOST_HINTS:
                 hint = f"want {_listed(fields)}"
             return Problem(note.module, note.line, column, message, hint)
         if note.kind == "presence":

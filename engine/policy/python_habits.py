@@ -102,6 +102,7 @@ NAMES: Final[Mapping[str, str]] = {
     "re": _ASK_TEXT,
     "os": "there is no I/O: facts hold what comes from elsewhere",
     "open": "there is no I/O: facts hold what comes from elsewhere",
+    "unschedulable": 'a filter returns its reason alone, `return "why"`; others `reject("why")`',
     "time": _NO_CLOCK,
     "datetime": _NO_CLOCK,
     "random": _NO_CHANCE,

@@ -333,6 +333,30 @@ def test_hooks_and_names(text: str, want: list[str]) -> None:
             id="an age; `images` was proposed",
         ),
         pytest.param(
+            "def score(pod, node): return node.ready",
+            "x.star:1:35: `node` has no field `ready`\n"
+            'hint: it is a condition: `conditions.get("Ready")`, which is "True", "False" or '
+            '"Unknown"',
+            id="a condition",
+        ),
+        pytest.param(
+            "def score(pod, node): return len(pod.images)",
+            "x.star:1:38: `pod` has no field `images`\n"
+            "hint: `containers` have one each: `[c.image for c in ...]`",
+            id="the images of a pod; `image_volumes` was proposed",
+        ),
+        pytest.param(
+            "def score(pod, node, cluster): return cluster.weather",
+            "x.star:1:47: `cluster` has no field `weather`\nhint: want `node_count` or `facts`",
+            id="a field of a view that is not near any",
+        ),
+        pytest.param(
+            'def filter(pod, node): return unschedulable("no")',
+            "x.star:1:31: no `unschedulable` is defined\n"
+            'hint: a filter returns its reason alone, `return "why"`; others `reject("why")`',
+            id="kube-scheduler's word; `unresolvable` was proposed",
+        ),
+        pytest.param(
             'def filter(pod, node): return node.images["x"].tags',
             "x.star:1:48: `Image` has no field `tags`\nhint: want `size_bytes` or `node_count`",
             id="a field of a record that is not near any",

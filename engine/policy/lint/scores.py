@@ -6,11 +6,13 @@ way, and nothing is said.
 """
 
 import ast
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final
 
+from engine.policy.lint.counts import index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Types
 from engine.policy.syntax import (
@@ -37,6 +39,7 @@ _AMOUNTS = frozenset(
 _BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 # Arguments of a helper that may be there to choose among its answers.
 _FLAGS = (ast.Constant, ast.Name, ast.Compare, ast.BoolOp, ast.UnaryOp)
+_PLAIN_COUNTS = frozenset({"here", "min", "max", "total"})
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
@@ -82,6 +85,8 @@ class _File:
             for part in itertools.chain(_compared(function), _behind(function))
             if (path := _path(part))
         }
+        #: What a counter counts is 0 or any number above.
+        self.counts_are_plain: Final = _counts_plainly(source.tree)
         values: dict[str, list[ast.expr]] = {}
         for statement in source.tree.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -92,6 +97,21 @@ class _File:
             for name, found in values.items()
             if len(found) == 1 and (number := number_of(found[0])) is not None
         }
+
+
+def _counts_plainly(tree: ast.AST) -> bool:
+    """Whether the file has counters of pods, none of them weighed or bounded, and no others."""
+    calls = [
+        node
+        for node in walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("count_pods", "count_terms")
+    ]
+    names = {keyword.arg for call in calls for keyword in call.keywords}
+    return (
+        bool(calls)
+        and all(ast.unparse(call.func) == "count_pods" and len(call.args) <= 4 for call in calls)
+        and not names & {"weight", "up_to", None}
+    )
 
 
 def _compared(function: ast.FunctionDef) -> Iterator[ast.expr]:
@@ -215,6 +235,8 @@ class _Reader:
             number = self._file.constants.get(node.id) if node.id not in self._locals else None
             return self._given.get(node.id) if number is None else (number, number)
         if isinstance(node, ast.Attribute):
+            if node.attr in _PLAIN_COUNTS and index_in_counts(node.value) is not None:
+                return (0, inf) if self._file.counts_are_plain else None
             is_int = self._types.of(node, self._scope) in ("int", "int?")
             if not is_int:
                 return None
@@ -223,8 +245,11 @@ class _Reader:
             found = self.interval(node.operand, deeper)
             return None if found is None else (-found[1], -found[0])
         if isinstance(node, ast.IfExp):
-            a, b = self.interval(node.body, deeper), self.interval(node.orelse, deeper)
-            return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+            return _either(self.interval(node.body, deeper), self.interval(node.orelse, deeper))
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            return _either((0, 0), self.interval(node.values[-1], deeper))
+        if isinstance(node, ast.BoolOp):
+            return functools.reduce(_either, [self.interval(v, deeper) for v in node.values])
         if isinstance(node, ast.BinOp):
             return self._operation(node, deeper)
         return self._call(node, deeper) if isinstance(node, ast.Call) else None
@@ -285,6 +310,10 @@ class _Reader:
         if high is not None and high < _LOWEST:
             return (-inf, high)
         return None
+
+
+def _either(a: _Interval, b: _Interval) -> _Interval:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def _joined(reader: _Reader) -> _Interval:

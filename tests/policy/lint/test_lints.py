@@ -179,6 +179,30 @@ def test_scores_that_leave_the_range(expression: str, want: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("counter", "expression", "want"),
+    [
+        ("", "counts[0].here or 0", "any number over 100"),
+        ("", "100 - (counts[0].here or 0)", "negative"),
+        ("", "counts[0].total", "any number over 100"),
+        ("", "min(counts[0].here or 0, 100)", None),
+        ("", "counts[0].here and 5", None),
+        ("", "0 if (counts[0].here or 0) > 9 else counts[0].here or 0", None),
+        (", up_to = 100", "counts[0].here or 0", None),
+        (", weight = args.weight", "counts[0].here or 0", None),
+        (", **more", "counts[0].here or 0", None),
+    ],
+)
+def test_a_score_of_what_is_counted_can_leave_its_range(
+    counter: str, expression: str, want: str | None
+) -> None:
+    """A policy that prefers nodes with few of a kind failed at the first with more than 100."""
+    text = f"def counters(pod):\n    return [count_pods(None{counter})]\n"
+    text += f"def score(pod, node, counts):\n    return {expression}\n"
+    got = [f.problem.message for f in lint_files({"x.star": text}) if f.lint == "score-range"]
+    assert got == ([f"the score can be {want}, want 0..100"] if want else [])
+
+
+@pytest.mark.parametrize(
     ("lines", "want"),
     [
         pytest.param(["for key in node.labels:", "    return key"], ["2: map-order"], id="first"),
