@@ -315,7 +315,22 @@ def struct_fields(tree: ast.Module, name: str) -> dict[str, ast.expr]:
     return {}
 
 
+# A text in quotes; what is in single ones, where double ones can stand for them.
+_QUOTED: Final = re.compile(
+    r"""'(?P<plain>(?:[^'"\\]|\\[^'"])*)'|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+)
+
+
+def written(node: ast.expr) -> str:
+    """*node* on one line, with texts in double quotes, as policies have them."""
+
+    def doubled(match: re.Match[str]) -> str:
+        return match[0] if match["plain"] is None else f'"{match["plain"]}"'
+
+    return _QUOTED.sub(doubled, ast.unparse(node))
+
+
 def shown(node: ast.expr) -> str:
     """*node* as it is written, cut short."""
-    text = ast.unparse(node)
+    text = written(node)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -12,7 +12,7 @@ from typing import Final
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import local_names, shown, text_of, walk
+from engine.policy.syntax import local_names, shown, text_of, walk, written
 from engine.policy.view_fields import RECORDS
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -137,7 +137,7 @@ def lint_absent(
         ):
             continue
         what = "there is no such key" if is_key else "it is no number"
-        plain = f"{ast.unparse(first.func)}({ast.unparse(first.args[0])})"
+        plain = f"{written(first.func)}({written(first.args[0])})"
         hint = _hint(types.of(first, scope) or "", plain, _wraps(function, first))
         text = f"`{shown(first)}` is None where {what}"
         yield source.finding("wrong-type", first, text, hint)
@@ -160,7 +160,7 @@ def lint_elements(
             continue
         if types.of(owner, scope) == _TEXTS and not _is_asked(needs, function, owner, key):
             text = f"`{shown(node)}` fails where there is no such key"
-            hint = f'give it a default: `{ast.unparse(owner)}.get({ast.unparse(key)}, "")`'
+            hint = f'give it a default: `{written(owner)}.get({written(key)}, "")`'
             yield source.finding("wrong-type", node, text, hint)
 
 
