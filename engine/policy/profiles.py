@@ -58,6 +58,12 @@ OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "TopologyPlacementGenerator": (),
     "PodGroupPodsCount": (),
 }
+# Who implements kube-scheduler's points that choose among placements of groups of pods; we have
+# nothing to do there, and to policies they are no hooks.
+_PLACEMENT_PLUGINS: Final[Mapping[str, frozenset[str]]] = {
+    "placementGenerate": frozenset({"TopologyPlacementGenerator"}),
+    "placementScore": frozenset({"NodeResourcesFit", "PodGroupPodsCount"}),
+}
 # Parts of the runtime that go by a plugin's name.
 RUNTIME_PLUGINS: Final = frozenset(
     {"DefaultBinder", "DefaultPreemption", "DynamicResources", "VolumeBinding"}
@@ -254,6 +260,7 @@ class _Builder:
             point: self._expand(point, config.plugins.get(point, PluginSet()), multi_point, report)
             for point in PLUGIN_SETS
         }
+        self._check_placement(config, report)
         names = list(dict.fromkeys(name for point in order.values() for name in point))
         arguments = {name: self._arguments(name, config, report) for name in names}
         for name in config.plugin_config:
@@ -333,6 +340,25 @@ class _Builder:
                 hint = did_you_mean(name, known)
                 field_.reporting_to(report).wrong(f"no plugin or policy file `{name}`", hint)
 
+    def _check_placement(self, config: ProfileConfig, report: Report) -> None:
+        """Refuse what kube-scheduler would at the points that have no part of ours."""
+        for point, implementing in _PLACEMENT_PLUGINS.items():
+            kind = _kind(point)
+            seen: set[str] = set()
+            for ref in config.plugins.get(point, PluginSet()).enabled:
+                place = ref.place.reporting_to(report)
+                policy = self._policies.get(ref.name)
+                if not self._is_known(ref.name):
+                    continue  # told already
+                if ref.name not in implementing or not (policy is None or policy.is_builtin):
+                    hint = self._hooks_of_the_users(ref.name)
+                    place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin', hint)
+                elif ref.name in seen:
+                    place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
+                elif policy is not None:
+                    place.warn(f"`{ref.name}` has no part in {point}: accepted, without effect")
+                seen.add(ref.name)
+
     def _check_removed(
         self,
         config: ProfileConfig,
@@ -370,7 +396,7 @@ class _Builder:
         self, point: str, custom: PluginSet, multi_point: Sequence[PluginRef], report: Report
     ) -> list[str]:
         """kube-scheduler's expansion of multiPoint at one extension point."""
-        kind = f"{point[0].upper()}{point[1:]}Plugin"
+        kind = _kind(point)
         explicit: list[str] = []
         idle: set[str] = set()
         for ref in custom.enabled:
@@ -475,6 +501,11 @@ class _Builder:
                 f"policy `{name}` is not enabled in any profile",
                 "name it under plugins.multiPoint.enabled",
             )
+
+
+def _kind(point: str) -> str:
+    """kube-scheduler's name of what takes part at *point*."""
+    return f"{point[0].upper()}{point[1:]}Plugin"
 
 
 def _unused(policies: Iterable[PolicyFile], used: set[str]) -> list[str]:

@@ -275,6 +275,44 @@ def test_a_file_of_that_name_is_all_it_takes() -> None:
     assert "TopologyPlacementGenerator" in _order(profile, "filter")
 
 
+@pytest.mark.parametrize(
+    ("point", "names", "want"),
+    [
+        ("placementGenerate", ["NodeName"], 'plugin "NodeName" does not extend PlacementGenerate'),
+        ("placementScore", ["ImageLocality"], "does not extend PlacementScorePlugin plugin"),
+        ("placementGenerate", ["mine"], 'plugin "mine" does not extend PlacementGeneratePlugin'),
+        (
+            "placementScore",
+            ["NodeResourcesFit", "NodeResourcesFit"],
+            'plugin "NodeResourcesFit" already registered as "PlacementScorePlugin"',
+        ),
+    ],
+)
+def test_placements_are_made_and_scored_by_those_that_do_so(
+    point: str, names: list[str], want: str
+) -> None:
+    """Any name was accepted, where kube-scheduler does not start."""
+    (error,) = _errors(
+        {"schedulerName": "s", "plugins": {point: {"enabled": _names(*names)}}},
+        mine=FILTER_AND_SCORE,
+    )
+    assert want in error
+
+
+@pytest.mark.parametrize(
+    ("point", "name"),
+    [
+        ("placementGenerate", "TopologyPlacementGenerator"),
+        ("placementScore", "PodGroupPodsCount"),
+        ("placementScore", "NodeResourcesFit"),
+    ],
+)
+def test_who_makes_or_scores_placements_is_accepted_with_a_warning(point: str, name: str) -> None:
+    plugins = {point: {"enabled": _names(name)}}
+    warnings = [str(one) for one in _bundle({"schedulerName": "s", "plugins": plugins}).warnings]
+    assert [one for one in warnings if f"`{name}`" in one and "without effect" in one], warnings
+
+
 def test_a_disabled_name_that_nobody_knows_is_a_warning() -> None:
     plugins = {"filter": {"disabled": _names("NodeNam")}}
     warnings = _bundle({"schedulerName": "s", "plugins": plugins}).warnings
