@@ -45,9 +45,10 @@ def ignored_resources(extenders: Iterable[Extender]) -> list[str]:
 def _extender(entry: Field, seen: set[str]) -> Extender:
     members = entry.object()
     prioritize_verb = members.text("prioritizeVerb")
-    weight = members.integer("weight", 0)
-    if prioritize_verb and weight <= 0:
-        (members.get("weight") or entry).wrong("must have a positive weight applied to it")
+    given = members.get("weight")
+    weight = 0 if given is None else given.integer()  # None: told already
+    if prioritize_verb and weight is not None and weight <= 0:
+        (given or entry).wrong("must have a positive weight applied to it")
     timeout: timedelta | None = members.duration("httpTimeout", timedelta(0)) or DEFAULT_TIMEOUT
     if timeout is not None and timeout < timedelta(0):
         timeout = None  # to kube-scheduler a negative one is no limit
@@ -58,7 +59,7 @@ def _extender(entry: Field, seen: set[str]) -> Extender:
         preempt_verb=members.text("preemptVerb"),
         prioritize_verb=prioritize_verb,
         bind_verb=members.text("bindVerb"),
-        weight=weight,
+        weight=weight or 0,
         tls=_tls(members.object("tlsConfig"), members.boolean("enableHTTPS", False)),
         timeout=timeout,
         node_cache_capable=members.boolean("nodeCacheCapable", False),

@@ -164,6 +164,7 @@ def test_a_timeout_of_zero_is_the_default_and_a_negative_one_is_none(
             "prioritizeVerb: p, weight: -1",
             "extenders[0].weight: must have a positive weight applied to it",
         ),
+        ("prioritizeVerb: p, weight: 99999999999999999999", "extenders[0].weight: want an int"),
         (
             "managedResources: [{name: cpu}]",
             'extenders[0].managedResources[0].name: "cpu" is an invalid extended resource name',
@@ -190,7 +191,8 @@ def test_a_timeout_of_zero_is_the_default_and_a_negative_one_is_none(
 def test_what_is_wrong_with_an_extender_is_said_with_its_path(text: str, want: str) -> None:
     with pytest.raises(PolicyErrors) as caught:
         _extenders(f"extenders: [{{{URL}, {text}}}]")
-    assert want in str(caught.value)
+    (problem,) = caught.value.problems
+    assert want in str(problem)
 
 
 @pytest.mark.parametrize("prefix", ["x:80", "ftp://x", "http://", "http://x:y", "http://[::1"])
