@@ -332,5 +332,9 @@ def written(node: ast.expr) -> str:
 
 def shown(node: ast.expr) -> str:
     """*node* as it is written, cut short."""
-    text = written(node)
+    return short(written(node))
+
+
+def short(text: str) -> str:
+    """*text* as far as a message has room for it."""
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -148,16 +148,19 @@ def lint_elements(
 ) -> Iterator[Finding]:
     """A label, or what else not all have, that is taken as if it were there: `pod.labels["a"]`."""
     scope = types.scope(function.name)
-    taken: dict[str, ast.Subscript] = {}
-    for node in walk(function):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            first = taken.setdefault(ast.unparse(node), node)
-            if (node.lineno, node.col_offset) < (first.lineno, first.col_offset):
-                taken[ast.unparse(node)] = node
-    for node in taken.values():
+    taken = [
+        node
+        for node in walk(function)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.value, ast.Attribute)
+        and text_of(node.slice) is not None
+    ]
+    first: dict[str, ast.Subscript] = {}
+    for node in sorted(taken, key=lambda one: (one.lineno, one.col_offset)):
+        first.setdefault(ast.dump(node), node)
+    for node in first.values():
         owner, key = node.value, node.slice
-        if not isinstance(owner, ast.Attribute) or text_of(key) is None:
-            continue
         if types.of(owner, scope) == _TEXTS and not _is_asked(needs, function, owner, key):
             text = f"`{shown(node)}` fails where there is no such key"
             hint = f'give it a default: `{written(owner)}.get({written(key)}, "")`'

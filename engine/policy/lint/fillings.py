@@ -7,7 +7,7 @@ from typing import Final
 
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Types
-from engine.policy.syntax import has_star, shown, text_of, walk
+from engine.policy.syntax import has_star, short, shown, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _NUMBERS: Final = "doxXeEfFgG"
@@ -44,19 +44,19 @@ def _formatting(source: PolicySource, node: ast.Call, text: str) -> Iterator[Fin
         if match[0] in ("{{", "}}"):
             continue
         if match["place"] is None:
-            said = f"`{text}` has a `{match[0]}` that belongs to no place"
+            said = f"`{short(text)}` has a `{match[0]}` that belongs to no place"
             hint = f"a brace is `{2 * match[0]}`"
             yield source.finding("wrong-type", node.func, said, hint, is_error=True)
             return
         place = _PLACE.fullmatch(match["place"])
         if place is None:
-            said = f"`{text}` has `{match[0]}`, which fills nothing"
+            said = f"`{short(text)}` has `{short(match[0])}`, which fills nothing"
             yield source.finding("wrong-type", node.func, said, _WANTED_PLACE, is_error=True)
             return
         names.append(place["name"])
     said = _not_given(names, node)
     if said:
-        yield source.finding("wrong-type", node, f"`{text}` has {said}", "", is_error=True)
+        yield source.finding("wrong-type", node, f"`{short(text)}` has {said}", "", is_error=True)
 
 
 def _not_given(names: list[str], node: ast.Call) -> str:
@@ -69,17 +69,23 @@ def _not_given(names: list[str], node: ast.Call) -> str:
         if in_turn > len(node.args):
             return f"{_places(in_turn)}, and is given {len(node.args)}"
         for name in names:
-            if _is_number(name) and int(name) >= len(node.args):
-                return f"`{{{name}}}`, and is given {len(node.args)}, counted from 0"
+            if _is_number(name) and _is_beyond(name, len(node.args)):
+                return f"`{{{short(name)}}}`, and is given {len(node.args)}, counted from 0"
     given = {keyword.arg for keyword in node.keywords}
     for name in names:
         if name and not _is_number(name) and not given & {name, None}:  # None is `**values`
-            return f"`{{{name}}}`, and is given no `{name}`"
+            return f"`{{{short(name)}}}`, and is given no `{short(name)}`"
     return ""
 
 
 def _is_number(name: str) -> bool:
     return name.isascii() and name.isdigit()
+
+
+def _is_beyond(digits: str, count: int) -> bool:
+    """Whether the number is *count* or more; Python converts no thousands of digits."""
+    digits = digits.lstrip("0")
+    return len(digits) > len(str(count)) or int(digits or "0") >= count
 
 
 def _filling(
@@ -88,7 +94,11 @@ def _filling(
     letters = _letters(text)
     wrong = next((letter for letter in letters if letter not in _KNOWN or not letter), None)
     if wrong is not None:
-        said = f"`{text}` has `%{wrong}`, which fills nothing" if wrong else f"`{text}` ends in `%`"
+        said = (
+            f"`{short(text)}` has `%{wrong}`, which fills nothing"
+            if wrong
+            else f"`{short(text)}` ends in `%`"
+        )
         hint = _PERCENT if wrong in ("", " ") else _WANTED
         yield source.finding("wrong-type", node.left, said, hint, is_error=True)
         return
@@ -96,7 +106,7 @@ def _filling(
     if given is None:
         return
     if len(given) != len(letters):
-        said = f"`{text}` has {_places(len(letters))}, and is given {len(given)}"
+        said = f"`{short(text)}` has {_places(len(letters))}, and is given {len(given)}"
         hint = ""
         if len(given) == 1 and letters:
             hint = "several values are in brackets: `(x, y)`"

@@ -702,6 +702,9 @@ def test_a_hook_that_is_never_asked_is_told(text: str, want: list[str]) -> None:
         pytest.param('"{pod.name}".format(pod = 1)', "`{pod.name}`, which", id="format: a field"),
         pytest.param('"{}: {}".format(pod)', "has 2 places, and is given 1", id="format: too few"),
         pytest.param('"{1}".format(pod)', "`{1}`, and is given 1", id="format: a number too far"),
+        pytest.param(
+            f'"{{{"9" * 5_000}}}".format(pod)', "and is given 1, counted from 0", id="format: long"
+        ),
         pytest.param('"{a}".format(b = 1)', "`{a}`, and is given no `a`", id="format: a name"),
         pytest.param('"{}{0}".format(1)', "want all places numbered", id="format: both ways"),
         pytest.param('"{".format(1)', "has a `{` that belongs to no place", id="format: a brace"),
