@@ -35,8 +35,8 @@ _NO_CONFIG_MAP: Final = (
     "its keys are policy files: check those, as files of a directory; "
     "`kubectl create configmap NAME --from-file=DIRECTORY` makes a ConfigMap of them"
 )
-# Fields of `plugins` that are accepted but have no hooks here.
-_OTHER_SETS: Final = ("placementGenerate", "placementScore")
+#: Fields of `plugins` for placements of groups of pods: accepted, and without hooks here.
+PLACEMENT_SETS: Final = ("placementGenerate", "placementScore")
 
 REMOVED_PLUGINS: Final = frozenset(
     {"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"}
@@ -358,7 +358,7 @@ def _profiles(entries: list[Field]) -> tuple[ProfileConfig, ...]:
 
 def _plugins(members: Object) -> dict[str, PluginSet]:
     sets = {}
-    for point in (*PLUGIN_SETS, MULTI_POINT, *_OTHER_SETS):
+    for point in (*PLUGIN_SETS, MULTI_POINT, *PLACEMENT_SETS):
         if found := members.get(point):
             inner = found.object()
             sets[point] = PluginSet(

@@ -17,6 +17,7 @@ from engine.policy.arguments import Arguments, read_arguments, runtime_arguments
 from engine.policy.config import (
     DEFAULT_SCHEDULER_NAME,
     MULTI_POINT,
+    PLACEMENT_SETS,
     KubeSchedulerConfiguration,
     PluginRef,
     PluginSet,
@@ -35,7 +36,7 @@ DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "TaintToleration": (3, ("filter", "preScore", "score")),
     "NodeAffinity": (2, ("preFilter", "filter", "preScore", "score")),
     "NodePorts": (0, ("preFilter", "filter")),
-    "NodeResourcesFit": (1, ("preFilter", "filter", "preScore", "score")),
+    "NodeResourcesFit": (1, ("preFilter", "filter", "preScore", "score", "placementScore")),
     "VolumeRestrictions": (0, ("preFilter", "filter")),
     "NodeVolumeLimits": (0, ("preFilter", "filter")),
     "VolumeBinding": (0, ("preFilter", "filter", "preScore", "score", "reserve", "preBind")),
@@ -55,14 +56,8 @@ DEFAULT_PLUGINS: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
 # Known to kube-scheduler, off by default.
 OPTIONAL_PLUGINS: Final[Mapping[str, tuple[str, ...]]] = {
     "GangScheduling": ("preEnqueue", "permit"),
-    "TopologyPlacementGenerator": (),
-    "PodGroupPodsCount": (),
-}
-# Who implements kube-scheduler's points that choose among placements of groups of pods; we have
-# nothing to do there, and to policies they are no hooks.
-_PLACEMENT_PLUGINS: Final[Mapping[str, frozenset[str]]] = {
-    "placementGenerate": frozenset({"TopologyPlacementGenerator"}),
-    "placementScore": frozenset({"NodeResourcesFit", "PodGroupPodsCount"}),
+    "TopologyPlacementGenerator": ("placementGenerate",),
+    "PodGroupPodsCount": ("placementScore",),
 }
 # Parts of the runtime that go by a plugin's name.
 RUNTIME_PLUGINS: Final = frozenset(
@@ -341,23 +336,15 @@ class _Builder:
                 field_.reporting_to(report).wrong(f"no plugin or policy file `{name}`", hint)
 
     def _check_placement(self, config: ProfileConfig, report: Report) -> None:
-        """Refuse what kube-scheduler would at the points that have no part of ours."""
-        for point, implementing in _PLACEMENT_PLUGINS.items():
-            kind = _kind(point)
-            seen: set[str] = set()
-            for ref in config.plugins.get(point, PluginSet()).enabled:
-                place = ref.place.reporting_to(report)
-                policy = self._policies.get(ref.name)
-                if not self._is_known(ref.name):
-                    continue  # told already
-                if ref.name not in implementing or not (policy is None or policy.is_builtin):
-                    hint = self._hooks_of_the_users(ref.name)
-                    place.wrong(f'plugin "{ref.name}" does not extend {kind} plugin', hint)
-                elif ref.name in seen:
-                    place.wrong(f'plugin "{ref.name}" already registered as "{kind}"')
-                elif policy is not None:
-                    place.warn(f"`{ref.name}` has no part in {point}: accepted, without effect")
-                seen.add(ref.name)
+        """Refuse what kube-scheduler would at points where we have nothing to do."""
+        for point in PLACEMENT_SETS:
+            plugins = config.plugins.get(point, PluginSet())
+            self._expand(point, plugins, (), report)
+            for ref in plugins.enabled:
+                if self._is_idle_at(ref.name, point):
+                    ref.place.reporting_to(report).warn(
+                        f"`{ref.name}` has no part in {point}: accepted, without effect"
+                    )
 
     def _check_removed(
         self,
@@ -396,7 +383,7 @@ class _Builder:
         self, point: str, custom: PluginSet, multi_point: Sequence[PluginRef], report: Report
     ) -> list[str]:
         """kube-scheduler's expansion of multiPoint at one extension point."""
-        kind = _kind(point)
+        kind = f"{point[0].upper()}{point[1:]}Plugin"
         explicit: list[str] = []
         idle: set[str] = set()
         for ref in custom.enabled:
@@ -501,11 +488,6 @@ class _Builder:
                 f"policy `{name}` is not enabled in any profile",
                 "name it under plugins.multiPoint.enabled",
             )
-
-
-def _kind(point: str) -> str:
-    """kube-scheduler's name of what takes part at *point*."""
-    return f"{point[0].upper()}{point[1:]}Plugin"
 
 
 def _unused(policies: Iterable[PolicyFile], used: set[str]) -> list[str]:
