@@ -15,7 +15,7 @@ _FAR: Final = 2.0
 _WORTH: Final = 0.9
 # Blocks on the better way before the other is tried, twice as many each time that it is no better.
 _FIRST: Final = 2
-_FEWEST: Final = 2
+_FEWEST: Final = 3
 _MOST: Final = 64
 # How fast a way's mean follows.
 _SMOOTHED_OVER: Final = 4
