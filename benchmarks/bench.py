@@ -61,7 +61,7 @@ async def run(
                 subject = SUBJECTS[name]()
                 if profile is not None and name == Starsched.name:
                     subject = Starsched(profile=profile / f"{workload.name}.pstats")
-                title = f"{workload.name}, {name}" + (f", run {number + 1}" if repeat > 1 else "")
+                title = report.titled(f"{workload.name}, {name}", number, repeat)
                 with reporter.part(title):
                     runs[name].append(await measure(subject, workload, settings, reporter.step))
         rows += [
@@ -80,10 +80,8 @@ async def run(
 
 
 def _medians(runs: Sequence[Measurement]) -> dict[str, float]:
-    if not runs:
-        return {}
-    plain = [measured.as_dict() for measured in runs]
-    return {key: round(report.median([run[key] for run in plain]), 3) for key in plain[0]}
+    found = report.medians([measured.as_dict() for measured in runs])
+    return {key: round(value, 3) for key, value in found.items()}
 
 
 def _add_ratios(rows: Sequence[dict[str, Any]]) -> None:

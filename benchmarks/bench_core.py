@@ -30,7 +30,7 @@ from benchmarks.machine import describe_machine, source_revision
 from benchmarks.profiling import seconds_by_module, seconds_by_stage, slowest_functions
 from benchmarks.running import json_path, named, output_options
 from benchmarks.workloads import WORKLOADS
-from engine.policy.bundle import build_bundle
+from engine.policy.bundle import Bundle, build_bundle
 
 GROUPS: Final = ("workloads", "sizes", "openb", "adversarial")
 _COLUMNS: Final = (
@@ -81,13 +81,11 @@ def median_row(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `runs` are their pods per second. The most pods that failed in one of them count.
     """
-    row = dict(runs[-1])
-    for key, value in row.items():
-        if isinstance(value, int | float):
-            row[key] = type(value)(report.median([run[key] for run in runs]))
+    figures = [{k: v for k, v in run.items() if isinstance(v, float)} for run in runs]
+    row = {**runs[-1], **report.medians(figures)}
     if "failed" in row:
         row["failed"] = max(run["failed"] for run in runs)
-    row["runs"] = [run["pods_per_second"] for run in runs if "pods_per_second" in run]
+    row["runs"] = [run["pods_per_second"] for run in figures if run]
     return row
 
 
@@ -214,28 +212,9 @@ def main(
     for number in range(repeat):
         for build, runs in zip(to_run, rounds, strict=True):
             scenario = build()
-            row: dict[str, Any] = {
-                "scenario": scenario.name,
-                "title": scenario.title,
-                "nodes": scenario.node_count,
-                "missing_plugins": missing_plugins(scenario, bundle),
-            }
-            runs.append(row)
-            if row["missing_plugins"]:
-                continue
-            profiler = cProfile.Profile() if profile is not None else None
             title = f"{scenario.name}, {scenario.node_count} nodes"
-            with reporter.part(title + (f", run {number + 1}" if repeat > 1 else "")):
-                result = run_scenario(
-                    scenario,
-                    bundle=bundle,
-                    in_process=in_process,
-                    around=_profiled(profiler),
-                    progress=reporter.step,
-                )
-            row |= result.as_dict()
-            if profiler is not None and profile is not None:
-                row["stages"] = _save_profile(profiler, Path(profile), result)
+            with reporter.part(report.titled(title, number, repeat)):
+                runs.append(_run(scenario, bundle, reporter, profile, in_process=in_process))
     rows = [median_row(runs) for runs in rounds]
     if output_path is not None:
         report.write_json({"benchmark": "bench-core", **facts, "rows": rows}, output_path)
@@ -246,6 +225,37 @@ def main(
     if chart:
         draw(rows, chart)
     sys.exit(1 if any(row.get("failed") for row in rows) else 0)
+
+
+def _run(
+    scenario: Scenario,
+    bundle: Bundle,
+    reporter: report.Reporter,
+    profile: str | None,
+    *,
+    in_process: bool,
+) -> dict[str, Any]:
+    """One run of *scenario*: what it is, and its figures if all that it needs is there."""
+    row: dict[str, Any] = {
+        "scenario": scenario.name,
+        "title": scenario.title,
+        "nodes": scenario.node_count,
+        "missing_plugins": missing_plugins(scenario, bundle),
+    }
+    if row["missing_plugins"]:
+        return row
+    profiler = cProfile.Profile() if profile is not None else None
+    result = run_scenario(
+        scenario,
+        bundle=bundle,
+        in_process=in_process,
+        around=_profiled(profiler),
+        progress=reporter.step,
+    )
+    row |= result.as_dict()
+    if profiler is not None and profile is not None:
+        row["stages"] = _save_profile(profiler, Path(profile), result)
+    return row
 
 
 def print_stages(rows: Sequence[Mapping[str, Any]]) -> None:

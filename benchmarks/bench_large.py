@@ -89,7 +89,7 @@ async def run(
 def _of_starts(starts: Sequence[large.Start]) -> dict[str, Any]:
     """The medians, and every run."""
     runs = [start.as_dict() for start in starts]
-    medians = {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+    medians = report.medians(runs)
     own = medians["first_bound_seconds"] - medians["list_alone_seconds"]
     return {
         **medians,

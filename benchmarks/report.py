@@ -78,6 +78,16 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By figure, the median over *runs*, which all have the same figures."""
+    return {name: median([run[name] for run in runs]) for name in (runs[0] if runs else ())}
+
+
+def titled(title: str, number: int, repeat: int) -> str:
+    """*title* with the number of its run, counted from 0, if there are several."""
+    return f"{title}, run {number + 1}" if repeat > 1 else title
+
+
 def print_facts(facts: Mapping[str, Mapping[str, Any]]) -> None:
     """Machine, versions and settings, one line each."""
     for title, values in facts.items():
