@@ -39,7 +39,8 @@ _AMOUNTS = frozenset(
 _BOUNDS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 # Arguments of a helper that may be there to choose among its answers.
 _FLAGS = (ast.Constant, ast.Name, ast.Compare, ast.BoolOp, ast.UnaryOp)
-_PLAIN_COUNTS = frozenset({"here", "min", "max", "total"})
+# Of a counter: how many there are, here and in the domains.
+_COUNTED = frozenset({"here", "min", "max", "total"})
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
@@ -104,7 +105,9 @@ def _counts_plainly(tree: ast.AST) -> bool:
     calls = [
         node
         for node in walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("count_pods", "count_terms")
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("count_pods", "count_terms")
     ]
     names = {keyword.arg for call in calls for keyword in call.keywords}
     return (
@@ -235,7 +238,7 @@ class _Reader:
             number = self._file.constants.get(node.id) if node.id not in self._locals else None
             return self._given.get(node.id) if number is None else (number, number)
         if isinstance(node, ast.Attribute):
-            if node.attr in _PLAIN_COUNTS and index_in_counts(node.value) is not None:
+            if node.attr in _COUNTED and index_in_counts(node.value) is not None:
                 return (0, inf) if self._file.counts_are_plain else None
             is_int = self._types.of(node, self._scope) in ("int", "int?")
             if not is_int:
@@ -313,6 +316,7 @@ class _Reader:
 
 
 def _either(a: _Interval, b: _Interval) -> _Interval:
+    """What may be either; None if one is not known."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
@@ -321,10 +325,7 @@ def _joined(reader: _Reader) -> _Interval:
     if may_fall_through(reader.function.body):
         return None
     found = [interval for _, interval in reader.answers()]
-    known = [interval for interval in found if interval is not None]
-    if len(known) < len(found) or not known:
-        return None
-    return (min(low for low, _ in known), max(high for _, high in known))
+    return functools.reduce(_either, found) if found else None
 
 
 def _asks_for(function: ast.FunctionDef, names: set[str]) -> bool:
