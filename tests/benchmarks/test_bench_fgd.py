@@ -4,13 +4,22 @@ import csv
 import json
 import os
 import statistics
-from collections import Counter
+from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
-from benchmarks.bench_fgd import LOAD, configuration, main, run, summary, workload
+from benchmarks.bench_fgd import (
+    LOAD,
+    Trace,
+    configuration,
+    main,
+    run,
+    summary,
+    typical_pods,
+    workload,
+)
 from benchmarks.openb import DATA
 from engine.offline.workload import GPU_MILLI
 from engine.policy.bundle import build_bundle
@@ -44,18 +53,66 @@ def test_only_the_policy_itself_scores(policy: str) -> None:
 
 def test_typical_pods_are_the_kinds_that_make_95_percent_of_the_trace() -> None:
     with (DATA / "openb_pod_list_default.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    counts = Counter(
-        tuple(int(row[k]) for k in ("cpu_milli", "num_gpu", "gpu_milli")) for row in rows
-    )
-    (profile,) = yaml.safe_load(configuration("FGD"))["profiles"]
-    (entry,) = profile["pluginConfig"]
-    kinds = entry["args"]["typicalPods"]
-    covered = sum(counts[kind["cpu"], kind["count"], kind["milli"]] for kind in kinds)
-    assert 0.95 <= covered / len(rows) < 0.96
-    for kind in kinds:
-        share = counts[kind["cpu"], kind["count"], kind["milli"]] / covered
-        assert kind["share"] == pytest.approx(share, abs=1e-6)
+        kinds = typical_pods(list(csv.DictReader(file)))
+    assert sum(kind["share"] for kind in kinds) == pytest.approx(1, abs=1e-4)
+    profile = Path(__file__).parents[2] / "deploy" / "examples" / "gpu" / "profile.yaml"
+    (example,) = yaml.safe_load(profile.read_text())["profiles"]
+    (entry,) = example["pluginConfig"]
+    assert kinds == entry["args"]["typicalPods"]
+
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,2,P100\nn2,64000,262144,,\n"
+HEAD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos\n"
+NO_GPU = "".join(f"cpu-{n},1000,1024,0,,,BE\n" for n in range(30))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[Path, Path]:
+    """A small trace in which most pods ask for no GPU."""
+    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    nodes.write_text(NODES)
+    pods.write_text(HEAD + NO_GPU + "gpu-0,1000,1024,1,500,,LS\n")
+    return nodes, pods
+
+
+def test_the_first_pods_of_a_trace_need_ask_for_no_gpu(tables: tuple[Path, Path]) -> None:
+    """The run ended with a KeyError."""
+    trace = Trace(*tables)
+    first = next(s for s in range(99) if workload(s, 1, trace).arrivals[0].pod.name != "gpu-0")
+    got = run("Random", first, trace=trace)
+    assert got["curve"][0] == (0, 0)
+    assert got["allocated"] == pytest.approx(100)
+    none = run("Random", first, pods=1, trace=trace)
+    assert (none["placed"], none["allocated"]) == (1, 0)
+
+
+def test_another_trace_is_compared_with_no_published_figure(tables: tuple[Path, Path]) -> None:
+    nodes, pods = tables
+    arguments = [f"--nodes={nodes}", f"--pods={pods}", "--seeds=1", "--policies=Random,FGD"]
+    done = CliRunner().invoke(main, [*arguments, "--output=json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert [row["policy"] for row in found["results"]] == ["Random", "FGD"]
+    assert all("published" not in row for row in found["results"])
+    text = CliRunner().invoke(main, arguments, catch_exceptions=False).output
+    assert "published" not in text
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param("a,b\n1,2\n", "'name'", id="another table"),
+        pytest.param(HEAD + NO_GPU, "no pod asks for a GPU", id="no GPU"),
+        pytest.param(HEAD + "p,1000,x,0,,,BE\n", "memory_mib", id="no number"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_a_usage_error(
+    tables: tuple[Path, Path], pods: str, want: str
+) -> None:
+    tables[1].write_text(pods)
+    done = CliRunner().invoke(main, [f"--nodes={tables[0]}", f"--pods={tables[1]}"])
+    assert done.exit_code == 2
+    assert want in done.output
 
 
 def test_a_mean_too_far_from_the_published_one_is_not_reproduced() -> None:
