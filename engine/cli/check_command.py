@@ -24,6 +24,7 @@ from engine.policy.lint.cost import HookCost, hook_cost
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
 from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
+from engine.policy.syntax import parse, with_loaded
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
@@ -101,7 +102,14 @@ def check_command(
         beside = {files.shown(name) for name in files.texts if name not in files.selected}
         if config is not None and is_among(config, files):
             beside.discard(files.shown(config.name))
-        told = [problem for problem in found if problem.file not in beside]
+        # A policy cannot run while a file that it loads is broken, so those errors are shown, too.
+        loaded = set(map(files.shown, _loaded(files)))
+        told = [
+            problem
+            for problem in found
+            if problem.file not in beside
+            or (problem.severity == "error" and problem.file in loaded)
+        ]
         if bundle is None and not any(name.endswith(".star") for name in files.selected):
             told = found  # a profile of policies that cannot run is not sound either
         problems += told
@@ -135,6 +143,14 @@ def check_command(
         kind = "policy file(s)" if policies or not documents else "configuration file(s)"
         click.echo(f"{policies or documents} {kind} checked: {what}")
     raise SystemExit(1 if errors else 0)
+
+
+def _loaded(files: PolicyFiles) -> list[str]:
+    """The files that those asked about load, directly or not."""
+    # A file that cannot be parsed might load any other; its own error is what there is to report.
+    policies = [name for name in files.selected if name.endswith(".star")]
+    parsed = [name for name in policies if parse(files.texts[name]) is not None]
+    return with_loaded(files.texts, parsed)
 
 
 def _no_keys(files: PolicyFiles) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from engine.cli.main import main
@@ -90,6 +91,32 @@ def test_a_file_with_errors_is_not_linted_beside_them(tmp_path: Path) -> None:
     code, output = check(tmp_path)
     assert code == 1
     assert "unused-load" not in output
+
+
+@pytest.mark.parametrize("file", ["a.star", "b.star"])
+def test_a_circle_of_loads_is_an_error_of_each_file_in_it(tmp_path: Path, file: str) -> None:
+    """Nothing was said of it unless the first file of the circle was given."""
+    (tmp_path / "a.star").write_text('load("b.star", "x")\n\ny = x\n')
+    (tmp_path / "b.star").write_text('load("a.star", "y")\n\nx = y\n')
+    code, output = check(tmp_path / file)
+    assert code == 1
+    assert f"{tmp_path}/a.star:1:6: files load each other in a circle: a.star -> b.star" in output
+
+
+def test_errors_of_loaded_files_are_shown_and_warnings_are_not(tmp_path: Path) -> None:
+    (tmp_path / "p.star").write_text(
+        'load("x.star", "x")\n\ndef filter(pod, node):\n    return x\n'
+    )
+    (tmp_path / "x.star").write_text('load("broken.star", "z")\n\nx = z\n')
+    (tmp_path / "broken.star").write_text(UNUSED + "X = missing\n")
+    (tmp_path / "unrelated.star").write_text("X = missing\n")
+    code, output = check(tmp_path / "p.star")
+    assert code == 1
+    assert f"{tmp_path}/broken.star:" in output
+    assert "unrelated.star" not in output
+    (tmp_path / "broken.star").write_text(UNUSED + "z = None\n")
+    code, output = check(tmp_path / "p.star")
+    assert (code, output) == (0, "1 policy file(s) checked: no problems\n")
 
 
 def test_the_shipped_policies_have_no_warning() -> None:
