@@ -127,17 +127,6 @@ def test_the_only_process_ends_its_guess_before_it_is_asked() -> None:
         assert evaluator.restarts == 0
 
 
-def test_a_guess_is_worked_on_beside_the_work() -> None:
-    """The process that answers questions is on our core; a guess would keep us from it there."""
-    taken = _Taken()
-    with SandboxEvaluator(program_of(POLICY)) as evaluator:
-        assert _works(evaluator)
-        (pid,) = evaluator.pids
-        assert len(os.sched_getaffinity(pid)) == 1
-        assert evaluator.guess([FINE], taken)
-        assert os.sched_getaffinity(pid) == os.sched_getaffinity(0)
-
-
 def test_a_guess_without_end_costs_the_only_process_and_no_verdict() -> None:
     taken = _Taken()
     limits = Limits(deadline=0.4, address_space=4096 * MIB)

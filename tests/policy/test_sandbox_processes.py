@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from engine.lib.turns import Turns
 from engine.policy.evaluator import Limits, PolicyFailure, Verdict
 from engine.policy.sandbox.process import SandboxEvaluator, processes_for
 from engine.policy.sandbox.protocol import MIB
@@ -65,23 +64,6 @@ def test_a_child_that_waits_takes_over_at_once() -> None:
         # And so again, as often as it takes.
         os.kill(second, signal.SIGKILL)
         assert evaluator.evaluate([per_node("score", {"pod_count": 3})]) == [[3]]
-
-
-@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
-def test_who_is_asked_shares_a_core_and_who_helps_does_not() -> None:
-    everywhere = os.sched_getaffinity(0)
-    with _evaluator(2) as evaluator:
-        evaluator.evaluate([per_node("score", {"pod_count": 3})])
-        first, second = map(os.sched_getaffinity, evaluator.pids)
-        assert len(first) == 1
-        assert second == everywhere
-        assert os.sched_getaffinity(0) == everywhere, "bound only while it waits"
-        evaluator.evaluate([per_node("score", *NODES)])
-        assert list(map(os.sched_getaffinity, evaluator.pids)) == [everywhere] * 2
-        # And free again though the one that it waits for dies.
-        failure = evaluator.evaluate([per_node("filter", {"name": "list"})])[0][0]
-        assert isinstance(failure, PolicyFailure)
-        assert os.sched_getaffinity(0) == everywhere
 
 
 @pytest.mark.skipif(not LINUX, reason="looks into /proc")
@@ -178,32 +160,8 @@ def test_closing_does_not_leave_a_child_that_is_about_to_start() -> None:
     assert not [t for t in threading.enumerate() if t.name == "sandbox-start"]
 
 
-@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
-def test_turns_taken_awake_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a process that dies is replaced as ever."""
-
-    def enter(turns: Turns) -> None:
-        turns.awake_for = 0.001
-
-    monkeypatch.setattr(Turns, "__enter__", enter)
-    with _evaluator(1) as evaluator:
-        for count in range(50):
-            node = {"pod_count": count}
-            assert evaluator.evaluate([per_node("score", node)]) == [_want([node])]
-        time.sleep(0.05)  # both have gone to sleep meanwhile
-        assert evaluator.evaluate([per_node("score", {"pod_count": 3})]) == [[3]]
-        assert evaluator.pid is not None
-        os.kill(evaluator.pid, signal.SIGKILL)
-        assert evaluator.evaluate([per_node("score", {"pod_count": 4})]) == [[6]]
-        assert evaluator.restarts == 1
-
-
-@pytest.mark.skipif(not LINUX, reason="cores are Linux's to give")
-def test_who_is_awake_does_not_wait_beyond_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    def enter(turns: Turns) -> None:
-        turns.awake_for = 0.001
-
-    monkeypatch.setattr(Turns, "__enter__", enter)
+@pytest.mark.skipif(not LINUX, reason="stops a process")
+def test_a_process_that_does_not_react_is_given_up_at_the_deadline() -> None:
     with _evaluator(1, deadline=0.3) as evaluator:
         assert evaluator.pid is not None
         os.kill(evaluator.pid, signal.SIGSTOP)

@@ -111,7 +111,6 @@ def _serve(channel: Channel, progress: Progress) -> None:
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
         request: Request = receive()
-        channel.awake_for = request.awake_for
         patience = alarm * max(1, len(request.calls))
         signal.setitimer(
             signal.ITIMER_REAL, image.limits.deadline if request.is_guess else patience

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from engine.lib.address_space import allowed_address_space
-from engine.lib.turns import Turns
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.blank import Blank, Nursery
@@ -101,17 +100,13 @@ class ChildBeside:
 
 
 class Child:
-    """One child process. `load` it before it is asked. *nursery* may have one that has started.
-
-    `turns` is entered by who waits for the answers to what he sends, and does nothing else.
-    """
+    """One child process. `load` it before it is asked. *nursery* may have one that has started."""
 
     def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
         self._image = image
         blank = Blank() if nursery is None else nursery.take()
         self._progress = blank.progress
         self._process = blank.process
-        self.turns: Final = Turns(self._process.pid)
         self._channel = Channel(blank.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
@@ -156,15 +151,13 @@ class Child:
         """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
         self._progress.position = 0
         self._stand_back(False)
-        awake_for = self._channel.awake_for = self.turns.awake_for
         if one_by_one:
             self._channel.send(Request([plain(call) for call in calls], one_by_one=True))
         else:
-            self._channel.send(self._outbox.request(calls, awake_for=awake_for))
+            self._channel.send(self._outbox.request(calls))
 
     def send_guess(self, calls: Sequence[Call]) -> None:
         """Ask, and let the process end itself if it is not done in time. Raises like `send`."""
-        self.turns.part()
         self._stand_back(True)
         self._channel.send(self._outbox.request(calls, is_guess=True))
 

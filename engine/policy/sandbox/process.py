@@ -277,13 +277,12 @@ class _Session:
         child = self._child()
         waiting = deque(indices)
         try:
-            with child.turns:
-                child.send([self._calls[index] for index in indices], one_by_one=False)
-                while waiting:
-                    for answer in child.receive():
-                        call = self._calls[waiting[0]]
-                        check_answer(answer, call, entry_count(call), self._image)
-                        self._answers[waiting.popleft()] = answer
+            child.send([self._calls[index] for index in indices], one_by_one=False)
+            while waiting:
+                for answer in child.receive():
+                    call = self._calls[waiting[0]]
+                    check_answer(answer, call, entry_count(call), self._image)
+                    self._answers[waiting.popleft()] = answer
         except (TimeoutError, ChannelClosedError, msgspec.DecodeError, IndexError) as error:
             death = self._owner._bury(child, error)
             if waiting:  # it may have said more than it was asked

@@ -395,9 +395,8 @@ class Channel:
 
     A frame of more than *most* bytes is taken for the end.
 
-    Time-outs are the kernel's: with Python's own, each frame would take more system calls. Looking
-    for an answer for a while before going to sleep was tried: on busy cores it took from the other
-    side what it needed to answer.
+    Receiving blocks. Time-outs are the kernel's: with Python's own, each frame would take more
+    system calls.
     """
 
     def __init__(self, sock: socket.socket, most: int = _MOST) -> None:
@@ -410,8 +409,6 @@ class Channel:
         self._encode = msgspec.msgpack.Encoder().encode_into
         self._out = bytearray(_CHUNK)
         self._timeout: float | None = None
-        #: Seconds to look for what comes, again and again, before the thread sleeps.
-        self.awake_for = 0.0
         sock.settimeout(None)
 
     def fileno(self) -> int:
@@ -496,33 +493,12 @@ class Channel:
                 until = time.monotonic() + self._timeout
 
     def _read(self) -> None:
-        if self.awake_for and self._is_near():
-            return
         try:
             count = self._socket.recv_into(self._view[self._end :])
         except BlockingIOError as error:
             raise TimeoutError("the other side does not answer") from error
         except OSError as error:
             raise ChannelClosedError(str(error)) from error
-        self._take(count)
-
-    def _is_near(self) -> bool:
-        """Look for what comes, without sleeping; False if that is nothing for long."""
-        receive, room = self._socket.recv_into, self._view[self._end :]
-        until = time.perf_counter() + self.awake_for
-        while True:
-            try:
-                count = receive(room, 0, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                if time.perf_counter() > until:
-                    return False
-            except OSError as error:
-                raise ChannelClosedError(str(error)) from error
-            else:
-                self._take(count)
-                return True
-
-    def _take(self, count: int) -> None:
         if not count:
             raise ChannelClosedError("the other side closed")
         self._end += count

@@ -106,8 +106,6 @@ class Spreading:
         self._asked_at: dict[Child, float] = {}
         self._begun_at: dict[int, float] = {}
         self._idle = list(children)
-        for child in children:
-            child.turns.part()
         self.late: dict[int, DiedError] = {}
 
     def run(self) -> dict[int, RawAnswer]:
