@@ -6,7 +6,7 @@ Owns the order of starting and stopping. The parts know each other through what 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,7 +45,6 @@ from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.analysis import reads_ages
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
 from engine.pulled_metrics import (
     show_cache,
@@ -57,10 +56,16 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.queue_hooks import QueueHooks
-from engine.queueing.events import FACTS_AGE, FACTS_UPDATE, LET_IN
+from engine.queueing.events import (
+    FACTS_AGE,
+    FACTS_UPDATE,
+    GATE_RETRIED,
+    KEY_RETRIED,
+    THROTTLE_ENDED,
+)
 from engine.queueing.hints import Hints
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.setbacks import Setbacks, losses
+from engine.queueing.throttle import Failures, Throttle, Work
 from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
@@ -169,18 +174,14 @@ class App:
         # 2. The cluster as we know it.
         self.journal = recorder
         self.cache = Cache() if recorder is None else recorder.cache
-        self.setbacks = Setbacks(
-            self._clock, lambda uid: self.queue.reconsider(uid, LET_IN, only_gated=True)
-        )
+        self.throttle = Throttle(self._clock, self._hook_failed)
         self.hooks = QueueHooks(
             cache=self.cache,
-            queue=lambda: self.queue,
             scheduler=lambda: self.rollout.active.scheduler,
             held_back=lambda pod: self.preemptor.gate(pod),
-            setbacks=self.setbacks,
-            on_failed=self._count_failed,
+            throttle=self.throttle,
             on_gated=self._tell_gate,
-            on_put_off=self._tell_put_off,
+            on_throttled=self._tell_throttled,
             metrics=self.metrics,
             clock=self._clock,
         )
@@ -235,7 +236,7 @@ class App:
             may_act=self._may_act,
         )
         self.groups = PodGroups(
-            self.cache, on_change=self._wake, on_failed=self._hold_against, clock=self._clock
+            self.cache, on_change=self._wake, throttle=self.throttle, clock=self._clock
         )
         self.permits = Permits(
             groups=self.groups,
@@ -245,7 +246,7 @@ class App:
             outcomes=self.outcomes,
             metrics=self.metrics,
             clock=self._clock,
-            on_failed=self._hold_against,
+            throttle=self.throttle,
         )
         self.outcomes.on_not_placed = self.permits.failed
         # 4. Plugins that hold and write more than bindings: volumes, devices.
@@ -457,8 +458,7 @@ class App:
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.queue.flush()
-            self.hooks.retry()
-            self.groups.retry()
+            self.throttle.retry(self._try_again)
             self.status.retry()
             if not self.leading.is_set():
                 self.groups.take_changes()  # whoever leads begins with how they are then
@@ -489,7 +489,7 @@ class App:
                 clock=self._clock,
                 preemptions=self.preemptor,
                 journal=self.journal,
-                setbacks=self.setbacks,
+                throttle=self.throttle,
             )
         if self.journal is not None:
             self.journal.policies(new.bundle.revision, new.files)
@@ -498,9 +498,8 @@ class App:
         self.extenders.use(new.bundle.extenders)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
-        # What held pods back was found out about the policies before.
-        self.setbacks.forget()
-        self.hooks.forget()
+        # What is throttled is so because of the policies before.
+        self.throttle.clear()
         # Groups are known before anybody is asked about a pod: its hooks may want to see its own.
         waited = self.permits.use(new.scheduler, self._known_pods)
         self.pods.profiles_changed(
@@ -510,22 +509,29 @@ class App:
         self.queue.rekey(Hints.of(new.bundle, self.cache))
         self.queue.activate(waited)
 
-    def _count_failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
-        """Count hooks that were asked beside a decision about *pod*, and that gave no answer."""
+    def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
+        """Count hooks that failed outside of a decision; *lost* are those that lost time."""
         for failure in failures:
             labels = failure.policy, failure.hook, failure.kind
             self.metrics.policy_failures.labels(*labels).inc()
-        for loss in losses(failures, seconds)[:1]:
-            self.metrics.lost_seconds.labels(loss.policy, pod.scheduler_name).inc(seconds)
+        if lost:
+            self.metrics.lost_seconds.labels(lost[0].policy, pod.scheduler_name).inc(seconds)
         # As a failed decision: what keeps pods from being tried is no better than what fails them.
         if self.leading.is_set():
-            self.rollout.counts.count(seconds, True, failures)
+            self.rollout.counts.count(seconds, True, lost)
 
-    def _hold_against(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
-        """As `_count_failed`; and the pod's profile steps back if that has taken long."""
-        self._count_failed(pod, failures, seconds)
-        for loss in losses(failures, seconds)[:1]:
-            self.setbacks.lose(pod.uid, pod.scheduler_name, pod.namespace, loss, seconds)
+    def _try_again(self, work: Work, uid: str) -> bool:
+        """Do what was throttled or failed about a pod again; True if the pod may be tried now."""
+        match work:
+            case Work.ATTEMPT:
+                return self.queue.reconsider(uid, THROTTLE_ENDED, only_gated=True)
+            case Work.GATE:
+                return self.queue.reconsider(uid, GATE_RETRIED, only_gated=True)
+            case Work.GROUP:
+                return self.groups.ask_again(uid)
+            case Work.SORT_KEY:
+                self.queue.reorder(uid, KEY_RETRIED)
+                return True
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
@@ -591,8 +597,9 @@ class App:
         if self.leading.is_set():  # a standby leaves it to the leader
             self.outcomes.gated(pod, policy, reason, profile=pod.scheduler_name, revision=revision)
 
-    def _tell_put_off(self, pod: Pod, why: str, revision: str) -> None:
-        self.outcomes.put_off(pod, why, profile=pod.scheduler_name, revision=revision)
+    def _tell_throttled(self, pod: Pod, why: str, revision: str) -> None:
+        if self.leading.is_set():
+            self.outcomes.throttled(pod, why, profile=pod.scheduler_name, revision=revision)
 
     def _tell_leadership(self, about: Reference, note: str) -> None:
         self.recorder.record(

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
-from engine.binding.placement import PUT_OFF_REASON, WAITING_REASON, Placement, Rejection
+from engine.binding.placement import THROTTLED_REASON, WAITING_REASON, Placement, Rejection
 from engine.binding.pod_status import (
     SCHEDULER_ERROR,
     SCHEDULING_GATED,
@@ -186,11 +186,11 @@ class AttemptOutcomes:
         self._tell(pod, message, profile=profile, revision=revision)
         self._status.report(pod, reason=SCHEDULING_GATED, message=message)
 
-    def put_off(self, pod: Pod, why: str, *, profile: str, revision: str) -> None:
-        """Tell that a pod is not tried for now, and why; repeats are one event."""
-        message = f"put off for a while: {why}"
-        self._tell(pod, message, reason=PUT_OFF_REASON, profile=profile, revision=revision)
-        self._status.report(pod, reason=PUT_OFF_REASON, message=message)
+    def throttled(self, pod: Pod, why: str, *, profile: str, revision: str) -> None:
+        """Report that a pod is not tried for now, and why; repeats are one event."""
+        message = f"throttled: {why}"
+        self._tell(pod, message, reason=THROTTLED_REASON, profile=profile, revision=revision)
+        self._status.report(pod, reason=THROTTLED_REASON, message=message)
 
     def _tell(
         self,

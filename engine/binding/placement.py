@@ -13,8 +13,8 @@ from engine.queueing.queued_pod import QueuedPod
 
 #: The reason of the event and of the condition of a pod that has a node and waits for leave.
 WAITING_REASON: Final = "WaitingOnPermit"
-#: The reason of the event and of the condition of a pod that is not tried because others lost time.
-PUT_OFF_REASON: Final = "PutOff"
+#: The reason of the event and of the condition of a pod that policies which wasted time throttle.
+THROTTLED_REASON: Final = "Throttled"
 
 
 class PreBindError(Exception):

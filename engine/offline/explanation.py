@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.binding.placement import PUT_OFF_REASON, WAITING_REASON
+from engine.binding.placement import THROTTLED_REASON, WAITING_REASON
 from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.pod import Pod
@@ -379,7 +379,7 @@ def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str,
     notes += [
         f"a scheduler does not try it for now and says: {condition.message}"
         for condition in pod.manifest.status.conditions
-        if condition.reason == PUT_OFF_REASON
+        if condition.reason == THROTTLED_REASON
     ]
     if unknown_facts:
         known = ", ".join(f"`{name}`" for name in unknown_facts)

@@ -89,13 +89,12 @@ POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 # Labels of moves that no event causes.
 SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE: Final = "BackoffComplete"
-#: The label of asking a gate again that could not be judged.
-GATE_FAILED: Final = "GateFailed"
-#: The label of asking for a place in the order again that could not be judged.
-KEY_FAILED: Final = "KeyFailed"
-#: The labels of putting a pod off whose profile loses time, and of letting it in again.
-PUT_OFF: Final = "PutOff"
-LET_IN: Final = "LetIn"
+#: `pre_enqueue`, or `queue_key`, is asked again that failed or was throttled.
+GATE_RETRIED: Final = "GateRetried"
+KEY_RETRIED: Final = "KeyRetried"
+#: Attempts at the pod are throttled, or not any more.
+THROTTLED: Final = "Throttled"
+THROTTLE_ENDED: Final = "ThrottleEnded"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
 PREEMPTION_STARTED: Final = "PreemptionStarted"
 PREEMPTION_DONE: Final = "PreemptionDone"

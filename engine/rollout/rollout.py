@@ -79,7 +79,7 @@ def _counts_for(deployment: Deployment) -> DecisionCounts:
     latency = deployment.bundle.runtime.fallback.latency
     return DecisionCounts(
         slow_seconds=math.inf if latency is None else latency.total_seconds(),
-        blameless=deployment.unchanged,
+        unchanged=deployment.unchanged,
     )
 
 

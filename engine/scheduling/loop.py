@@ -15,10 +15,10 @@ from engine.caching.cache import AlreadyAssumed, Cache
 from engine.framework.status import Code, Status
 from engine.lib.clock import Clock
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.events import ASSIGNED_POD_DELETE, PUT_OFF
+from engine.queueing.events import ASSIGNED_POD_DELETE, THROTTLED
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.setbacks import Setbacks, losses
+from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import Answer, ExtenderFailure, Question
 from engine.scheduling.journal import Journal
@@ -33,25 +33,26 @@ class DecisionCounts:
     """What was decided with one set of policies; bumped per decision, read by whoever watches.
 
     `slow` counts decisions that took longer than `slow_seconds`; `stalled` those that lost time to
-    limits, `lost_seconds` in sum, but not over policies that are `blameless`.
+    limits, `lost_seconds` in sum, but not over policies that are `unchanged`: going back to the
+    revision before would not help.
     """
 
     slow_seconds: float = float("inf")
-    blameless: frozenset[str] = frozenset()
+    unchanged: frozenset[str] = frozenset()
     decisions: int = 0
     failed: int = 0
     slow: int = 0
     stalled: int = 0
     lost_seconds: float = 0.0
 
-    def count(self, seconds: float, failed: bool, failures: Sequence[PolicyFailure] = ()) -> None:
-        """Count one decision, or a question that stands for one."""
+    def count(self, seconds: float, failed: bool, lost: Sequence[PolicyFailure] = ()) -> None:
+        """Count one decision, or a question that stands for one; *lost* are failures over time."""
         self.decisions += 1
         if failed:
             self.failed += 1
         if seconds > self.slow_seconds:
             self.slow += 1
-        if any(loss.policy not in self.blameless for loss in losses(failures, seconds)):
+        if any(loss.policy not in self.unchanged for loss in lost):
             self.stalled += 1
             self.lost_seconds += seconds
 
@@ -68,7 +69,7 @@ class SchedulingLoop:
         outcomes: Takes failures.
         metrics, clock: Measure.
         journal: Told of every decision; None if nobody keeps a record.
-        setbacks: Puts off pods whose decisions would lose time; None: none are.
+        throttle: Holds back pods whose policies waste time; None: a new one.
     """
 
     def __init__(
@@ -83,10 +84,10 @@ class SchedulingLoop:
         clock: Clock,
         preemptions: Preemptions | None = None,
         journal: Journal | None = None,
-        setbacks: Setbacks | None = None,
+        throttle: Throttle | None = None,
     ) -> None:
         self._preemptions = preemptions
-        self._setbacks = setbacks
+        self._throttle = Throttle(clock) if throttle is None else throttle
         self._journal = journal
         self._cache = cache
         self._queue = queue
@@ -205,8 +206,8 @@ class SchedulingLoop:
             return False
         if not self._wants_node(queued, scheduler):
             return False
-        if self._setbacks and self._setbacks.puts_off(pod.uid, pod.scheduler_name, pod.namespace):
-            self._queue.put_back(queued, PUT_OFF)
+        if self._throttle.why_throttled(Work.ATTEMPT, pod) is not None:
+            self._queue.put_back(queued, THROTTLED)
             return False
         return True
 
@@ -240,22 +241,19 @@ class SchedulingLoop:
         own = [failure for failure in failures if not isinstance(failure, ExtenderFailure)]
         # A score that failed costs a pod nothing that was placed all the same; preemption does.
         failed = bool(own) and decision.node is None
-        self.counts.count(seconds - waited, failed, own)
+        lost = self._throttle.charge(Work.ATTEMPT, queued.pod, own, seconds - waited)
+        self.counts.count(seconds - waited, failed, lost)
         for failure in failures:
             self._metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
-        profile = queued.pod.scheduler_name
-        whose = queued.uid, profile, queued.pod.namespace
-        lost = losses(own, seconds - waited) if own else ()
         if lost:
-            self._metrics.lost_seconds.labels(lost[0].policy, profile).inc(seconds - waited)
-            if self._setbacks is not None:
-                self._setbacks.lose(*whose, lost[0], seconds - waited)
+            labels = lost[0].policy, queued.pod.scheduler_name
+            self._metrics.lost_seconds.labels(*labels).inc(seconds - waited)
         if decision.node is None:
             self._nowhere(queued, decision, scheduler, started_at)
         else:
             self._place(queued, decision, decision.node, scheduler, started_at)
-        if self._setbacks and not lost:
-            self._setbacks.decided(*whose)
+        if not lost:
+            self._throttle.succeeded(Work.ATTEMPT, queued.pod)
 
     def _nowhere(
         self, queued: QueuedPod, decision: Decision, scheduler: Scheduler, started_at: float

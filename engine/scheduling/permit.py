@@ -33,7 +33,7 @@ from engine.policy.evaluator import PolicyFailure
 from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.setbacks import OnFailed, losses, uncounted
+from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.pod_groups import GroupKey, PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
@@ -153,7 +153,7 @@ class Permits:
         bindings: Takes placements that have leave.
         outcomes: Told of refusals; has to call `failed` for every pod that was not placed.
         metrics, clock: Measure.
-        on_failed: Is told of a pod's policies that gave no answer, and how many seconds they took.
+        throttle: Charged with the time that `permit` loses; None: a new one.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class Permits:
         outcomes: Outcomes,
         metrics: Metrics,
         clock: Clock,
-        on_failed: OnFailed = uncounted,
+        throttle: Throttle | None = None,
     ) -> None:
-        self._on_failed = on_failed
+        self._throttle = Throttle(clock) if throttle is None else throttle
         self._groups = groups
         self._cache = cache
         self._queue = queue
@@ -357,9 +357,8 @@ class Permits:
         for policy, verdict in scheduler.hooks.permit(entry.pod, self._cache.snapshot()):
             if isinstance(verdict, PolicyFailure):
                 seconds = self._clock.monotonic() - now
-                self._on_failed(entry.pod, [verdict], seconds)
-                is_lost = bool(losses([verdict], seconds))
-                refusal = _Refusal((str(verdict),), is_error=True, lost_time=is_lost)
+                lost = self._throttle.hook_failed(Work.ATTEMPT, entry.pod, [verdict], seconds)
+                refusal = _Refusal((str(verdict),), is_error=True, lost_time=bool(lost))
                 break
             if verdict is None:
                 continue

@@ -16,8 +16,7 @@ from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.model.times import epoch_seconds
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.failed_hooks import FailedHooks
-from engine.queueing.setbacks import OnFailed, uncounted
+from engine.queueing.throttle import Throttle, Work
 from engine.scheduling.scheduling_cycle import Scheduler
 
 #: Where the cache keeps the PodGroup objects.
@@ -40,14 +39,13 @@ def _nothing() -> None:
 class PodGroups:
     """The groups of all known pods, as the policies in force see them.
 
-    Costs nothing for pods of profiles in which no policy looks at groups. A pod whose group could
-    not be said is asked about again, and after a policy took long for that, so are others of its
-    profile: they are asked about between two decisions, and a crowd would keep everybody waiting.
+    Costs nothing for pods of profiles in which no policy looks at groups. `group_of` is asked
+    between two decisions; where it fails, or is throttled, the throttle has it asked again later.
 
     Args:
         cache: Pods with a node, and PodGroup objects.
         on_change: Called when `take_changes` has something to give.
-        on_failed: Is told of a pod's policies that gave no answer, and how many seconds they took.
+        throttle: Says when `group_of` may be asked; None: a new one.
         clock: Time; one that stands still: no policy takes long.
     """
 
@@ -56,14 +54,13 @@ class PodGroups:
         cache: Cache,
         *,
         on_change: Callable[[], None] = _nothing,
-        on_failed: OnFailed = uncounted,
+        throttle: Throttle | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._cache = cache
         self._on_change = on_change
-        self._on_failed = on_failed
         self._clock = VirtualClock() if clock is None else clock
-        self._failed = FailedHooks(self._clock, self._ask_again)
+        self._throttle = Throttle(self._clock) if throttle is None else throttle
         self._unsaid: dict[str, Pod] = {}  # by uid, the pods whose groups are not known
         self._failures: dict[str, PolicyFailure] = {}  # the last one of each profile
         cache.objects.listen(POD_GROUPS, self._object_changed)
@@ -93,7 +90,6 @@ class PodGroups:
         self._counted.clear()
         self._wanted.clear()
         self._unsaid.clear()
-        self._failed = FailedHooks(self._clock, self._ask_again)
         scheduler.hooks.groups = self.state_of
         if self._grouping:
             for pod in pods():
@@ -105,7 +101,7 @@ class PodGroups:
         grouping = self._grouping.get(pod.scheduler_name)
         if grouping is None:
             return
-        if self._put_off(pod) is not None:
+        if self._throttled(pod) is not None:
             return
         now: dict[GroupKey, int | None] = {}
         failures: list[PolicyFailure] = []
@@ -118,10 +114,12 @@ class PodGroups:
                 failures.append(said)
         if failures:
             seconds = self._clock.monotonic() - started
-            self._note(pod, failures[0], seconds)
-            self._on_failed(pod, failures, seconds)
-        elif self._unsaid.pop(pod.uid, None) is not None:
-            self._failed.forget(pod.uid)
+            self._unsaid[pod.uid] = pod
+            self._failures[pod.scheduler_name] = failures[0]
+            self._throttle.hook_failed(Work.GROUP, pod, failures, seconds)
+        else:
+            self._unsaid.pop(pod.uid, None)
+            self._throttle.succeeded(Work.GROUP, pod)
         before = self._keys.get(pod.uid, {})
         for key in before.keys() - now.keys():
             self._leave(pod.uid, key)
@@ -141,30 +139,22 @@ class PodGroups:
         keys = tuple(self._keys.get(uid, ()))
         for key in keys:
             self._leave(uid, key)
-        if self._unsaid.pop(uid, None) is not None:
-            self._failed.forget(uid)
+        self._unsaid.pop(uid, None)
         return keys
 
-    def retry(self) -> None:
-        """Ask again where no answer came, if it is time. To be called every second or so."""
-        self._failed.retry()
-
-    def _ask_again(self, uid: str) -> None:
+    def ask_again(self, uid: str) -> bool:
+        """Ask for the group of a pod again; False if the pod is gone, or its group known."""
         pod = self._unsaid.get(uid)
         if pod is not None:
             self.put(pod)
+        return pod is not None
 
-    def _put_off(self, pod: Pod) -> PolicyFailure | None:
+    def _throttled(self, pod: Pod) -> PolicyFailure | None:
         """The failure of another pod's group that keeps *pod* from being asked about for now."""
-        if not self._unsaid or self._failed.puts_off(pod.uid, pod.scheduler_name) is None:
+        if self._throttle.why_throttled(Work.GROUP, pod) is None:
             return None
         self._unsaid[pod.uid] = pod
         return self._failures[pod.scheduler_name]
-
-    def _note(self, pod: Pod, failure: PolicyFailure, seconds: float) -> None:
-        self._unsaid[pod.uid] = pod
-        self._failures[pod.scheduler_name] = failure
-        self._failed.note(pod.uid, pod.scheduler_name, failure.policy, seconds)
 
     def _leave(self, uid: str, key: GroupKey) -> None:
         members = self._members[key]
@@ -235,13 +225,16 @@ class PodGroups:
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
         """Where the group of *pod* stands as *enabled* sees it; None: it is in none."""
-        put_off = self._put_off(pod)
-        if put_off is not None:
-            return put_off
+        throttled = self._throttled(pod)
+        if throttled is not None:
+            return throttled
         started = self._clock.monotonic()
         said = self._said(enabled, pod)
         if isinstance(said, PolicyFailure):
-            self._note(pod, said, self._clock.monotonic() - started)
+            # A part of a scheduling cycle, which reports it.
+            self._unsaid[pod.uid] = pod
+            self._failures[pod.scheduler_name] = said
+            self._throttle.charge(Work.GROUP, pod, [said], self._clock.monotonic() - started)
             return said
         return None if said is None else self.state(_key(enabled, pod, said[0]))
 

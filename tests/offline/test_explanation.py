@@ -369,10 +369,10 @@ def test_a_pod_that_waits_for_leave_says_so() -> None:
     assert f"a scheduler has a node for it and says: {said}" in got.notes
 
 
-def test_a_pod_that_is_put_off_says_so() -> None:
+def test_a_pod_that_is_throttled_says_so() -> None:
     """Alone it fits, and nothing but its condition tells why it is not tried."""
-    said = "put off for a while: filter() of policy `mine` took too long for other pods"
-    condition = {"type": "PodScheduled", "status": "False", "reason": "PutOff"}
+    said = "throttled: filter() of policy `mine` took too long for other pods"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Throttled"}
     got = explained(
         [node("a")], {**pod(), "status": {"conditions": [condition | {"message": said}]}}
     )

@@ -21,7 +21,7 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import INTERESTS, Hints
-from engine.queueing.setbacks import SETBACK
+from engine.queueing.throttle import THROTTLE
 from tests.builders import container, make_node, make_pod, taint, toleration
 from tests.queueing.hinting import worth
 
@@ -271,7 +271,7 @@ _PER_POD = {
     "DefaultPreemption",
     "GangScheduling",
     "PodGroup",
-    SETBACK,
+    THROTTLE,
 }
 
 

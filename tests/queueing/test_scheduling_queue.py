@@ -344,7 +344,7 @@ def test_a_place_in_the_order_that_is_asked_for_again_holds_wherever_the_pod_wai
     bench.queue.add(ready)
     keys.update({name: place for place, name in enumerate(names)})
     for pod in (aside, off, ready):
-        bench.queue.reorder(pod.uid, "KeyFailed")
+        bench.queue.reorder(pod.uid, "KeyRetried")
     assert [bench.place(pod) for pod in (aside, off, ready)] == [
         "unschedulable",
         "backoff",
@@ -543,12 +543,12 @@ def test_a_pod_that_is_put_back_was_not_tried() -> None:
     bench.queue.add(make_pod("second"))
     first = bench.pop()
     door.is_open = False
-    bench.queue.put_back(first, "PutOff")
+    bench.queue.put_back(first, "Throttled")
     assert bench.place(first.pod) == "gated"
-    assert bench.incoming[-1] == ("gated", "PutOff")
+    assert bench.incoming[-1] == ("gated", "Throttled")
     assert first.attempts == 0
     door.is_open = True
-    bench.queue.reconsider(first.uid, "LetIn", only_gated=True)
+    bench.queue.reconsider(first.uid, "ThrottleEnded", only_gated=True)
     assert bench.pop_names() == ["first", "second"]
 
 
@@ -557,7 +557,7 @@ def test_a_pod_that_is_gone_is_not_put_back() -> None:
     bench.queue.add(make_pod("p"))
     queued = bench.pop()
     bench.queue.delete(queued.pod)
-    bench.queue.put_back(queued, "PutOff")
+    bench.queue.put_back(queued, "Throttled")
     assert bench.place(queued.pod) == "unknown"
 
 

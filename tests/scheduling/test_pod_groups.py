@@ -14,6 +14,7 @@ from engine.policy.evaluator import (
     Program,
     Verdict,
 )
+from engine.queueing.throttle import Failures, Throttle, Work
 from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_pod
@@ -54,16 +55,20 @@ class Bench:
         self.evaluator = Moody(bundle.program, self.clock)
         self.scheduler = Scheduler(bundle, self.evaluator)
         self.lost: list[float] = []
-        self.groups = PodGroups(Cache(), on_failed=self._failed, clock=self.clock)
+        self.throttle = Throttle(self.clock, self._failed)
+        self.groups = PodGroups(Cache(), throttle=self.throttle, clock=self.clock)
         self.groups.use(self.scheduler, list)
 
-    def _failed(self, pod: Pod, failures: Sequence[PolicyFailure], seconds: float) -> None:
+    def _failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
         self.lost.append(seconds)
+
+    def _try_again(self, work: Work, uid: str) -> bool:
+        return self.groups.ask_again(uid) if work is Work.GROUP else True
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
             self.clock.advance(1.0)
-            self.groups.retry()
+            self.throttle.retry(self._try_again)
 
     def members(self) -> int:
         keys = {key for i in range(60) for key in self.groups.keys_of(f"u{i}")}

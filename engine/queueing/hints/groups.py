@@ -1,12 +1,13 @@
-"""Hints of what keeps pods waiting: gates, gangs, preemption under way, profiles that lose time.
+"""Hints of what keeps pods waiting: gates, gangs, preemption under way, the throttle.
 
-Source: `EventsToRegister` of kube-scheduler's plugins of these names, but for groups and setbacks.
+Source: `EventsToRegister` of kube-scheduler's plugins of these names; groups and the throttle are
+our own.
 """
 
 from typing import Final
 
 from engine.queueing.hints.interest import OWN_POD, Table, on
-from engine.queueing.setbacks import SETBACK
+from engine.queueing.throttle import THROTTLE
 
 HINTS: Final[Table] = {
     "SchedulingGates": (on(OWN_POD, "UpdatePodSchedulingGatesEliminated"),),
@@ -19,6 +20,6 @@ HINTS: Final[Table] = {
     # Preemption only ever helps because a victim goes, and then the plugin that rejected is asked.
     # A pod that waits for its own preemption is let in by whoever carries that out.
     "DefaultPreemption": (),
-    # Time alone lets the pods in that are put off.
-    SETBACK: (),
+    # Only time releases the pods that are throttled.
+    THROTTLE: (),
 }

@@ -1,20 +1,32 @@
-"""How long the pods of a profile that loses time are put off, and who of them is tried first."""
+"""How long pods whose policies lose time are throttled, and which of them is tried first."""
 
 import pytest
 
 from engine.lib.clock import VirtualClock
+from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.setbacks import Setbacks, losses
+from engine.queueing.throttle import Throttle, Work
+from tests.builders import make_pod
+
+WHY = "filter() of policy `mine` took too long for other pods"
 
 
 def failed(kind: str = "deadline") -> PolicyFailure:
     return PolicyFailure("mine", "filter", "mine.star", 1, 1, "did not answer", kind)
 
 
+def pod(name: str, namespace: str = "team", profile: str = "profile") -> Pod:
+    return make_pod(name, uid=name, namespace=namespace, scheduler_name=profile)
+
+
+def names(count: int) -> list[str]:
+    return [f"p{i}" for i in range(count)]
+
+
 class Bench:
     """A profile whose decisions about the pods in `slow` take the deadline.
 
-    Its pods are tried in their order, one after the other, as long as none is put off.
+    Its pods are tried in their order, one after the other, as long as none is throttled.
     """
 
     def __init__(self, slow: set[str] | None = None, seconds: float = 2.0) -> None:
@@ -26,55 +38,52 @@ class Bench:
         self.gone: set[str] = set()
         self.lost_at: list[float] = []
         self.done: list[str] = []
-        self.setbacks = Setbacks(self.clock, self.let_in)
+        self.throttle = Throttle(self.clock)
 
-    def let_in(self, uid: str) -> bool:
+    def try_again(self, work: Work, uid: str) -> bool:
+        assert work is Work.ATTEMPT
         if uid in self.gone:
             return False
         self.ready.append(uid)
         return True
 
     def work(self) -> None:
-        """Try everybody who is ready."""
+        """Try every pod that is ready."""
         while self.ready:
-            uid = self.ready.pop(0)
-            whose = uid, "profile", self.namespaces.get(uid, "team")
-            if self.setbacks and self.setbacks.puts_off(*whose):
+            name = self.ready.pop(0)
+            one = pod(name, self.namespaces.get(name, "team"))
+            if self.throttle.why_throttled(Work.ATTEMPT, one) is not None:
                 continue
-            if uid in self.slow:
+            if name in self.slow:
                 self.clock.advance(self.seconds)
                 self.lost_at.append(self.clock.monotonic())
-                self.setbacks.lose(*whose, failed(), self.seconds)
-                self.ready.append(uid)
+                self.throttle.charge(Work.ATTEMPT, one, [failed()], self.seconds)
+                self.ready.append(name)
             else:
-                self.done.append(uid)
-                self.setbacks.decided(*whose)
+                self.done.append(name)
+                self.throttle.succeeded(Work.ATTEMPT, one)
 
     def run(self, seconds: float) -> None:
         ends_at = self.clock.monotonic() + seconds
         while self.clock.monotonic() < ends_at:
             self.work()
             self.clock.advance(1.0 - self.clock.monotonic() % 1.0)
-            self.setbacks.retry()
+            self.throttle.retry(self.try_again)
 
 
-def names(count: int) -> list[str]:
-    return [f"p{i}" for i in range(count)]
-
-
-def test_a_crowd_leaves_others_most_of_the_time() -> None:
+def test_many_slow_pods_leave_others_most_of_the_time() -> None:
     """Each of sixty pods took its two seconds, one after the other, and then each again."""
     bench = Bench(set(names(60)))
     bench.ready = names(60)
     bench.run(600)
     gaps = [after - before for before, after in zip(bench.lost_at, bench.lost_at[1:], strict=False)]
     assert min(gaps) > bench.seconds, "one right after the other"
-    assert gaps[:5] == sorted(gaps[:5]), "the rests do not grow"
+    assert gaps[:5] == sorted(gaps[:5]), "the pauses do not grow"
     assert max(gaps) <= 30 + bench.seconds + 1
     assert len(bench.lost_at) * bench.seconds < 600 / 8
 
 
-def test_every_one_of_a_crowd_is_tried_and_tried_again() -> None:
+def test_each_of_many_slow_pods_is_tried_and_tried_again() -> None:
     bench = Bench(set(names(5)))
     bench.ready = names(5)
     bench.run(300)
@@ -87,12 +96,12 @@ def test_one_pod_holds_up_its_profile_for_a_moment_only() -> None:
     bench.ready = ["bad", "good"]
     bench.work()
     bench.clock.advance(1.0)
-    bench.setbacks.retry()
+    bench.throttle.retry(bench.try_again)
     bench.work()
     assert bench.done == ["good"]
 
 
-def test_who_comes_after_a_crowd_does_not_wait_for_all_of_it() -> None:
+def test_a_pod_that_arrives_after_many_slow_ones_does_not_wait_for_all_of_them() -> None:
     bench = Bench(set(names(60)))
     bench.ready = names(60)
     bench.run(120)
@@ -101,7 +110,7 @@ def test_who_comes_after_a_crowd_does_not_wait_for_all_of_it() -> None:
     assert bench.done == ["good"]
 
 
-def test_all_that_have_lost_no_time_are_let_in_as_soon_as_one_is_decided() -> None:
+def test_all_that_have_lost_no_time_are_tried_as_soon_as_one_succeeds() -> None:
     bench = Bench(set(names(3)))
     bench.ready = [*names(3), *(f"good{i}" for i in range(20))]
     bench.run(60)
@@ -116,19 +125,28 @@ def test_a_policy_that_behaves_again_is_soon_as_before() -> None:
     bench.run(60)
     assert set(bench.done) == set(names(60))
     bench.run(10)
-    assert not bench.setbacks
+    assert not bench.throttle
 
 
-def test_other_profiles_are_not_put_off() -> None:
-    bench = Bench()
-    bench.setbacks.lose("p", "profile", "team", failed(), 2.0)
-    assert bench.setbacks.puts_off("q", "profile", "team") is not None
-    assert bench.setbacks.puts_off("q", "profile", "others") is not None
-    assert bench.setbacks.puts_off("q", "another", "team") is None
+def test_other_profiles_and_other_work_are_not_throttled() -> None:
+    throttle = Throttle(VirtualClock())
+    throttle.charge(Work.ATTEMPT, pod("p"), [failed()], 2.0)
+    assert throttle.why_throttled(Work.ATTEMPT, pod("q")) == WHY
+    assert throttle.why_throttled(Work.ATTEMPT, pod("q", "others")) == WHY
+    assert throttle.why_throttled(Work.ATTEMPT, pod("q", profile="another")) is None
+    assert throttle.why_throttled(Work.GATE, pod("q")) is None
+
+
+def test_a_slow_group_throttles_attempts_too() -> None:
+    """A cycle asks for the group as well: each attempt would fail over it."""
+    throttle = Throttle(VirtualClock())
+    throttle.charge(Work.GROUP, pod("p"), [failed()], 2.0)
+    assert throttle.why_throttled(Work.GROUP, pod("q")) == WHY
+    assert throttle.why_throttled(Work.ATTEMPT, pod("q")) == WHY
 
 
 def test_pods_of_one_namespace_hold_up_those_of_others_for_a_moment_only() -> None:
-    """Whoever could make a few pods that run into a deadline held up all pods of the profile."""
+    """A few pods that run into a deadline held up all pods of the profile."""
     bench = Bench(set(names(20)))
     bench.namespaces = {f"good{i}": "others" for i in range(100)}
     bench.ready = names(20)
@@ -160,13 +178,13 @@ def test_a_pod_that_is_gone_does_not_take_the_turn_of_another() -> None:
     assert "late" in bench.done
 
 
-def test_other_policies_begin_anew() -> None:
+def test_other_policies_are_not_throttled() -> None:
     bench = Bench({"a", "b"})
     bench.ready = ["a", "b", "c"]
     bench.work()
-    bench.setbacks.forget()
-    assert not bench.setbacks
-    assert bench.setbacks.puts_off("c", "profile", "team") is None
+    bench.throttle.clear()
+    assert not bench.throttle
+    assert bench.throttle.why_throttled(Work.ATTEMPT, pod("c")) is None
 
 
 @pytest.mark.parametrize(
@@ -180,4 +198,6 @@ def test_other_policies_begin_anew() -> None:
     ],
 )
 def test_what_loses_time(kind: str, seconds: float, want: bool) -> None:
-    assert bool(losses([failed(kind)], seconds)) is want
+    throttle = Throttle(VirtualClock())
+    assert bool(throttle.charge(Work.ATTEMPT, pod("p"), [failed(kind)], seconds)) is want
+    assert bool(throttle) is want

@@ -97,14 +97,14 @@ async def test_a_crowd_that_runs_into_deadlines_holds_up_its_own_profile_alone(
             await asyncio.sleep(0.7)
         assert max(waits) < PODS * DEADLINE / 4, waits
         # They are told why, and counted.
-        put_off = "put off for a while: filter() of policy `slow` took too long for other pods"
-        await eventually(lambda: len(events(cluster, "PutOff")) >= PODS / 2)
-        assert {event["note"] for event in events(cluster, "PutOff")} == {put_off}
+        throttled = "throttled: filter() of policy `slow` took too long for other pods"
+        await eventually(lambda: len(events(cluster, "Throttled")) >= PODS / 2)
+        assert {event["note"] for event in events(cluster, "Throttled")} == {throttled}
         told = [condition(cluster, f"s{i}") for i in range(PODS)]
-        assert ("PutOff", put_off) in {(one.get("reason"), one.get("message")) for one in told}
+        assert ("Throttled", throttled) in {(one.get("reason"), one.get("message")) for one in told}
         lost = {"policy": "slow", "profile": "slow"}
         assert metric(app, "starsched_policy_lost_seconds_total", **lost) >= DEADLINE
-        waiting = {"plugin": "Setback", "profile": "slow"}
+        waiting = {"plugin": "Throttle", "profile": "slow"}
         assert metric(app, "scheduler_unschedulable_pods", **waiting) >= PODS / 2
         # The policy behaves again: nobody has to help.
         label_nodes(cluster, "no")

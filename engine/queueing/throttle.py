@@ -1,0 +1,270 @@
+"""Throttles policies that waste time, so that other pods are decided meanwhile.
+
+Owns who is throttled, for how long, and who is tried first afterwards; and when a hook that gave no
+answer is asked again. Neither moves a pod nor asks a policy: its caller does, and reports how long
+that took and what failed.
+
+Decisions are made one at a time, and so are the questions of the queue, so a hook that runs into
+its deadline keeps the pods of every other profile waiting. The cause may be the policy, or pods
+that someone has made for it; therefore a namespace is throttled before its whole profile is.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.policy.evaluator import PolicyFailure
+
+#: What gates the pods that are throttled. No event opens this gate.
+THROTTLE: Final = "Throttle"
+
+#: A hook that hit a limit, and took at least so long to do so, has lost time.
+SLOW_SECONDS: Final = 0.1
+
+# Losses that are older are forgotten.
+_MEMORY_SECONDS: Final = 300.0
+# A pause is so many times what was lost, for each other pod (of a profile: each other namespace)
+# that lost time lately. Others thus have about two thirds of the time from the second loss on.
+_PAUSE_FACTOR: Final = 2
+_SHORTEST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 30.0
+# Between two tries of hooks that fail; doubled by each failure.
+_FIRST_RETRY: Final = 1.0
+_LONGEST_RETRY: Final = 60.0
+# Hooks are asked again between two decisions: so long in a row, then a decision has its turn.
+_SLICE_SECONDS: Final = 0.1
+
+
+class Work(enum.Enum):
+    """What policies are asked to do about a pod. Each is throttled by itself."""
+
+    #: A scheduling cycle, with `permit`; the queue tries the pod again.
+    ATTEMPT = "attempt"
+    #: `pre_enqueue`. This and what follows is asked by events, so it has to be asked again here.
+    GATE = "gate"
+    #: `queue_key`.
+    SORT_KEY = "sort_key"
+    #: `group_of`. A cycle asks it too, so a loss counts for attempts as well.
+    GROUP = "group"
+
+
+Failures: TypeAlias = Sequence[PolicyFailure]
+
+OnHookFailed: TypeAlias = Callable[[Pod, Failures, Failures, float], None]
+"""(pod, failures, those of them that lost time, seconds): a hook outside of a cycle failed."""
+
+TryAgain: TypeAlias = Callable[[Work, str], bool]
+"""(work, uid): do that work about a pod again. False if that does not lead to an attempt at it."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is known of the work of one kind for a namespace of a profile, or for the profile.
+
+    Attributes:
+        why: What lost time last, as users see it.
+        paused_until: Nothing is tried before (monotonic seconds).
+        has_succeeded: Something was done since the pause, and no time was lost.
+        losses: By who lost time (a uid; for a profile a namespace), when that was last and over
+            which pod; the latest at the end.
+        throttled: The uids of pods that wait, in order of arrival, with who they are in `losses`.
+    """
+
+    why: str = ""
+    paused_until: float = 0.0
+    has_succeeded: bool = False
+    losses: dict[str, tuple[float, str]] = field(default_factory=dict)
+    throttled: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Retries:
+    """Pods about which a hook gave no answer, by uid in the order in which it was last asked."""
+
+    pods: dict[str, Pod] = field(default_factory=dict)
+    wait: float = _FIRST_RETRY
+    next_at: float = 0.0
+
+
+class Throttle:
+    """Says which work has to wait because policies wasted time, and when it is to be tried again.
+
+    For each kind of work, the pods of one namespace of a profile are throttled, and in the same way
+    those of the whole profile. One namespace whose policies run into deadlines costs the others
+    next to nothing; the more namespaces do, the likelier it is the policy::
+
+        open --loss--> paused --time--> probing --success--> open
+                          ^-------loss-----'
+
+    A single pod whose attempts run into a deadline hardly throttles others: its own backoff keeps
+    it from coming too often. While probing, pods are tried one by one: first those that have lost
+    no time, the newest of them first, since a pod that arrives after many bad ones must not wait
+    for all of them. When one of them succeeds, all of these are tried; when one that had lost time
+    does, all are.
+
+    A hook outside of cycles that gives no answer, slowly or not, is asked again: about the pod
+    that waits longest, until it fails again; then it waits twice as long, up to a minute.
+
+    Args:
+        clock: Time.
+        on_hook_failed: Called for each failure of a hook outside of a scheduling cycle.
+    """
+
+    def __init__(self, clock: Clock, on_hook_failed: OnHookFailed | None = None) -> None:
+        self._clock = clock
+        self._on_hook_failed = on_hook_failed
+        # By kind of work, profile and namespace; the profile as a whole has the namespace "".
+        self._shares: dict[tuple[Work, str, str], _Share] = {}
+        self._retries: dict[Work, _Retries] = {}
+
+    def __bool__(self) -> bool:
+        """False as long as nothing has failed lately: then there is nothing to ask or report."""
+        return bool(self._shares or self._retries)
+
+    def why_throttled(self, work: Work, pod: Pod) -> str | None:
+        """Why *work* must not be done about *pod* now; None if it may be.
+
+        `retry` comes back to a pod that is throttled.
+        """
+        if not self._shares:
+            return None
+        now = self._clock.monotonic()
+        for key, who in _shares_of(work, pod):
+            share = self._shares.get(key)
+            if share is not None and now < share.paused_until:
+                share.throttled[pod.uid] = who
+                if (retries := self._retries.get(work)) is not None:
+                    retries.pods.pop(pod.uid, None)
+                return share.why
+        return None
+
+    def charge(self, work: Work, pod: Pod, failures: Failures, seconds: float) -> Failures:
+        """Take in that *failures* came of *work* about *pod*, which took *seconds* in all.
+
+        Returns:
+            Those of them that lost time. One that is over at once costs no other pod anything.
+        """
+        lost = [one for one in failures if one.takes_time] if seconds >= SLOW_SECONDS else []
+        if lost:
+            self._pause(work, pod, lost[0], seconds)
+            if work is Work.GROUP:
+                self._pause(Work.ATTEMPT, pod, lost[0], seconds)
+        if failures and work is not Work.ATTEMPT:
+            pods = self._retries.setdefault(work, _Retries()).pods
+            pods.pop(pod.uid, None)
+            pods[pod.uid] = pod
+        return lost
+
+    def hook_failed(self, work: Work, pod: Pod, failures: Failures, seconds: float) -> Failures:
+        """As `charge`, for a hook that is no part of a scheduling cycle: it is also reported."""
+        lost = self.charge(work, pod, failures, seconds)
+        if self._on_hook_failed is not None:
+            self._on_hook_failed(pod, failures, lost, seconds)
+        return lost
+
+    def succeeded(self, work: Work, pod: Pod) -> None:
+        """Take in that *work* about *pod* was done, and no time was lost."""
+        if not self:
+            return
+        if (retries := self._retries.get(work)) is not None:
+            retries.pods.pop(pod.uid, None)
+        now = self._clock.monotonic()
+        for key, who in _shares_of(work, pod):
+            share = self._shares.get(key)
+            if share is None:
+                continue
+            share.throttled.pop(pod.uid, None)
+            if now >= share.paused_until:
+                share.has_succeeded = True
+                if who in share.losses and share.losses[who][1] == pod.uid:
+                    share.losses.clear()
+
+    def retry(self, try_again: TryAgain) -> None:
+        """Try what may be tried by now. To be called every second or so.
+
+        *try_again* reports the outcome by `charge`, `succeeded` or `why_throttled` before it
+        returns, but for attempts: it only makes those possible.
+        """
+        ends_at = self._clock.monotonic() + _SLICE_SECONDS
+        for key, share in list(self._shares.items()):
+            self._release(key[0], share, try_again, ends_at)
+            _forget_old(share, self._clock.monotonic())
+            if not (share.losses or share.throttled) and self._shares.get(key) is share:
+                del self._shares[key]
+        for work, retries in list(self._retries.items()):
+            self._ask_again(work, retries, try_again, ends_at)
+            if not retries.pods and self._retries.get(work) is retries:
+                del self._retries[work]
+
+    def clear(self) -> None:
+        """Forget everything: other policies decide from now on, and are asked about every pod."""
+        self._shares.clear()
+        self._retries.clear()
+
+    def _pause(self, work: Work, pod: Pod, loss: PolicyFailure, seconds: float) -> None:
+        now = self._clock.monotonic()
+        for key, who in _shares_of(work, pod):
+            share = self._shares.setdefault(key, _Share())
+            share.losses.pop(who, None)
+            _forget_old(share, now)
+            pause = _PAUSE_FACTOR * seconds * len(share.losses)
+            share.losses[who] = now, pod.uid
+            share.paused_until = now + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+            share.has_succeeded = False
+            share.why = f"{loss.hook}() of policy `{loss.policy}` took too long for other pods"
+
+    def _release(self, work: Work, share: _Share, try_again: TryAgain, ends_at: float) -> None:
+        """Try pods that were throttled: one while probing, else as many as there is time for."""
+        fresh = [uid for uid, who in share.throttled.items() if who not in share.losses]
+        is_probing = not share.has_succeeded
+        if is_probing:
+            fresh.reverse()
+        for uid in fresh or list(share.throttled):
+            # A hook that loses time again ends this.
+            if not share.paused_until <= self._clock.monotonic() <= ends_at:
+                return
+            del share.throttled[uid]
+            # False if the pod is gone, or waits for something else.
+            if try_again(work, uid) and (is_probing or not fresh):
+                return
+
+    def _ask_again(
+        self, work: Work, retries: _Retries, try_again: TryAgain, ends_at: float
+    ) -> None:
+        """Ask about pods whose hook failed, until it fails again."""
+        if self._clock.monotonic() < retries.next_at:
+            return
+        due = [uid for uid, pod in retries.pods.items() if not self._is_paused(work, pod)]
+        for uid in due:
+            if self._clock.monotonic() > ends_at:
+                return
+            del retries.pods[uid]
+            try_again(work, uid)
+            if uid in retries.pods:
+                retries.next_at = self._clock.monotonic() + retries.wait
+                retries.wait = min(retries.wait * 2, _LONGEST_RETRY)
+                return
+        # A pause is no answer: a pod that is not due because of one has failed last.
+        if due:
+            retries.wait = _FIRST_RETRY
+
+    def _is_paused(self, work: Work, pod: Pod) -> bool:
+        now = self._clock.monotonic()
+        found = (self._shares.get(key) for key, _ in _shares_of(work, pod))
+        return any(share is not None and now < share.paused_until for share in found)
+
+
+def _shares_of(work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
+    """The shares that a pod belongs to, and who loses time there: the pod, or its namespace."""
+    profile, namespace = pod.scheduler_name, pod.namespace
+    return ((work, profile, namespace), pod.uid), ((work, profile, ""), namespace)
+
+
+def _forget_old(share: _Share, now: float) -> None:
+    for who, (at, _) in list(share.losses.items()):
+        if now - at < _MEMORY_SECONDS:
+            return
+        del share.losses[who]
