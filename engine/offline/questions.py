@@ -13,7 +13,7 @@ from typing import Final
 from engine.offline.simulation import Simulation
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, ImmediateEvaluator, PolicyFailure, Verdict
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 
 # The calls of a hook that may end the sandbox, each of which costs much time.
 _MOST_LOST: Final = 3
@@ -50,13 +50,11 @@ def entries_of(call: Call) -> int:
     return 1 if call.nodes is None or call.hook == "score_all" else len(call.nodes)
 
 
-class _Listener(ImmediateEvaluator):
+class _Listener:
     """Passes calls on and keeps a fair sample of them: those that a sandbox would get.
 
     The evaluator is closed by whoever opened it.
     """
-
-    is_near: bool = False
 
     def __init__(self, bundle: Bundle, evaluator: Evaluator, most: int, seed: int) -> None:
         self._names = [instance.policy for instance in bundle.program.instances]
@@ -92,6 +90,9 @@ class _Listener(ImmediateEvaluator):
             elif (place := self._chance.randrange(known.calls)) < self._most:
                 known.sample[place] = call
         return answers
+
+    def close(self) -> None:
+        """Nothing: the evaluator behind it is not ours to close."""
 
     def _answer(self, call: Call) -> Sequence[Verdict | PolicyFailure]:
         failure = self.lost.get((call.instance, call.hook))

@@ -24,9 +24,9 @@ same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod
 A `PolicyFailure` stands in place of a verdict that there is not.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from engine.policy import whereabouts
 from engine.policy.errors import PolicyErrors, Problem
@@ -50,13 +50,11 @@ __all__ = [
     "Call",
     "Evaluator",
     "Files",
-    "ImmediateEvaluator",
     "InProcessEvaluator",
     "Instance",
     "Limits",
     "PolicyFailure",
     "Program",
-    "Take",
     "Verdict",
     "first_told",
     "program_image",
@@ -90,10 +88,6 @@ class Program:
     limits: Limits = field(default_factory=Limits)
 
 
-#: Takes the answers to calls that were guessed, or None if they are lost; it must not ask.
-Take: TypeAlias = Callable[[Sequence[Sequence[Verdict | PolicyFailure]] | None], None]
-
-
 def first_told(failures: Iterable[PolicyFailure]) -> PolicyFailure:
     """The one of several failures that is told: the same, in whatever order they came.
 
@@ -103,28 +97,10 @@ def first_told(failures: Iterable[PolicyFailure]) -> PolicyFailure:
 
 
 class Evaluator(Protocol):
-    """Answers calls. Not safe for two callers at once.
-
-    `is_near`: a call costs nothing beside its evaluation, so that it is better to ask twice than
-    to ask for what may not be needed.
-    """
-
-    is_near: bool
+    """Answers calls. Not safe for two callers at once."""
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
-        ...
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask what need not be known yet, without waiting for it. False: it is not asked at all.
-
-        *take* is called once: now, or during a later `evaluate`, `guess` or `settle`; after
-        `close` not any more. What becomes of a guess is never a matter of any other call.
-        """
-        ...
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Have what was guessed and is answered taken; what is not, for *patience* seconds."""
         ...
 
     def close(self) -> None:
@@ -132,22 +108,7 @@ class Evaluator(Protocol):
         ...
 
 
-class ImmediateEvaluator(Evaluator):
-    """One to whom a guess is a question like any other: it is asked at once."""
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask at once."""
-        take(self.evaluate(calls))
-        return True
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class InProcessEvaluator(ImmediateEvaluator):
+class InProcessEvaluator:
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
@@ -156,8 +117,6 @@ class InProcessEvaluator(ImmediateEvaluator):
     with them.
     Without *translates* every hook runs in the interpreter, see `sandbox.translation`.
     """
-
-    is_near: bool = True
 
     def __init__(
         self,
@@ -203,6 +162,9 @@ class InProcessEvaluator(ImmediateEvaluator):
         finally:
             place.end(whereabouts.CALL)
         return answers
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 def program_image(program: Program) -> ProgramImage:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure
 from engine.policy.projections import NodeColumn
 from engine.policy.sandbox.projected import Projected
 from engine.policy.sandbox.protocol import NO_SCORE, Packed
@@ -148,8 +148,6 @@ class VerdictMemo:
     ) -> None:
         self.reasons = Reasons()
         self._evaluator = evaluator
-        #: Asking in several steps costs no more than asking at once.
-        self.is_near: Final = evaluator.is_near
         self._policy_names = policy_names
         self._capacity_bytes = capacity_bytes
         self._single_capacity = single_capacity
@@ -352,24 +350,10 @@ class VerdictMemo:
 
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         """Ask the evaluator, past the memo: one list of verdicts per call."""
-        self._count(calls)
-        return list(self._evaluator.evaluate(calls))
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask the evaluator without waiting, past the memo; see `Evaluator.guess`."""
-        is_asked = self._evaluator.guess(calls, take)
-        if is_asked:
-            self._count(calls)
-        return is_asked
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Have what was guessed taken; see `Evaluator.settle`."""
-        self._evaluator.settle(patience)
-
-    def _count(self, calls: Sequence[Call]) -> None:
         self.round_trips += 1
         for call in calls:
             self.asked += 1 if call.nodes is None else len(call.nodes)
+        return list(self._evaluator.evaluate(calls))
 
     # --- bounds ----------------------------------------------------------------------------
 

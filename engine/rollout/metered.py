@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from engine.framework.profile import Profile
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Take, Verdict
+from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 from engine.policy.syntax import AMONG_PREFIX
 
 # Hook -> kube-scheduler's name of the extension point.
@@ -67,7 +67,6 @@ class MeteredEvaluator:
         monotonic: Callable[[], float],
     ) -> None:
         self._evaluator = evaluator
-        self.is_near = evaluator.is_near
         self._evaluations = evaluations
         self._monotonic = monotonic
         self._instances = bundle.program.instances
@@ -84,17 +83,6 @@ class MeteredEvaluator:
             stopwatch.observe(self._monotonic() - started)
         self._count(calls)
         return answers
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask without waiting; the entries count, the time does not."""
-        is_asked = self._evaluator.guess(calls, take)
-        if is_asked:
-            self._count(calls)
-        return is_asked
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Have what was guessed taken."""
-        self._evaluator.settle(patience)
 
     def close(self) -> None:
         """Close the evaluator behind it."""

@@ -18,7 +18,7 @@ from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, PolicyFailure, Verdict, first_told
+from engine.policy.evaluator import Call, PolicyFailure, first_told
 from engine.policy.projections import NodeColumn
 from engine.policy.succession import carried
 from engine.policy.verdicts import (
@@ -28,19 +28,10 @@ from engine.policy.verdicts import (
     SCORE_NONE,
     VerdictMemo,
 )
-from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Numbers, flat, told_again
-from engine.scheduling.node_groups import Context, Groups, Key, context_of
+from engine.scheduling.node_groups import Groups, Key
 
 _SHARED_FIELDS: Final = ("min", "max", "total", "domains", "is_empty")
 _FEASIBLE_FIELDS: Final = frozenset({"feasible_domains", "feasible_nodes", "feasible_outside"})
-
-# Up to this many inputs plain Python is faster than looking for equal ones.
-_FEW: Final = 4
-
-# Up to so many groups, what each will be told when others change is asked before.
-_MOST_TOGETHER: Final = 16
-# One in so many of those answers comes to use before it is time to ask for more.
-_COME_TO_USE: Final = 3
 
 # How many answers about which nodes count are kept.
 _MOST_MASKS: Final = 256
@@ -133,8 +124,6 @@ class CountedHooks:
         self._memo = memo
         self._capacity = capacity
         self._verdicts: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
-        # Inputs whose answers are guessed and did not come yet.
-        self._under_way: set[tuple[int, str, bytes, bytes, bytes]] = set()
         # Which nodes count, by who says so: classes that ask alike share one array, by whose
         # identity their counters are told apart.
         self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
@@ -228,8 +217,6 @@ class CountedHooks:
         groups.tell(self._shared(use, groups, columns, is_feasible))
         unknown = groups.wanted(is_feasible) if groups.unknown else []
         failed = self._fill(use, groups, columns, is_feasible, unknown) if unknown else {}
-        if not groups.to_come:
-            self._guess(use, groups, columns, groups.moved(), FURTHER)
         return groups, failed
 
     def _fill(
@@ -246,108 +233,18 @@ class CountedHooks:
         """
         members = [_members(each) for each in groups.shared]
         entries = [_entry_of(use, columns, groups.keys[group], members) for group in unknown]
-        remembered = self._remembered(use, entries)
-        if None in remembered and self._under_way:
-            head = _head(use)
-            is_coming = any(
-                answer is None and (*head, text) in self._under_way
-                for text, answer in zip(entries, remembered, strict=True)
-            )
-            self._memo.settle(PATIENCE if is_coming else 0.0)
-            remembered = self._remembered(use, entries)
-        asked: list[tuple[int, bytes]] = []
-        for group, text, answer in zip(unknown, entries, remembered, strict=True):
-            if answer is None:
-                asked.append((group, text))
-            else:
-                groups.learn(group, answer)
-        if not asked:
-            return {}
         failed: dict[int, PolicyFailure] = {}
-        answers = self._ask(use, [text for _, text in asked])
-        for (group, _), answer in zip(asked, answers, strict=True):
+        for group, answer in zip(unknown, self._ask(use, entries), strict=True):
             if isinstance(answer, PolicyFailure):
                 failed[group] = answer
                 groups.fail(group, SCORE_FAILED if use.hook == "score" else FAILED)
             else:
                 groups.learn(group, answer)
         if not failed:
-            if len(asked) <= _FEW:
-                self._guess(use, groups, columns, [groups.keys[g] for g, _ in asked], AHEAD)
             return {}
         slots = np.flatnonzero(is_open)
         pairs = zip(slots.tolist(), groups.of_slot[slots].tolist(), strict=True)
         return {slot: failed[group] for slot, group in pairs if group in failed}
-
-    def _guess(
-        self,
-        use: CountedHook,
-        groups: Groups,
-        columns: Sequence[CounterColumn],
-        keys: Sequence[Key],
-        ahead: int,
-    ) -> None:
-        """Ask what groups of *keys* will be told next, without waiting for it."""
-        coming, most = self._coming(groups, keys, ahead)
-        foreseen: dict[bytes, tuple[Context, Key]] = {}
-        for told, then in coming.items():
-            shared = told_again(told, groups.shared)
-            context = context_of(shared)
-            known = groups.answers(context)
-            unknown = [key for key in then if key not in known]
-            members = [_members(each) for each in shared] if unknown else []
-            for key in unknown:
-                foreseen[_entry_of(use, columns, key, members)] = context, key
-        head = _head(use)
-        missing: list[bytes] = []
-        for text, answer in zip(foreseen, self._remembered(use, foreseen), strict=True):
-            if answer is not None:
-                groups.foresee(*foreseen[text], answer)
-            elif (*head, text) not in self._under_way:
-                missing.append(text)
-        # Where asking twice costs nothing, it is soon enough when something is missing.
-        groups.to_come = most if missing and not self._memo.is_near else -1
-        if not missing:
-            return
-        under_way = [(*head, text) for text in missing]
-        meaning = groups.meaning
-
-        def take(answers: Sequence[Sequence[Verdict | PolicyFailure]] | None) -> None:
-            self._under_way.difference_update(under_way)
-            for text, verdict in zip(missing, answers[0] if answers else (), strict=False):
-                if not isinstance(verdict, PolicyFailure):
-                    code = self._verdicts[(*head, text)] = self._code(use, verdict)
-                    if groups.meaning == meaning:
-                        groups.foresee(*foreseen[text], code)
-
-        self._under_way.update(under_way)
-        call = Call(use.enabled.instance, use.hook, use.pod, missing, use.extra)
-        if not self._memo.guess([call], take):
-            self._under_way.difference_update(under_way)
-
-    @staticmethod
-    def _coming(
-        groups: Groups, keys: Sequence[Key], ahead: int
-    ) -> tuple[dict[Numbers, dict[Key, None]], int]:
-        """What groups of *keys*, and others if they have to follow, may be told soon.
-
-        By the numbers that all groups are told then, the keys; and when it is time for more.
-        """
-        coming: dict[Numbers, dict[Key, None]] = {}
-        steps, shared = groups.steps, groups.shared
-        # Several groups, and several steps from one, often come to the same numbers.
-        for node, *here in keys:
-            for numbers in steps.repeated(flat(here, shared), ahead):
-                coming.setdefault(numbers[len(here) :], {})[node, *numbers[: len(here)]] = None
-        count = 0
-        if shared and groups.count <= _MOST_TOGETHER:
-            for node, *here in [groups.keys[group] for group in groups.living()]:
-                for numbers in steps.together(flat(here, shared), len(here), ahead):
-                    then = coming.setdefault(numbers[len(here) :], {})
-                    key = (node, *numbers[: len(here)])
-                    count += key not in then
-                    then[key] = None
-        return coming, max(ahead - MARGIN, count // _COME_TO_USE)
 
     @staticmethod
     def _shared(
@@ -371,7 +268,8 @@ class CountedHooks:
     def _ask(self, use: CountedHook, entries: Sequence[bytes]) -> list[Any]:
         """The codes or scores of *entries*, failures as they are."""
         known = self._verdicts
-        head = _head(use)
+        # What all inputs of the hook have in common.
+        head = use.enabled.instance, use.hook, use.pod, use.extra
         missing = [entry for entry in dict.fromkeys(entries) if (*head, entry) not in known]
         fresh: dict[bytes, Any] = {}
         if missing:
@@ -394,19 +292,6 @@ class CountedHooks:
             known.popitem(last=False)
         return answers
 
-    def _remembered(self, use: CountedHook, entries: Collection[bytes]) -> list[Any]:
-        """The codes or scores of *entries*, None where they are to be asked."""
-        known = self._verdicts
-        head = _head(use)
-        answers = []
-        for entry in entries:
-            key = (*head, entry)
-            answer = known.get(key)
-            if answer is not None:
-                known.move_to_end(key)
-            answers.append(answer)
-        return answers
-
     def _code(self, use: CountedHook, verdict: Any) -> int:
         if use.hook == "score":
             return SCORE_NONE if verdict is None else int(verdict)
@@ -415,11 +300,6 @@ class CountedHooks:
         kind, reasons = verdict
         code = Code.UNRESOLVABLE if kind == "u" else Code.UNSCHEDULABLE
         return self._memo.reasons.intern(Status(code, tuple(reasons), use.enabled.policy))
-
-
-def _head(use: CountedHook) -> tuple[int, str, bytes, bytes]:
-    """What all inputs of a hook have in common."""
-    return use.enabled.instance, use.hook, use.pod, use.extra
 
 
 def _of_feasible(

@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 
 from engine.caching.counter_answers import OUTSIDE, CounterColumn
 from engine.policy.verdicts import FITS
-from engine.scheduling.foresight import Steps, flat
 
 # Equal numbers are found by a table where it is this short, else by sorting.
 _TABLE_SPAN: Final = 1 << 20
 # With more changed domains than this, everything is grouped anew.
 _MOST_DOMAINS: Final = 32
-# So many groups are looked at for how counts move.
-_MOST_STEPS: Final = 4
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
 _MOST_CONTEXTS: Final = 128
@@ -54,9 +51,6 @@ class Groups:
         codes: By group, the answer; 0 where it is not known.
         unknown: The groups whose answer is not known.
         shared: By counter, what all groups are told beside their counts.
-        steps: By how much the inputs changed lately.
-        to_come: When so many of the answers that were foreseen have come to use, it is time to
-            foresee more; below 0: it never is.
         feasible: What was said of the feasible nodes, and which they were; see `CountedHooks`.
     """
 
@@ -67,8 +61,6 @@ class Groups:
     codes: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     unknown: set[int] = field(default_factory=set)
     shared: list[dict[str, Any]] = field(default_factory=list)
-    steps: Steps = field(default_factory=Steps)
-    to_come: int = -1
     feasible: tuple[bytes, list[dict[str, int]]] = (b"", [])
     # The unknown groups that were closed, and the open slots of that time.
     _closed: set[int] = field(default_factory=set)
@@ -80,12 +72,6 @@ class Groups:
     # Answers by key: for the figures over all domains as of now, and for those seen lately.
     _answers: dict[Key, int] = field(default_factory=dict)
     _contexts: dict[Context, dict[Key, int]] = field(default_factory=dict)
-    # The foreseen answers that did not come to use, by the same; those for now; if one has come.
-    _foreseen: dict[Context, set[Key]] = field(default_factory=dict)
-    _expected: set[Key] = field(default_factory=set)
-    _came: bool = False
-    # A slot of each group that was told of a change, and the key that it had before.
-    _moved: dict[int, Key] = field(default_factory=dict)
     # What `reject` needs by slot; the slots, and the groups, that are new to it.
     _by_slot: NDArray[np.int32] | None = None
     _rejects: NDArray[np.bool_] | None = None
@@ -125,7 +111,6 @@ class Groups:
         (None: all the same), *columns* the counters whose counts by node matter. Cost: a few
         operations for each domain whose count changed.
         """
-        self._moved.clear()
         if made_of != self.made_of or not self._move(columns):
             ids = np.zeros(size, np.int64) if nodes is None else nodes[:size].astype(np.int64)
             self._make(made_of, ids, columns)
@@ -138,11 +123,9 @@ class Groups:
         columns: Sequence[CounterColumn],
     ) -> None:
         """Group all slots anew."""
-        if made_of[:1] != self.meaning:
+        if made_of[:1] != self.made_of[:1]:
             self._contexts.clear()  # ids of projections have another meaning
-            self._foreseen.clear()
             self._answers = {}
-            self._expected = set()
         self.made_of = made_of
         vectors = [nodes, *(column.counts_by_slot for column in columns)]
         self.of_slot, example = distinct_inputs(vectors)
@@ -183,7 +166,7 @@ class Groups:
         for slot, moves in alone.items():
             alike.setdefault((self.of_slot.item(slot), moves), []).append(slot)
         for (group, moves), slots in alike.items():
-            if (to := self._grown(group, len(slots), slots[0], moves)) != group:
+            if (to := self._grown(group, len(slots), moves)) != group:
                 for slot in slots:
                     self.of_slot[slot] = to
             if self._by_slot is not None:
@@ -199,24 +182,20 @@ class Groups:
         is_one = bool((groups == groups.item(0)).all())
         if is_one:
             group = groups.item(0)
-            if (to := self._grown(group, len(slots), slots.item(0), moves)) != group:
+            if (to := self._grown(group, len(slots), moves)) != group:
                 self.of_slot[slots] = to
         else:
             counts = np.bincount(groups)
             towards = np.arange(len(counts))
             for group in counts.nonzero()[0].tolist():
-                example = slots.item((groups == group).argmax())
-                size = counts.item(group)
-                towards[group] = self._grown(group, size, example, moves)
+                towards[group] = self._grown(group, counts.item(group), moves)
             self.of_slot[slots] = towards[groups]
         if self._by_slot is not None:
             self._behind_together.append((slots, is_one))
 
-    def _grown(self, group: int, size: int, example: int, moves: _Moves) -> int:
-        """Where *size* slots of *group* go, *example* among them: their counts grew by *moves*."""
+    def _grown(self, group: int, size: int, moves: _Moves) -> int:
+        """Where *size* slots of *group* go when their counts grow by *moves*."""
         before = self.keys[group]
-        if len(self._moved) < _MOST_STEPS:
-            self._moved.setdefault(example, before)
         key = list(before)
         for place, amount in moves:
             if key[place] != OUTSIDE:
@@ -259,34 +238,18 @@ class Groups:
 
     def tell(self, shared: list[dict[str, Any]]) -> None:
         """Take what all groups are told beside their counts; answers follow it."""
-        before = self.shared
-        if shared != before or not self._contexts:
+        if shared != self.shared or not self._contexts:
             context = context_of(shared)
             known = self._contexts.pop(context, None)
             self._contexts[context] = self._answers = {} if known is None else known
             while len(self._contexts) > _MOST_CONTEXTS:
-                oldest = next(iter(self._contexts))
-                del self._contexts[oldest]
-                self._foreseen.pop(oldest, None)
-            self._expected = self._foreseen.get(context) or set()
+                del self._contexts[next(iter(self._contexts))]
             self.shared = shared
             codes = self.codes.copy()
             self.unknown.clear()
             self._recall(self.living())
             if self._by_slot is not None and not np.array_equal(codes, self.codes):
                 self._by_slot = self._rejects = None
-            if not self._moved and len(self.of_slot):
-                self._moved[0] = self.keys[self.of_slot.item(0)]
-        for slot, key in self._moved.items():
-            now = self.keys[self.of_slot.item(slot)]
-            self.steps.note(flat(key[1:], before), flat(now[1:], shared))
-        if self._came:
-            self._came = False
-            self.to_come = max(self.to_come - 1, min(self.to_come, 0))
-
-    def moved(self) -> list[Key]:
-        """Of some of the groups whose counts changed just now, what they are."""
-        return list(dict.fromkeys(self.keys[self.of_slot.item(slot)] for slot in self._moved))
 
     def _recall(self, groups: Iterable[int]) -> None:
         """Answer for *groups* what was answered for their keys."""
@@ -297,9 +260,6 @@ class Groups:
                 answer = FITS
                 if keys[group][0] >= 0:  # else these are slots without a node
                     self.unknown.add(group)
-            elif self._expected and keys[group] in self._expected:
-                self._expected.remove(keys[group])
-                self._came = True
             self.codes[group] = answer
 
     def learn(self, group: int, code: int) -> None:
@@ -308,27 +268,7 @@ class Groups:
         self.unknown.discard(group)
         if len(self._answers) >= _MOST_ANSWERS:
             self._answers.clear()
-            self._expected.clear()
         self._answers[self.keys[group]] = code
-
-    def answers(self, context: Context) -> Mapping[Key, int]:
-        """The answers that are known by key, once all groups are told what *context* stands for."""
-        return self._contexts.get(context, {})
-
-    @property
-    def meaning(self) -> tuple[object, ...]:
-        """What the numbers in keys mean: those of another meaning are not to be mixed with them."""
-        return self.made_of[:1]
-
-    def foresee(self, context: Context, key: Key, code: int) -> None:
-        """The answer for *key* will be *code*, once all groups are told what *context* is of."""
-        answers = self._contexts.setdefault(context, {})
-        if len(answers) < _MOST_ANSWERS:
-            answers[key] = code
-            foreseen = self._foreseen.setdefault(context, set())
-            foreseen.add(key)
-            if answers is self._answers:
-                self._expected = foreseen
 
     def fail(self, group: int, code: int) -> None:
         """Show *code* for *group* until it is asked again, which is next time."""

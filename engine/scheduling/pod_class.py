@@ -230,20 +230,15 @@ class PodClass:
             self.codes[slot] = ABSENT
             self._leave(slot, moved)
         tables = self._current_tables(memo)
-        # 1. Ask what is not known: of nodes that were rejected, what filters say; where asking
-        #    costs nothing, one filter after another about the nodes that are left.
-        is_near = memo.is_near
+        # 1. Ask what is not known; of nodes that were rejected, what filters say.
         wants: dict[int, list[int]] = {}
         todo = []
         for slot, mask in touched.items():
             before = self.codes.item(slot)
             filters, scores = self.changes.hooks(mask if before == FITS else EVERY_HOOK)
             todo.append((slot, before, filters, scores))
-            if not is_near:
-                self._want(filters if before > FITS else (*filters, *scores), slot, wants)
+            self._want(filters if before > FITS else (*filters, *scores), slot, wants)
         self._ask(wants, memo)
-        if is_near:
-            self._filter_in_turn({slot: filters for slot, _, filters, _ in todo}, memo)
         # 2. The first filter that rejects. The others fit as before.
         fitting = []
         for slot, before, filters, scores in todo:
@@ -260,7 +255,7 @@ class PodClass:
                 self.codes[slot] = code
             if code == FITS:
                 fitting.append((slot, before == FITS, scores))
-                if before > FITS or is_near:
+                if before > FITS:
                     self._want(scores, slot, wants)
             elif before == FITS:
                 self._leave(slot, moved)
@@ -277,19 +272,6 @@ class PodClass:
         for table in tables:
             if table.failures:
                 memo.forget_transient(table)
-
-    def _filter_in_turn(self, left: dict[int, Collection[int]], memo: VerdictMemo) -> None:
-        """Have the tables know what those filters say of each slot, up to the first rejection."""
-        wants: dict[int, list[int]] = {}
-        for place, use in enumerate(self.filters):
-            ids, codes = use.column.ids, self.tables[place].codes
-            asked = [slot for slot, places in left.items() if place in places]
-            for slot in asked:
-                self._want((place,), slot, wants)
-            self._ask(wants, memo)
-            for slot in asked:
-                if codes.item(ids.item(slot)) != FITS:
-                    del left[slot]
 
     def _want(self, places: Collection[int], slot: int, wants: dict[int, list[int]]) -> None:
         """Note the node's projection for the hooks at *places* whose answer is not known."""
@@ -362,30 +344,25 @@ class PodClass:
         filters, scores = self.changes.hooks(mask)
         every_filter, _ = self.changes.hooks(EVERY_HOOK)
         # 1. Ask what is not known. Scores of nodes that were rejected wait; so does everything of
-        #    many nodes that were never looked at: most may stop at the first filter. Where asking
-        #    costs nothing, everything waits.
-        later = memo if memo.is_near else None
-        asks_others = later is None and len(others) <= _ONE_TRIP
+        #    many nodes that were never looked at: most may stop at the first filter.
+        asks_others = len(others) <= _ONE_TRIP
         unseen = others[before[before != FITS] <= FITS] if asks_others else others[:0]
         wants = []
         for place, column in enumerate(self.changes.column_of):
             is_filter = place < len(self.filters)
-            asked = [kept] if later is None and (place in filters or place in scores) else []
+            asked = [kept] if place in filters or place in scores else []
             asked.append((others if asks_others else others[:0]) if is_filter else unseen)
             ids = column.ids[asked[0] if len(asked) == 1 else np.concatenate(asked)]
             if len(ids):
                 wants.append((tables[place], column, ids))
         memo.fill(wants)
         # 2. The first filter that rejects.
-        staying = self._filter(kept, filters, later)
+        staying = self._filter(kept, filters)
         fitting = self._filter(others, every_filter, None if asks_others else memo)
         self.codes[fitting] = FITS
         # 3. The scores. What left is not in any range any more.
         moved: dict[int, ScoreVector] = {}
         if len(staying):
-            if later is not None:
-                columns = [(tables[place], self.changes.column_of[place]) for place in scores]
-                later.fill([(table, column, column.ids[staying]) for table, column in columns])
             self._rescore(staying, scores, moved)
         without = others
         if gone or len(staying) < len(kept):

@@ -5,34 +5,24 @@ means is the policies'.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure, Verdict, first_told
+from engine.policy.evaluator import Call, PolicyFailure, first_told
 from engine.policy.succession import carried
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
-from engine.scheduling.foresight import AHEAD, FURTHER, MARGIN, PATIENCE, Steps
 
 # Raw scores this close together are normalised through a table indexed by score.
 _TABLE_SPAN: Final = 1 << 16
 _UNKNOWN: Final = -1
-# With up to this many distinct scores, those of the ranges that may come next are asked along.
-_FEW: Final = 32
 # Up to so many scores are normalised without arrays.
 _SHORT: Final = 64
 # A range as small as this one is asked for as a whole when it comes a second time.
 _WHOLE: Final = 128
-# A range as small as this one is guessed as a whole.
-_NARROW: Final = 16
-# Guessed ranges after which it is clear whether guessing pays, and how many of them have to come.
-_TRIED: Final = 64
-_WORTH: Final = 0.125
-# Each time that guessing is left out, so much less is held against it: the pods may be others.
-_FORGIVEN: Final = 0.25
 
 
 class Normalizer:
@@ -47,14 +37,6 @@ class Normalizer:
         self._capacity = capacity
         self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
         self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int16]] = OrderedDict()
-        self._steps: dict[int, tuple[Steps, tuple[int, int]]] = {}
-        # Ranges that were guessed and did not come yet; by policy, all guesses and those that came.
-        self._guesses: set[tuple[int, int, int, int]] = set()
-        self._guessed: dict[int, list[float]] = {}
-        # By range, the scores whose guessed answers did not come yet; by policy, how many guessed
-        # ranges are to come until it is time to guess again.
-        self._under_way: dict[tuple[int, int, int, int], list[int]] = {}
-        self._left: dict[int, int] = {}
 
     def inherit(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*."""
@@ -86,7 +68,6 @@ class Normalizer:
         if not len(values):
             return np.zeros(len(raw), np.int64)
         low, high = low if everything else int(values.min()), int(values.max())
-        self._note(instance, low, high)
         key = (instance, low, high, (count or len(values)) if reads_count else 0)
         if low == high:
             answer = self._ask(key, [low])
@@ -127,7 +108,6 @@ class Normalizer:
         if not scores:
             return [0] * len(raw)
         low, high = min(scores), max(scores)
-        self._note(instance, low, high)
         key = (instance, low, high, (count or len(scores)) if reads_count else 0)
         answer = self._ask(key, list(dict.fromkeys(scores)))
         if isinstance(answer, PolicyFailure):
@@ -149,17 +129,6 @@ class Normalizer:
     ) -> dict[int, int] | PolicyFailure:
         known = self._table(key)
         missing = [score for score in scores if score not in known]
-        if missing and self._under_way:
-            is_coming = set(missing).issubset(self._under_way.get(key, ()))
-            self._memo.settle(PATIENCE if is_coming else 0.0)
-            missing = [score for score in scores if score not in known]
-        is_time = bool(missing)
-        if key in self._guesses:
-            self._guesses.remove(key)
-            self._guessed[key[0]][1] += 1
-            if not (missing or self._memo.is_near):
-                self._left[key[0]] -= 1
-                is_time = self._left[key[0]] <= 0
         if missing:
             _, low, high, _ = key
             if known and high - low < _WHOLE:
@@ -173,41 +142,12 @@ class Normalizer:
                     failed.append(verdict)
             if failed:
                 return first_told(failed)
-        if is_time and len(scores) <= _FEW and self._is_worth_guessing(key[0]):
-            self._guess(key, scores, AHEAD if missing else FURTHER)
         if len(known) > _TABLE_SPAN:
             # A range this rich in distinct scores will not repeat: answer and forget.
             answer = {score: known[score] for score in scores}
             known.clear()
             return answer
         return known
-
-    def _guess(self, key: tuple[int, int, int, int], scores: Sequence[int], ahead: int) -> None:
-        """Ask for what may come next, without waiting for it."""
-        self._left[key[0]] = ahead - MARGIN
-        likely = self._likely(key, scores, ahead)
-        if not likely:
-            return
-
-        def take(answers: Sequence[Sequence[Verdict | PolicyFailure]] | None) -> None:
-            self._forget(likely)
-            for (later, more), verdicts in zip(likely.items(), answers or (), strict=False):
-                table = self._table(later)
-                if not table:
-                    self._guesses.add(later)
-                    self._guessed[later[0]][0] += 1
-                for score, verdict in zip(more, verdicts, strict=True):
-                    if not isinstance(verdict, PolicyFailure):
-                        table[score] = verdict
-
-        self._under_way.update(likely)
-        if not self._memo.guess([_call(later, more) for later, more in likely.items()], take):
-            self._forget(likely)
-
-    def _forget(self, likely: Iterable[tuple[int, int, int, int]]) -> None:
-        """These are not under way any more."""
-        for later in likely:
-            del self._under_way[later]
 
     def _table(self, key: tuple[int, int, int, int]) -> dict[int, int]:
         known = self._tables.get(key)
@@ -218,49 +158,6 @@ class Normalizer:
         else:
             self._tables.move_to_end(key)
         return known
-
-    def _is_worth_guessing(self, instance: int) -> bool:
-        """True while enough of the guessed ranges come, or it is not clear yet."""
-        guessed = self._guessed.setdefault(instance, [0, 0])
-        if guessed[0] >= 2 * _TRIED:
-            guessed[:] = [guessed[0] / 2, guessed[1] / 2]
-            self._guesses.clear()
-        if guessed[0] < _TRIED or guessed[1] >= guessed[0] * _WORTH:
-            return True
-        guessed[0] -= _FORGIVEN
-        return False
-
-    def _note(self, instance: int, low: int, high: int) -> None:
-        """Remember how the range moves."""
-        steps, before = self._steps.setdefault(instance, (Steps(), (low, high)))
-        if before != (low, high):
-            steps.note(before, (low, high))
-            self._steps[instance] = steps, (low, high)
-
-    def _likely(
-        self, key: tuple[int, int, int, int], scores: Sequence[int], ahead: int
-    ) -> dict[tuple[int, int, int, int], list[int]]:
-        """The ranges that may come soon, with the scores that they would be asked for."""
-        instance, low, high, count = key
-        steps, _ = self._steps[instance]
-        likely: dict[tuple[int, int, int, int], list[int]] = {}
-        for lowest, highest in steps.following((low, high), ahead):
-            if lowest > highest:
-                continue
-            later = (instance, lowest, highest, count)
-            if later in self._under_way:
-                continue
-            known = self._tables.get(later, {})
-            inside = {lowest, highest}
-            if highest - lowest < _NARROW:
-                inside.update(range(lowest, highest))
-            # A score stays, or moves with the end of the range that it hangs on.
-            for score in scores:
-                inside.update((score, score + lowest - low, score + highest - high))
-            more = sorted(s for s in inside if lowest <= s <= highest and s not in known)
-            if more:
-                likely[later] = more
-        return likely
 
 
 def _call(key: tuple[int, int, int, int], scores: Sequence[int]) -> Call:

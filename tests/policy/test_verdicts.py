@@ -3,23 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
-from engine.policy.evaluator import Call, Take
+from engine.policy.evaluator import Call
 from engine.policy.verdicts import VerdictMemo
 
 
 class _Agreeing:
     """An evaluator that answers None to everything."""
 
-    is_near = True
-
     def evaluate(self, calls: Sequence[Call]) -> list[Sequence[Any]]:
         return [[None] for _ in calls]
-
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        return False
-
-    def settle(self, patience: float = 0.0) -> None:
-        pass
 
     def close(self) -> None:
         pass

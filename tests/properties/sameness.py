@@ -25,13 +25,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 def without_reuse(
     bundle: Bundle, evaluator: Evaluator, groups: GroupSource | None = None
 ) -> Scheduler:
-    """A scheduler that knows nothing yet; for one decision.
-
-    It asks in one step where others ask in several, and the other way round.
-    """
-    is_near, evaluator.is_near = evaluator.is_near, not evaluator.is_near
+    """A scheduler that knows nothing yet; for one decision."""
     scheduler = Scheduler(bundle, evaluator)
-    evaluator.is_near = is_near
     scheduler.hooks.groups = groups
     return scheduler
 

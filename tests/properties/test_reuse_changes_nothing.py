@@ -2,10 +2,9 @@
 
 The one that remembers follows a cluster that changes at random; the other is new for each pod, over
 a cache that is filled anew in another order. Every decision must be the same, to the last letter:
-node, message, failures, victims, annotations, and every verdict and score behind them. What it
-guesses is answered whenever chance has it (see `late_guesses`). Policies are switched in the
-middle, to others with the same names, and back to those that were in force before and have missed
-what happened meanwhile.
+node, message, failures, victims, annotations, and every verdict and score behind them. Policies are
+switched in the middle, to others with the same names, and back to those that were in force before
+and have missed what happened meanwhile.
 
 `SAMENESS_EXAMPLES` searches longer than the suite does.
 """
@@ -28,7 +27,6 @@ from engine.policy.succession import unchanged_instances
 from engine.policy.syntax import hook_signatures
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
-    counted,
     hook_changes,
     node_groups,
     placed_pods,
@@ -43,7 +41,6 @@ from engine.scheduling import (
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import taint
 from tests.profiles import only
-from tests.properties.late_guesses import LateGuesses
 from tests.properties.policy_texts import KNOWN, LIBRARY, NAMED, policy_texts
 from tests.properties.sameness import assert_same, with_whole_views
 from tests.properties.small_cluster import (
@@ -159,14 +156,9 @@ class Bounds:
         (pod_class, "FEW", 1),
         (hook_changes, "FEW", 1),
         (pod_class, "_ONE_TRIP", 3),
-        (counted, "_FEW", 1),
         (node_groups, "_TABLE_SPAN", 4),
         (scoring, "_TABLE_SPAN", 4),
-        (scoring, "_FEW", 1),
         (scoring, "_WHOLE", 3),
-        (scoring, "_TRIED", 2),
-        (scoring, "MARGIN", 15),
-        (counted, "MARGIN", 15),
         (tie_keys, "_LEAST_UNSORTED", 1),
         (preemption, "_CHUNK", 2),
         (preemption, "_MOST_KEYS", 1),
@@ -222,9 +214,7 @@ class _Sameness(RuleBasedStateMachine):
         found = self.schedulers.get(self.revision)
         if found is None:
             bundle, evaluator = self.revisions[self.revision]
-            evaluator.is_near = (self.seed + self.revision) % 2 == 0
-            late = LateGuesses(evaluator, random.Random(self.seed), is_near=evaluator.is_near)
-            found = self.schedulers[self.revision] = Scheduler(bundle, late)
+            found = self.schedulers[self.revision] = Scheduler(bundle, evaluator)
             found.hooks.groups = self.cluster.groups
             self.bounds.hold(found)
         return found
@@ -537,9 +527,7 @@ class ReuseOfAnyPolicy(_Sameness):
     @property
     def reference(self) -> InProcessEvaluator:
         """One that has the interpreter run every hook."""
-        reference = self.interpreted[self.revision]
-        reference.is_near = super().reference.is_near
-        return reference
+        return self.interpreted[self.revision]
 
     def judged(self, failures: Any) -> None:
         """They may fail, in the same way each time."""

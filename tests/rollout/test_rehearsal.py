@@ -11,7 +11,6 @@ from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import (
     Call,
-    ImmediateEvaluator,
     InProcessEvaluator,
     PolicyFailure,
     Program,
@@ -66,15 +65,16 @@ def candidate_key(node, victims, violations):
 """
 
 
-class Listening(ImmediateEvaluator):
+class Listening:
     """Answers as the evaluator in this process does, and remembers what it was asked."""
-
-    is_near = False
 
     def __init__(self, program: Program) -> None:
         self._evaluator = InProcessEvaluator(program)
         self._program = program
         self.hooks: set[str] = set()
+
+    def close(self) -> None:
+        pass
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         names = self._program.instances

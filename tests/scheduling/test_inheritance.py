@@ -5,7 +5,7 @@ from typing import Any
 
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import Call, ImmediateEvaluator, InProcessEvaluator
+from engine.policy.evaluator import Call, InProcessEvaluator
 from engine.policy.succession import unchanged_instances
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_node, make_pod
@@ -25,15 +25,16 @@ SPREADS = {
 }
 
 
-class _Asked(ImmediateEvaluator):
+class _Asked:
     """Notes which policies it is asked."""
-
-    is_near = False
 
     def __init__(self, bundle: Bundle) -> None:
         self._inner = InProcessEvaluator(bundle.program)
         self._policies = [instance.policy for instance in bundle.program.instances]
         self.policies: set[str] = set()
+
+    def close(self) -> None:
+        pass
 
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         self.policies.update(self._policies[call.instance] for call in calls)

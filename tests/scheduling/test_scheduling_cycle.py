@@ -27,12 +27,10 @@ failurePolicy: {score: Ignore}
 """
 
 
-def make_scheduler(files: Mapping[str, str], *, is_near: bool = True) -> Scheduler:
-    """With an evaluator in this process; not *is_near*: asked as one behind a border is."""
+def make_scheduler(files: Mapping[str, str]) -> Scheduler:
+    """With an evaluator in this process."""
     bundle = build_bundle(files)
-    evaluator = InProcessEvaluator(bundle.program)
-    evaluator.is_near = is_near
-    return Scheduler(bundle, evaluator)
+    return Scheduler(bundle, InProcessEvaluator(bundle.program))
 
 
 @pytest.fixture
@@ -473,7 +471,7 @@ def test_a_placement_asks_about_the_one_node_that_changed() -> None:
     cache = Cache()
     for i in range(100):
         cache.add_node(make_node(f"n{i}", cpu="64", memory=f"{64 + i}Gi"))
-    scheduler = make_scheduler({}, is_near=False)
+    scheduler = make_scheduler({})
     for i in range(5):
         pod = make_pod(f"p{i}", cpu="1", memory="1Gi")
         decision = scheduler.schedule(pod, cache.snapshot())
@@ -514,9 +512,8 @@ def normalize(score, over):
 """
 
 
-@pytest.mark.parametrize("is_near", [True, False])
 @pytest.mark.parametrize("count", [3, 40])
-def test_nodes_that_come_and_go_are_normalised_with_the_others(count: int, is_near: bool) -> None:
+def test_nodes_that_come_and_go_are_normalised_with_the_others(count: int) -> None:
     """Few and many at a time; whether one score is left, or a range comes of it."""
 
     def put(first: int, last: int, raw: int = 7, state: str = "open") -> None:
@@ -527,7 +524,7 @@ def test_nodes_that_come_and_go_are_normalised_with_the_others(count: int, is_ne
         return [scheduler.schedule(pod, cache.snapshot()).node for pod in pods]
 
     files = {"odd.star": LIKES_ODD_ONES, "p.yaml": only("odd")}
-    remembering = make_scheduler(files, is_near=is_near)
+    remembering = make_scheduler(files)
     pods = [make_pod(f"p{i}") for i in range(12)]
     cache = Cache()
     put(0, count)

@@ -9,7 +9,7 @@ import pytest
 from engine.caching.cache import Cache
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import Call, ImmediateEvaluator, InProcessEvaluator
+from engine.policy.evaluator import Call, InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 
@@ -20,16 +20,17 @@ _OVER_REQUESTED = {
 }
 
 
-class _Asked(ImmediateEvaluator):
-    """Counts the nodes it is asked about, by policy and hook; asked as one behind a border is."""
-
-    is_near = False
+class _Asked:
+    """Counts the nodes it is asked about, by policy and hook."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._inner = InProcessEvaluator(bundle.program)
         self._policies = [instance.policy for instance in bundle.program.instances]
         self.nodes: Counter[tuple[str, str]] = Counter()
         self.round_trips = 0
+
+    def close(self) -> None:
+        pass
 
     def evaluate(self, calls: Sequence[Call]) -> list[Any]:
         self.round_trips += 1

@@ -111,10 +111,7 @@ def _serve(channel: Channel, progress: Progress) -> None:
     while True:
         signal.setitimer(signal.ITIMER_REAL, 0)
         request: Request = receive()
-        patience = alarm * max(1, len(request.calls))
-        signal.setitimer(
-            signal.ITIMER_REAL, image.limits.deadline if request.is_guess else patience
-        )
+        signal.setitimer(signal.ITIMER_REAL, alarm * max(1, len(request.calls)))
         calls = inbox.calls(request)
         if request.one_by_one:
             for call in calls:

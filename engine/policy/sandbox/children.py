@@ -4,11 +4,8 @@ Starting the process is `blank`'s. Which child is asked what is `process`'s.
 """
 
 import contextlib
-import os
-import select
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Final
@@ -110,7 +107,6 @@ class Child:
         self._channel = Channel(blank.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
-        self._stands_back = False
 
     @classmethod
     def loaded(cls, image: ProgramImage, nursery: Nursery | None = None) -> "Child":
@@ -150,24 +146,10 @@ class Child:
     def send(self, calls: Sequence[Call], *, one_by_one: bool) -> None:
         """Ask. Raises `ChannelClosedError` or `TimeoutError`."""
         self._progress.position = 0
-        self._stand_back(False)
         if one_by_one:
             self._channel.send(Request([plain(call) for call in calls], one_by_one=True))
         else:
             self._channel.send(self._outbox.request(calls))
-
-    def send_guess(self, calls: Sequence[Call]) -> None:
-        """Ask, and let the process end itself if it is not done in time. Raises like `send`."""
-        self._stand_back(True)
-        self._channel.send(self._outbox.request(calls, is_guess=True))
-
-    def has_answer(self, patience: float) -> bool:
-        """True if something came, or comes within *patience* seconds: answers, or the end."""
-        if self._channel.has_more:
-            return True
-        poll = select.poll()
-        poll.register(self._channel.fileno(), select.POLLIN)
-        return bool(poll.poll(patience * 1000))
 
     def receive(self) -> list[RawAnswer]:
         """The next answers, at least one.
@@ -186,10 +168,6 @@ class Child:
         cause = _cause(error, self._process.returncode, stderr, self._image)
         return DiedError(*cause, self._position)
 
-    def discard(self) -> None:
-        """Kill the process; nobody asks what of."""
-        self._kill()
-
     def end(self) -> None:
         """Have the process end at once; whoever loads or asks it is told that it is gone."""
         if self._process.returncode is None:
@@ -201,17 +179,6 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
         self._kill()
-
-    def _stand_back(self, stands_back: bool) -> None:
-        """Say if the process may interrupt us when it is woken.
-
-        Where it could, sending a guess took as long as answering it if there was no core free.
-        """
-        if self._stands_back != stands_back and sys.platform == "linux":
-            self._stands_back = stands_back
-            policy = os.SCHED_BATCH if stands_back else os.SCHED_OTHER
-            with contextlib.suppress(OSError):  # gone, or not allowed: it is about speed alone
-                os.sched_setscheduler(self.pid, policy, os.sched_param(0))
 
     def _load(self) -> None:
         self._channel.wait_at_most(_START_SECONDS)

@@ -10,10 +10,6 @@ rest, and the next one starts beside the work.
 Small requests are one round trip to the first child. Large ones are cut into parts (see `parts`)
 and spread over several children, where there are cores for them; who answers which part is not to
 be seen in the answers.
-
-Guesses go to the child that is next in line, which has nothing else to do, and are taken in later;
-where there is one child only, before it is asked what is needed.
-If it dies of one, the guesses are lost and no verdict is.
 """
 
 import contextlib
@@ -32,13 +28,11 @@ from engine.policy.evaluator import (
     Call,
     PolicyFailure,
     Program,
-    Take,
     Verdict,
     program_image,
 )
 from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.children import Child, ChildBeside, DiedError
-from engine.policy.sandbox.guesses import GuessError, Guesses
 from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (
     ChannelClosedError,
@@ -57,8 +51,6 @@ _MAX_RESTARTS: Final = 16
 # A child that is only there to take over is started when the evaluator is this old: until then
 # there is more urgent work for the cores, at a start and while new policies are tried.
 _SPARE_AFTER: Final = 2.0
-# After a child died over a guess, there are none for so long: what kills one may kill the next.
-_REST_SECONDS: Final = 30.0
 # More processes than this are not started unless that is asked for.
 _MOST_PROCESSES: Final = 4
 
@@ -79,8 +71,6 @@ class SandboxEvaluator:
         nursery: Has a process ready, so that the first one need not be waited for.
     """
 
-    is_near: bool = False
-
     def __init__(self, program: Program, nursery: Nursery | None = None) -> None:
         self._image = program_image(program)
         self._nursery = nursery
@@ -91,8 +81,6 @@ class SandboxEvaluator:
         self._spare_at = time.monotonic() + _SPARE_AFTER
         self._children = [Child.loaded(self._image, nursery)]
         self._beside: list[ChildBeside] = []
-        self._guesses = Guesses()
-        self._rests_until = 0.0
 
     @property
     def _wanted(self) -> int:
@@ -117,47 +105,16 @@ class SandboxEvaluator:
             if self._closed:
                 raise ValueError("the evaluator is closed")
             self._look_after()
-            self._take_in(0.0)
             if self.processes > 1 and is_large(calls):
                 parts = Parts(calls)
                 answers = _Session(self, parts.calls).run(parts)
                 return [decode_answer(answer) for answer in parts.join(answers, self._image)]
             return [decode_answer(answer) for answer in _Session(self, calls).run()]
 
-    def guess(self, calls: Sequence[Call], take: Take) -> bool:
-        """Ask the child that is next in line; as long as there is none, the one there is.
-
-        False if it has enough to do, or if one died of that lately.
-        """
-        with self._lock:
-            if self._closed:
-                raise ValueError("the evaluator is closed")
-            self._take_in(0.0)
-            self._look_after()
-            child = self._guesses.child
-            if child is None:
-                if not self._children or time.monotonic() < self._rests_until:
-                    return False
-                child = self._children[:2][-1]
-            try:
-                return self._guesses.ask(child, calls, take)
-            except GuessError:
-                self._lose(child)
-                return False
-
-    def settle(self, patience: float = 0.0) -> None:
-        """Have the guesses that are answered taken; those that are not, for *patience* seconds."""
-        if self._guesses.are_under_way:
-            with self._lock:
-                self._take_in(patience)
-
     def close(self) -> None:
         """End the children. Closing twice does no harm."""
         with self._lock:
             self._closed = True
-            if self._guesses.child is not None:
-                self._guesses.child.end()  # it may be at work
-            self._guesses = Guesses()
             for child in self._children:
                 child.channel.close()  # all end at the same time
             for child in self._children:
@@ -203,8 +160,6 @@ class SandboxEvaluator:
 
     def _ready_child(self) -> Child:
         """A child that can be asked. Raises `DiedError` if there is none and none starts."""
-        while self._children and self._guesses.child is self._children[0]:
-            self._take_in(self._image.limits.deadline)
         if not self._children:
             try:
                 beside = self._beside.pop(0) if self._beside else None
@@ -223,24 +178,6 @@ class SandboxEvaluator:
         self._replenish()
         return death
 
-    def _take_in(self, patience: float) -> None:
-        """Take the guesses that are answered within *patience* seconds."""
-        child = self._guesses.child
-        if child is not None:
-            try:
-                self._guesses.take_in(patience)
-            except GuessError:
-                self._lose(child)
-
-    def _lose(self, child: Child) -> None:
-        """Take leave of a child that failed over a guess."""
-        self._children.remove(child)
-        self.restarts += 1
-        self._rests_until = time.monotonic() + _REST_SECONDS
-        child.discard()
-        self._replenish()
-        self._guesses.lose()
-
 
 class _Session:
     """The calls of one `evaluate`, with what is answered so far."""
@@ -256,8 +193,7 @@ class _Session:
         """Answer all calls, whatever becomes of the children. *parts*: spread them."""
         if parts is not None:
             children = self._owner._children[: self._owner.processes]
-            idle = [child for child in children if child is not self._owner._guesses.child]
-            spreading = Spreading(parts, idle, self._owner._bury)
+            spreading = Spreading(parts, children, self._owner._bury)
             self._answers.update(spreading.run())
             for index, death in spreading.late.items():
                 self._answers[index] = self._answer_culprit(self._calls[index], death)

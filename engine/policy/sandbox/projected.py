@@ -57,15 +57,13 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
     The answers come as frames of lists of `RawAnswer`, one for each call; with `one_by_one` one
     for each entry, each in a frame of its own: slower, and what the process dies of is exact.
-    `news` are to be learned first, once all that was known is forgotten if it `forgets`. With
-    `is_guess` nobody may be waiting for the answers: the process ends itself at the deadline.
+    `news` are to be learned first, once all that was known is forgotten if it `forgets`.
     """
 
     calls: list[Call]
     one_by_one: bool = False
     news: list[News] = []
     forgets: bool = False
-    is_guess: bool = False
 
 
 class Outbox:
@@ -76,7 +74,7 @@ class Outbox:
         self._bytes = 0
         self._lengths: dict[int, int] = {}
 
-    def request(self, calls: Sequence[Call], *, is_guess: bool = False) -> Request:
+    def request(self, calls: Sequence[Call]) -> Request:
         """What is sent to have *calls* answered."""
         forgets = self._bytes > self._most_bytes
         if forgets:
@@ -84,7 +82,7 @@ class Outbox:
             self._bytes = 0
         news: list[News] = []
         packed = [self._packed(call, news) for call in calls]
-        return Request(packed, news=news, forgets=forgets, is_guess=is_guess)
+        return Request(packed, news=news, forgets=forgets)
 
     def _packed(self, call: Call, news: list[News]) -> Call:
         nodes = call.nodes
