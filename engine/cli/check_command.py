@@ -17,6 +17,7 @@ from engine.cli.input_error import input_errors
 from engine.cli.json_output import print_json
 from engine.cli.output_file import write_file
 from engine.cli.policy_paths import build, command_paths, is_among, load_problems, read_paths
+from engine.language.syntax import parse, with_loaded
 from engine.offline.policy_files import PolicyFiles
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
@@ -24,7 +25,6 @@ from engine.policy.lint.cost import HookCost, hook_cost
 from engine.policy.lint.fixes import without_unused_loads
 from engine.policy.lint.linter import lint_files
 from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
-from engine.policy.syntax import parse, with_loaded
 
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+from engine.language.syntax import is_load, parse, with_loaded
 from engine.policy.bundle import Bundle
-from engine.policy.syntax import is_load, parse, with_loaded
 
 _MARK: Final = "starsched_covered"
 # What tests are written with is no part of what they test.

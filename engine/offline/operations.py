@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
+from engine.language.syntax import children, is_load, parse, with_loaded
 from engine.policy.evaluator import Call, InProcessEvaluator, Program
 from engine.policy.sandbox.modules import Natives
-from engine.policy.syntax import children, is_load, parse, with_loaded
 
 _MARK: Final = "starsched_at"
 _COMPREHENSIONS: Final = (ast.ListComp, ast.DictComp)

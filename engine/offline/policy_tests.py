@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import starlark
 
+from engine.language.syntax import parse
 from engine.offline.test_answers import Answers
 from engine.offline.test_drawing import Plan, runs_of, shown, shrunk
 from engine.offline.test_fixtures import (
@@ -29,7 +30,6 @@ from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import Modules, Natives
-from engine.policy.syntax import parse
 
 TESTING_MODULE: Final = "@std/testing.star"
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.syntax import parse, with_loaded
 from engine.policy.bundle import Bundle, Policy
-from engine.policy.syntax import parse, with_loaded
 
 # A literal shorter than this is found in every other sentence.
 _SHORTEST: Final = 6

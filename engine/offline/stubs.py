@@ -11,11 +11,11 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.language.syntax import parse, struct_fields
 from engine.policy.builtin import builtin_files
 from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox import builtins
-from engine.policy.syntax import parse, struct_fields
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from engine.policy.abstract import World
-from engine.policy.dataflow import ALL, Note, Walk
+from engine.language.effects import AGES, ALL, Note
+from engine.language.infer import Inference
+from engine.language.modules import World
+from engine.language.syntax import may_return_none
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import hook_signatures, may_return_none
-from engine.policy.views import AGES, VIEWS
+from engine.policy.views import SCHEMA, VIEWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +71,27 @@ class Analysis:
 
 def analyse(files: Files, module: str) -> dict[str, Reads]:
     """What each hook of *module* reads, helpers and loads included. Never raises."""
-    return dict(examine(World(files), module).reads)
+    return dict(examine(World(files, SCHEMA), module).reads)
 
 
 def examine(world: World, module: str) -> Analysis:
     """The reads and the notes of the hooks of *module* of *world*. Never raises."""
     signatures = hook_signatures(world.files.get(module, ""))
-    walks = {hook: Walk(world) for hook in signatures}
-    for hook, walk in walks.items():
-        walk.hook(module, hook, signatures[hook].params)
-    for hook in _MAKE_STATE & walks.keys():
-        # What is in a state is looked at by those who are given it.
-        walks[hook].pass_on([w for h, w in walks.items() if "state" in signatures[h].params])
+    effects = {}
+    for hook, signature in signatures.items():
+        inference = Inference(world)
+        inference.enter_hook(module, hook, signature.params)
+        effects[hook] = inference.effects
+    for hook in _MAKE_STATE & effects.keys():
+        # What is in a state is looked at by the hooks that are given it.
+        effects[hook].pass_on([e for h, e in effects.items() if "state" in signatures[h].params])
     reads = {
-        hook: _as_reads(walk.found(), walk.figures, signatures[hook].params)
-        for hook, walk in walks.items()
+        hook: _as_reads(found.found(), found.summaries, signatures[hook].params)
+        for hook, found in effects.items()
     }
     if _KEEPS in reads and may_return_none(world.files[module], _KEEPS):
         reads[_KEEPS] = replace(reads[_KEEPS], keeps_pods=True)
-    notes = {note for walk in walks.values() for note in walk.notes}
+    notes = {note for found in effects.values() for note in found.notes}
     return Analysis(reads, tuple(sorted(notes)))
 
 
@@ -106,7 +110,7 @@ _GIVES: Final = {
 
 
 def _as_reads(
-    found: Mapping[str, set[str]], figures: Mapping[str, set[str]], params: tuple[str, ...]
+    found: Mapping[str, set[str]], summaries: Mapping[str, set[str]], params: tuple[str, ...]
 ) -> Reads:
     given = {_GIVES[p] for p in params if p in _GIVES}
     paths = {view: frozenset(_tidy(found[view])) for view in VIEWS if view in given}
@@ -116,8 +120,8 @@ def _as_reads(
         paths.get("cluster", frozenset()),
         paths.get("group", frozenset()),
         params,
-        frozenset(figures["counts"]),
-        frozenset(figures["over"]),
+        frozenset(summaries["counts"]),
+        frozenset(summaries["over"]),
     )
 
 

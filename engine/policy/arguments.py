@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from engine.language.syntax import parse, walk
 from engine.model import objects as api
 from engine.model.resources import is_qualified_name
 from engine.model.selectors import field_requirement_problem, requirement_problem
@@ -21,7 +22,6 @@ from engine.policy.builtin import file_stem
 from engine.policy.config import API_VERSION
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean
 from engine.policy.pod_views import node_affinity_view
-from engine.policy.syntax import parse, walk
 
 # A declared default that is not a literal: its type is only known when the file runs.
 UNKNOWN: Final = object()

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
-from engine.policy.abstract import World
+from engine.language.modules import World
+from engine.language.syntax import docstring, loads_of, parse
 from engine.policy.analysis import Reads, examine
 from engine.policy.arguments import declaration
 from engine.policy.builtin import (
@@ -37,8 +38,7 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
 )
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
-from engine.policy.syntax import docstring, loads_of, parse
-from engine.policy.views import VIEWS
+from engine.policy.views import SCHEMA, VIEWS
 
 _FACT_FIELDS: Final = frozenset({"facts", "pod_facts"})
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
@@ -212,7 +212,7 @@ def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
-    world = World(files)
+    world = World(files, SCHEMA)
     for module in sorted(user_files):
         if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
             continue
@@ -235,7 +235,7 @@ def _policy_name(file: str) -> str:
 @functools.cache
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
-    return _policy(name, module, World(builtin_files()), is_builtin=True)
+    return _policy(name, module, World(builtin_files(), SCHEMA), is_builtin=True)
 
 
 def _policy(name: str, module: str, world: World, *, is_builtin: bool) -> Policy:

@@ -14,24 +14,10 @@ from typing import Final
 import starlark
 
 from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
-from engine.lib.syntax_tree import syntax_tree
-from engine.policy import python_habits
-from engine.policy.abstract import World
-from engine.policy.analysis import examine
-from engine.policy.arguments import plugin_args_calls
-from engine.policy.builtin import builtin_files
-from engine.policy.circles import circles, load_circles
-from engine.policy.counter_fields import COUNT_FIELDS, misread_counters
-from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
-from engine.policy.dataflow import Note
-from engine.policy.documents import did_you_mean
-from engine.policy.errors import Problem
-from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
-from engine.policy.free_names import annotations_of, free_names
-from engine.policy.sandbox import builtins, messages
-from engine.policy.sandbox.modules import DIALECT, load_refusal
-from engine.policy.sandbox.protocol import MIB
-from engine.policy.syntax import (
+from engine.language.effects import Note
+from engine.language.modules import World
+from engine.language.resolve import annotations_of, free_names
+from engine.language.syntax import (
     AMONG_PREFIX,
     is_hook,
     is_safe_to_parse,
@@ -40,8 +26,22 @@ from engine.policy.syntax import (
     struct_fields,
     walk,
 )
+from engine.lib.syntax_tree import syntax_tree
+from engine.policy import python_habits
+from engine.policy.analysis import examine
+from engine.policy.arguments import plugin_args_calls
+from engine.policy.builtin import builtin_files
+from engine.policy.circles import circles, load_circles
+from engine.policy.counter_fields import COUNT_FIELDS, misread_counters
+from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
+from engine.policy.documents import did_you_mean
+from engine.policy.errors import Problem
+from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
+from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox.modules import DIALECT, load_refusal
+from engine.policy.sandbox.protocol import MIB
 from engine.policy.view_fields import RECORDS
-from engine.policy.views import VIEWS
+from engine.policy.views import SCHEMA, VIEWS
 
 # One bundle's size; a ConfigMap cannot hold more.
 MAX_BYTES: Final = MIB
@@ -101,7 +101,7 @@ def check_files(files: Mapping[str, str]) -> list[Problem]:
         return problems
     starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
     everything = {**builtin_files(), **starlark_files}
-    world = World(everything)
+    world = World(everything, SCHEMA)
     for file in sorted(starlark_files):
         problems += _check_file(world, file)
     problems += load_circles(starlark_files)

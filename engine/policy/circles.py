@@ -4,8 +4,8 @@ import ast
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from engine.language.syntax import loads_of, parse
 from engine.policy.errors import Problem
-from engine.policy.syntax import loads_of, parse
 
 
 def circles(calls: Mapping[str, set[str]]) -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from engine.policy.syntax import stored_names, walk
+from engine.language.syntax import stored_names, walk
 
 # What is known only once all filters were asked.
 _OF_FEASIBLE: Final = ("feasible_domains", "feasible_nodes", "feasible_outside")

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 from engine.policy import whereabouts
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.modules import Natives
 from engine.policy.sandbox.protocol import (
     Call,
@@ -42,7 +43,6 @@ from engine.policy.sandbox.protocol import (
     Verdict,
 )
 from engine.policy.sandbox.worker import PolicyWorker
-from engine.policy.syntax import hook_signatures
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 

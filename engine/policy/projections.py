@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.caching.snapshot import Snapshot
+from engine.language.effects import AGES
 from engine.lib.change_log import ChangeLog
 from engine.model.fact import Facts
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.policy.view_fields import ClusterFacts, ViewField
-from engine.policy.views import AGES, VIEWS
+from engine.policy.views import VIEWS
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _encode: Callable[[Any], bytes] = _encoder.encode

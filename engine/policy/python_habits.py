@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from engine.language.syntax import children, has_star
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy.errors import Problem
 from engine.policy.sandbox.messages import StarlarkProblem
-from engine.policy.syntax import children, has_star
 
 _NO_TABS: Final = "tabs are not allowed"
 _TAB: Final = re.compile(r"^ *\t", re.MULTILINE)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from engine.language.effects import AGES
+from engine.language.syntax import parse, walk
 from engine.policy.analysis import Reads
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Files
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import EVERYTHING
-from engine.policy.syntax import parse, walk
-from engine.policy.views import AGES
 
 _NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
 # They choose between nodes that nothing else tells apart: the name is one way to.

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.language.syntax import with_loaded
 from engine.policy.evaluator import Files, Instance, Program
-from engine.policy.syntax import with_loaded
 
 Value = TypeVar("Value")
 

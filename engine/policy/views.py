@@ -8,10 +8,11 @@ Which fields a hook gets is decided by `analysis`; how they are reused by `verdi
 from collections.abc import Callable
 from typing import Any, Final
 
+from engine.language.values import Schema
 from engine.model.pod_group import PodGroupState
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.pod_views import POD_FIELDS
-from engine.policy.view_fields import ViewField
+from engine.policy.view_fields import RECORDS, ViewField
 
 CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
     "node_count": ViewField("int", "how many nodes there are", lambda facts, _: facts.node_count),
@@ -56,12 +57,12 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
     ),
 }
 
-#: The path of a read that is not a field: how old facts are.
-AGES: Final = "facts.age_seconds"
-
 VIEWS: Final[dict[str, dict[str, ViewField]]] = {
     "pod": POD_FIELDS,
     "node": NODE_FIELDS,
     "cluster": CLUSTER_FIELDS,
     "group": GROUP_FIELDS,
 }
+
+#: What the analysis of policies needs of all this.
+SCHEMA: Final = Schema(VIEWS, RECORDS)

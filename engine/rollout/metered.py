@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from engine.framework.profile import Profile
+from engine.language.syntax import AMONG_PREFIX
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
-from engine.policy.syntax import AMONG_PREFIX
 
 # Hook -> kube-scheduler's name of the extension point.
 EXTENSION_POINTS: Final[Mapping[str, str]] = {

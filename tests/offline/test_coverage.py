@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.language.syntax import parse
 from engine.offline.coverage import Coverage, FileCoverage, marked_text, percent
 from engine.offline.coverage_reports import as_html, as_lcov, as_text
 from engine.offline.policy_tests import TestResult, discover, run_tests
 from engine.policy.bundle import build_bundle
-from engine.policy.syntax import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "policies").rglob("*.star"))

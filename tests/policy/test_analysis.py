@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.policy.abstract import Module, World
+from engine.language.effects import AGES
+from engine.language.modules import Module, World
+from engine.language.syntax import is_safe_to_parse, parse
 from engine.policy.analysis import analyse, examine
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.pod_views import POD_FIELDS
-from engine.policy.syntax import hook_signatures, is_safe_to_parse, parse
-from engine.policy.views import AGES
+from engine.policy.views import SCHEMA
 from tests.policy.programs import per_node, program_of
 
 
@@ -424,7 +426,7 @@ def test_only_text_that_cannot_exhaust_the_parser_is_parsed_here(text: str, want
 
 def _notes(body: str) -> list[tuple[int, int, str, str, str]]:
     lines = "".join(f"    {line}\n" for line in body.split("\n"))
-    found = examine(World({"x.star": f"def filter(pod, node):\n{lines}"}), "x.star").notes
+    found = examine(World({"x.star": f"def filter(pod, node):\n{lines}"}, SCHEMA), "x.star").notes
     return [(n.line, n.column, n.kind, n.owner, n.name) for n in found]
 
 
@@ -639,7 +641,7 @@ class _Counting(World):
 def test_what_a_file_loads_is_looked_up_once_for_all_its_hooks() -> None:
     """The time that an edit took grew with the square of its hooks."""
     hooks = [f"def among_{i}(pod, node): return node.name == pod.name\n" for i in range(20)]
-    world = _Counting({"x.star": "".join(hooks)})
+    world = _Counting({"x.star": "".join(hooks)}, SCHEMA)
     assert len(examine(world, "x.star").reads) == 20
     assert world.asked == 20 + 1  # where each hook is, and what the file loads
 
@@ -663,15 +665,15 @@ def _chain(length: int, last: str = "") -> dict[str, str]:
 def test_a_chain_of_files_is_followed_once(last: str, want: bool) -> None:
     """Each of 500 files was followed to the end of its chain, which took half a minute."""
     files = _chain(100, last)
-    world = _Counting(files)
-    assert [world.hands_reflection_on(file) for file in files] == [want] * 101
+    world = _Counting(files, SCHEMA)
+    assert [world.passes_reflection_on(file) for file in files] == [want] * 101
     assert world.asked < 5 * len(files)
 
 
 def test_a_file_that_is_not_loaded_by_who_gets_hold_of_fields_does_not() -> None:
     files = {**_chain(3, "\nlook = [getattr]\n"), "aside.star": 'load("f004.star", "x")\n'}
     files["first.star"] = 'load("aside.star", "x")\nload("f002.star", "g2")\n'
-    world = World(files)
-    assert [world.hands_reflection_on(f) for f in ("aside.star", "first.star")] == [False, True]
-    circle = World({"a.star": 'load("b.star", "x")\n', "b.star": 'load("a.star", "x")\n'})
-    assert not circle.hands_reflection_on("a.star")
+    world = World(files, SCHEMA)
+    assert [world.passes_reflection_on(f) for f in ("aside.star", "first.star")] == [False, True]
+    circle = World({"a.star": 'load("b.star", "x")\n', "b.star": 'load("a.star", "x")\n'}, SCHEMA)
+    assert not circle.passes_reflection_on("a.star")

@@ -3,13 +3,13 @@
 import pytest
 
 from engine.caching.cache import Cache
+from engine.language.effects import AGES
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node_info import NodeInfo
 from engine.policy.analysis import analyse, reads_ages
 from engine.policy.bundle import build_bundle
 from engine.policy.check import check_files
 from engine.policy.projections import Projector
-from engine.policy.views import AGES
 from tests.builders import make_node, make_pod
 
 FACTS = NodeFacts(

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from engine.caching.cache import Cache
 from engine.caching.snapshot import Snapshot
+from engine.language.effects import AGES
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node_info import NodeInfo
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import EVERYTHING, NodeColumn, Projector
-from engine.policy.views import AGES
 from tests.builders import ZONE, make_node, make_pod
 
 PATHS = (

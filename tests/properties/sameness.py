@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from engine.caching.cache import Cache
+from engine.language.effects import AGES
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
 from engine.policy.projections import EVERYTHING
-from engine.policy.views import AGES
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.pod_hooks import GroupSource

@@ -23,8 +23,8 @@ from engine.caching import snapshot
 from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.succession import unchanged_instances
-from engine.policy.syntax import hook_signatures
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
     hook_changes,

@@ -9,10 +9,10 @@ import functools
 from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
+from engine.language.syntax import local_names, shown, text_of, walk, written
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import local_names, shown, text_of, walk, written
 from engine.policy.view_fields import RECORDS
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import (
+from engine.language.syntax import (
     AMONG_PREFIX,
     alternatives,
     number_of,
@@ -20,6 +18,8 @@ from engine.policy.syntax import (
     text_of,
     walk,
 )
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import Scope, Types
 from engine.policy.view_fields import RECORDS
 
 

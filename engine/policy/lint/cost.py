@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.framework.extension_points import NODE_HOOKS
+from engine.language.syntax import AMONG_PREFIX, children, loads_of, parse, shown, walk
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
-from engine.policy.syntax import AMONG_PREFIX, children, loads_of, parse, shown, walk
 
 # What `score_all` is given, told from a variable of that name.
 _ALL_NODES: Final = "all nodes"

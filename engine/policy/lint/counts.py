@@ -8,9 +8,9 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.syntax import text_of, walk
 from engine.policy.lint.finding import PolicySource
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import text_of, walk
 
 # What a hook may ask for first, to leave the nodes without a domain out.
 _TELLS_DOMAINS: Final = ("labels", "manifest")

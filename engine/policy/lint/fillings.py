@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.syntax import has_star, short, shown, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import Types
-from engine.policy.syntax import has_star, short, shown, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _NUMBERS: Final = "doxXeEfFgG"

@@ -6,8 +6,8 @@ What could change a decision is left to people, also where it looks plain.
 import ast
 from collections.abc import Collection
 
+from engine.language.syntax import parse
 from engine.policy.lint.finding import Finding
-from engine.policy.syntax import parse
 
 
 def without_unused_loads(text: str, findings: Collection[Finding]) -> str:

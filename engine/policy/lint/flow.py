@@ -4,9 +4,9 @@ import ast
 import itertools
 from collections.abc import Iterator
 
+from engine.language.syntax import local_names, stored_names, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource, blocks
 from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import local_names, stored_names, text_of, walk
 
 # The hook whose reasons are counted over nodes.
 _COUNTED = "filter"

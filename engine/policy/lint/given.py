@@ -8,10 +8,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from engine.policy.documents import did_you_mean
-from engine.policy.lint.counts import index_in_counts
-from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import (
+from engine.language.syntax import (
     alternatives,
     loads_of,
     may_fall_through,
@@ -19,6 +16,9 @@ from engine.policy.syntax import (
     text_of,
     walk,
 )
+from engine.policy.documents import did_you_mean
+from engine.policy.lint.counts import index_in_counts
+from engine.policy.lint.finding import Finding, PolicySource
 
 # Whose counters a hook is given, and whose state.
 _COUNTS_OF: Final[Mapping[str, str]] = {

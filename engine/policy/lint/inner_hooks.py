@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.language.syntax import walk
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import walk
 
 _HINT: Final = "hooks are functions at top level: take it out of `{}`"
 

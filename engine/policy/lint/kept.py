@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+from engine.language.syntax import stored_names, walk
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import stored_names, walk
 
 _CHANGES: Final = frozenset(
     {"append", "extend", "insert", "remove", "clear", "pop", "popitem", "setdefault", "update"}

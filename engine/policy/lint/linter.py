@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from engine.language.syntax import parse
 from engine.policy.builtin import builtin_files
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
@@ -28,7 +29,6 @@ from engine.policy.lint.returns import lint_hooks, lint_returns
 from engine.policy.lint.scores import lint_scores
 from engine.policy.lint.types import Types
 from engine.policy.lint.values import lint_values
-from engine.policy.syntax import parse
 
 _IGNORE: Final = re.compile(r"#\s*lint:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Set
 from typing import Final
 
 from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.language.syntax import is_hook, loads_of, local_names, walk
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.check import KNOWN_NAMES
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.syntax import is_hook, loads_of, local_names, walk
 
 # What hooks call their parameters: helpers that are handed these may call them the same.
 _GIVEN: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)

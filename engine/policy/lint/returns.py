@@ -7,9 +7,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
-from engine.policy.syntax import (
+from engine.language.syntax import (
     AMONG_PREFIX,
     local_names,
     may_fall_through,
@@ -18,6 +16,8 @@ from engine.policy.syntax import (
     text_of,
     walk,
 )
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import Scope, Types
 from engine.policy.view_fields import RECORDS
 
 _KEY: Final = "an int, a string or a tuple of those"

@@ -12,10 +12,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final
 
-from engine.policy.lint.counts import index_in_counts
-from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Types
-from engine.policy.syntax import (
+from engine.language.syntax import (
     alternatives,
     local_names,
     may_fall_through,
@@ -23,6 +20,9 @@ from engine.policy.syntax import (
     own_returns,
     walk,
 )
+from engine.policy.lint.counts import index_in_counts
+from engine.policy.lint.finding import Finding, PolicySource
+from engine.policy.lint.types import Types
 
 # None: not known.
 _Interval = tuple[float, float] | None

@@ -8,9 +8,9 @@ assignments and calls. Types are the texts of the documents (`dict[str, int]`, `
 import ast
 from typing import Final
 
-from engine.policy.abstract import element_type
+from engine.language.syntax import local_names, stored_names, walk
+from engine.language.values import element_type
 from engine.policy.lint.finding import PolicySource
-from engine.policy.syntax import local_names, stored_names, walk
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 

@@ -5,12 +5,12 @@ import difflib
 from collections.abc import Iterator
 from typing import Final
 
-from engine.policy.abstract import element_type
+from engine.language.syntax import number_of, shown, text_of, walk
+from engine.language.values import element_type
 from engine.policy.lint.absent import Needs, lint_absent, lint_elements
 from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.lint.types import NONE, Scope, Types
-from engine.policy.syntax import number_of, shown, text_of, walk
 from engine.policy.view_fields import RECORDS
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")

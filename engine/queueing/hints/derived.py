@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from engine.caching.snapshot import Snapshot
+from engine.language.effects import AGES
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.projections import Projector
-from engine.policy.views import AGES, VIEWS
+from engine.policy.views import VIEWS
 from engine.queueing.events import (
     ADD,
     AGE,

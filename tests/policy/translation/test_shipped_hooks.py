@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Files, Instance, Program, program_image
+from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.compiled import can_compile
 from engine.policy.sandbox.protocol import decode_answer
 from engine.policy.sandbox.worker import PolicyWorker
-from engine.policy.syntax import hook_signatures
 from tests.policy.translation.views import calls_of
 
 # What still runs in the interpreter only, by file and hook.

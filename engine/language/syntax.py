@@ -1,7 +1,7 @@
 """Starlark source as Python's syntax trees: parsing it safely, and what is plain to see in it.
 
 Starlark parses with Python's `ast`. Owns the bounds within which text is parsed in this process,
-and the facts that need no data flow: hooks and their parameters, loads, names.
+and the facts that need no data flow: loads, names, returns.
 """
 
 import ast
@@ -14,7 +14,6 @@ from typing import Final
 
 from engine.framework.extension_points import HOOKS
 from engine.lib.syntax_tree import syntax_tree
-from engine.policy.sandbox.protocol import HookSignature
 
 # Deeper text could exhaust the interpreter's native stack while it is parsed.
 MAX_DEPTH: Final = 500
@@ -109,28 +108,6 @@ AMONG_PREFIX: Final = "among_"
 def is_hook(name: str) -> bool:
     """True if a top-level function of this name is asked by the runtime."""
     return name in HOOKS or name.startswith(AMONG_PREFIX)
-
-
-_DEF: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(([^()]*)\)", re.MULTILINE)
-
-
-def hook_signatures(text: str) -> dict[str, HookSignature]:
-    """The hooks that *text* defines at top level, with the parameters that each names."""
-    tree = parse(text)
-    found: dict[str, HookSignature] = {}
-    if tree is None:
-        for match in _DEF.finditer(text):
-            if is_hook(match[1]):
-                names = [p.split("=")[0].split(":")[0].strip() for p in match[2].split(",")]
-                line = text.count("\n", 0, match.start()) + 1
-                found[match[1]] = HookSignature(tuple(n for n in names if n), line, 5)
-        return found
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef) and is_hook(statement.name):
-            names = [a.arg for a in [*statement.args.posonlyargs, *statement.args.args]]
-            place = HookSignature(tuple(names), statement.lineno, statement.col_offset + 5)
-            found[statement.name] = place
-    return found
 
 
 def docstring(text: str) -> str:

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from engine.policy.syntax import written
+from engine.language.syntax import written
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,29 @@
+"""The hooks that a policy file defines, with their parameters and places."""
+
+import ast
+import re
+from typing import Final
+
+from engine.language.syntax import is_hook, parse
+from engine.policy.sandbox.protocol import HookSignature
+
+_DEF: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(([^()]*)\)", re.MULTILINE)
+
+
+def hook_signatures(text: str) -> dict[str, HookSignature]:
+    """The hooks that *text* defines at top level, with the parameters that each names."""
+    tree = parse(text)
+    found: dict[str, HookSignature] = {}
+    if tree is None:
+        for match in _DEF.finditer(text):
+            if is_hook(match[1]):
+                names = [p.split("=")[0].split(":")[0].strip() for p in match[2].split(",")]
+                line = text.count("\n", 0, match.start()) + 1
+                found[match[1]] = HookSignature(tuple(n for n in names if n), line, 5)
+        return found
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef) and is_hook(statement.name):
+            names = [a.arg for a in [*statement.args.posonlyargs, *statement.args.args]]
+            place = HookSignature(tuple(names), statement.lineno, statement.col_offset + 5)
+            found[statement.name] = place
+    return found
