@@ -35,6 +35,7 @@ class DeferredWriter:
         concurrency: Most writes in flight when there is room.
         capacity: Most writes that wait; `submit` refuses more.
         patience: Seconds after which a waiting write is sent although it is busy.
+        sleep: Waits between two looks at *is_busy*.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class DeferredWriter:
         concurrency: int = CONCURRENCY,
         capacity: int = CAPACITY,
         patience: float = PATIENCE,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._clock = clock
         self._is_busy = is_busy
         self._concurrency = concurrency
         self._capacity = capacity
         self._patience = patience
+        self._sleep = sleep
         self._urgent: deque[tuple[float, Write]] = deque()
         self._waiting: deque[tuple[float, Write]] = deque()
         self._in_flight: set[asyncio.Task[None]] = set()
@@ -91,7 +94,7 @@ class DeferredWriter:
                     self._has_ended.clear()
                     await self._has_ended.wait()
                 else:
-                    await asyncio.sleep(_POLL_SECONDS)
+                    await self._sleep(_POLL_SECONDS)
         finally:
             for task in self._in_flight:
                 task.cancel()

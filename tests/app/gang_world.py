@@ -17,6 +17,7 @@ from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import NoStore
 from engine.rollout.sources import Offer, OnOffer
 from tests import builders
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -153,17 +154,9 @@ class World:
         self, condition: Callable[[], Awaitable[Any] | Any], *, seconds: float = 30.0
     ) -> None:
         """Return when *condition* holds; fail when it does not in time."""
-        last: Any = None
         try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    last = condition()
-                    if isinstance(last, Awaitable):
-                        last = await last
-                    if last:
-                        return
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
+            await eventually(condition, seconds=seconds)
+        except AssertionError:
             states = {
                 p["metadata"]["name"]: p["spec"].get("nodeName") for p in await self.all_pods()
             }

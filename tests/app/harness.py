@@ -44,18 +44,6 @@ def edit(cluster: DevCluster, files: Mapping[str, str]) -> None:
         cluster.update("configmaps", {**found, "data": dict(files)})
 
 
-async def eventually(
-    condition: Callable[[], Any], *, seconds: float = 20.0, what: str = ""
-) -> None:
-    """Return when *condition* holds; fail when it does not in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            while not condition():  # noqa: ASYNC110  # the condition is another program's state
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        raise AssertionError(f"not in {seconds:g} s: {what or condition}") from None
-
-
 @contextlib.asynccontextmanager
 async def scheduler(cluster: DevCluster, **words: Any) -> AsyncIterator[App]:
     """A scheduler in *cluster*; the words are those of `scheduler_at`."""

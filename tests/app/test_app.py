@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -21,12 +20,12 @@ from tests.app.gang_world import GANGS
 from tests.app.harness import (
     condition,
     events,
-    eventually,
     metric,
     node_of,
     placements,
     scheduler,
 )
+from tests.waiting import block, eventually, idle
 
 
 @pytest.fixture
@@ -255,7 +254,7 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
 
     def decide() -> bool:
         nonlocal decided
-        time.sleep(2 * LONG_SECONDS)
+        block(2 * LONG_SECONDS)
         decided += 1
         return True
 
@@ -346,7 +345,7 @@ async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> 
         cluster.create(make_pod("web"))
         await hold.wait_hit()
         app.request_stop()
-        await asyncio.sleep(0.05)
+        await idle()
         hold.release()
     assert node_of(cluster, "web") == "node-1"
     assert [event["note"] for event in events(cluster, "Scheduled")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_pod
-from tests.app.harness import condition, eventually, placements, scheduler
+from tests.app.harness import condition, placements, scheduler
 from tests.builders import node_manifest
 from tests.scheduling.devices.builders import (
     DRIVER,
@@ -17,6 +17,7 @@ from tests.scheduling.devices.builders import (
     device_class,
     resource_slice,
 )
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 

@@ -12,7 +12,8 @@ from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.rollout.assembly import make_examiner
 from engine.rollout.sources import DirectoryPolicies
-from tests.app.harness import eventually, node_of
+from tests.app.harness import node_of
+from tests.waiting import eventually
 
 
 def prefer(name: str) -> str:

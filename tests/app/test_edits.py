@@ -8,13 +8,13 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from tests.app.harness import (
     condition,
     edit,
-    eventually,
     metric,
     namespace,
     node_of,
     placements,
     scheduler,
 )
+from tests.waiting import eventually
 
 _PROFILES = (
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

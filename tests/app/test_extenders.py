@@ -15,7 +15,6 @@ from tests.app.harness import (
     condition,
     edit,
     events,
-    eventually,
     metric,
     namespace,
     node_of,
@@ -23,6 +22,7 @@ from tests.app.harness import (
     scheduler,
 )
 from tests.small_extender import SmallExtender, names_asked
+from tests.waiting import eventually
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 

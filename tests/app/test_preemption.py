@@ -19,6 +19,7 @@ from engine.kube.errors import AlreadyExists, NotFound
 from tests.app import harness
 from tests.controlplane import ControlPlane
 from tests.live import POLITE, Json, LiveCluster, budget, condition, node, pod
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +54,7 @@ class World:
 
     async def until(self, condition: Callable[[], Awaitable[Any]], what: str) -> Any:
         """The first true answer of *condition*."""
-        try:
-            async with asyncio.timeout(20):
-                while not (found := await condition()):  # noqa: ASYNC110  # another program
-                    await asyncio.sleep(0.02)
-                return found
-        except TimeoutError:
-            raise AssertionError(f"not in 20 s: {what}") from None
+        return await eventually(condition, what=what)
 
     # What tests wait for.
 
@@ -367,7 +362,7 @@ async def test_a_pod_that_waits_for_leave_is_sent_back_and_not_deleted(world: Wo
     async with world.scheduler(from_config_map=True) as app:
         await cluster.create(pod("waits", cpu="4", priority="low"))
         waiting = (await cluster.pod("waits"))["metadata"]["uid"]
-        await harness.eventually(lambda: app.cache.is_assumed(waiting))
+        await eventually(lambda: app.cache.is_assumed(waiting))
         await cluster.create(pod("urgent", cpu="4", priority="high"))
         urgent = await world.bound("urgent", "n1")
         (event,) = await world.events("Preempted")
@@ -412,7 +407,7 @@ async def test_many_preemptors_at_once_evict_no_more_than_they_need() -> None:
             await asyncio.gather(
                 *(cluster.create(pod(name, cpu="2", priority="high")) for name in urgent)
             )
-            await harness.eventually(
+            await eventually(
                 lambda: all(harness.node_of(server, name) for name in urgent), seconds=60
             )
         assert server.requests["delete", "pods"] == 60

@@ -21,6 +21,7 @@ from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.app import harness
+from tests.waiting import eventually
 
 _DATA: Final = Path(__file__).parents[1] / "data" / "conformance"
 #: Of so many questions of a file one is asked.
@@ -68,7 +69,7 @@ async def _answer(scenario: Scenario, place: int) -> str:
         async with harness.scheduler(cluster, from_config_map=bool(files)) as app:
             incoming = {"apiVersion": "v1", "kind": "Pod", **scenario.incoming[place]}
             pod = _put(cluster, incoming)
-            await harness.eventually(lambda: _outcome(cluster, app, pod), what=scenario.id)
+            await eventually(lambda: _outcome(cluster, app, pod), what=scenario.id)
             return _outcome(cluster, app, pod)
 
 

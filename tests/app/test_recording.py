@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import re
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,16 @@ from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
 from engine.queueing.nominator import Nominator
-from engine.recording.log_writer import BATCH_SECONDS, Checkpoint, LogSettings, LogWriter
+from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
 from engine.scheduling.decision import Decision
 from engine.scheduling.diagnosis import Diagnosis
 from tests.app import harness
-from tests.app.harness import eventually, metric
+from tests.app.harness import metric
 from tests.controlplane import ControlPlane
 from tests.live import LiveCluster, node, pod
+from tests.waiting import eventually, wait_until
 
 KINDS = [resource.plural for resource, _ in OTHER_OBJECTS]
 PREFERS = """\"\"\"Prefers one node.\"\"\"
@@ -238,11 +238,13 @@ def test_what_comes_without_a_pause_is_on_disk_soon(tmp_path: Path) -> None:
     writer = LogWriter(LogSettings(tmp_path), "test")
     writer.put(0.0, "", Checkpoint("start", [("checkpoint", {})]))
     writer.start()
-    ends_at = time.monotonic() + 10
-    while not (files := log_files(tmp_path)) or not files[0].stat().st_size:
-        assert time.monotonic() < ends_at, "nothing is on disk"
+
+    def is_on_disk() -> bool:
         writer.put(0.0, "note", {})
-        time.sleep(BATCH_SECONDS / 2)
+        files = log_files(tmp_path)
+        return bool(files and files[0].stat().st_size)
+
+    wait_until(is_on_disk, seconds=10)
     assert [line.event for line in read_log(tmp_path)][:3] == ["log", "checkpoint", "note"]
     writer.close()
 

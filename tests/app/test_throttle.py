@@ -11,13 +11,13 @@ from tests.app.harness import (
     condition,
     edit,
     events,
-    eventually,
     metric,
     namespace,
     node_of,
     placements,
     scheduler,
 )
+from tests.waiting import eventually
 
 PROFILES = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -3,7 +3,6 @@
 The volume controller and the provisioner are played by the tests.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
@@ -27,6 +26,7 @@ from tests.storage_builders import (
     uses,
     volume,
 )
+from tests.waiting import eventually
 
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -54,11 +54,7 @@ class World:
 
     async def until(self, is_so: Callable[[], Awaitable[Any]], what: str) -> Any:
         """The first true answer of *is_so*."""
-        for _ in range(1500):
-            if found := await is_so():
-                return found
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"never so: {what}")
+        return await eventually(is_so, seconds=30, what=what)
 
     async def bound(self, name: str) -> str:
         async def node_of() -> Any:

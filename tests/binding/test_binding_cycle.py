@@ -25,6 +25,7 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Hold, Linger, Lose, Refuse, ScriptedApi
 from tests.builders import make_node, make_pod
+from tests.waiting import eventually, idle, one_turn
 
 
 class Bench:
@@ -40,7 +41,7 @@ class Bench:
             self.clock, key_of=lambda _pod: (), pre_enqueue=lambda _pod: None
         )
         self.is_busy = False
-        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy)
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy, sleep=one_turn)
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
         recorder = EventRecorder(client, self.writer, instance="test", **common)
@@ -88,8 +89,7 @@ class Bench:
         return queued
 
     async def settle(self) -> None:
-        while self.cycle.in_flight:  # noqa: ASYNC110  # ends with the last task
-            await asyncio.sleep(0.001)
+        await eventually(lambda: not self.cycle.in_flight)
         await self.writer.flush(5)
         self.cache.check_invariants()
         self.queue.check_invariants()
@@ -251,14 +251,16 @@ async def test_reservations_are_let_go_when_the_binding_fails(bench: Bench) -> N
 
 
 class Lingering(Holder):
-    """Prepares until it is told to go on."""
+    """Sets `has_begun`, then prepares until `go_on` is set."""
 
     def __init__(self, log: list[str], *, is_stubborn: bool = False) -> None:
         super().__init__(log, "slow")
+        self.has_begun = asyncio.Event()
         self.go_on = asyncio.Event()
         self.is_stubborn = is_stubborn
 
     async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
+        self.has_begun.set()
         try:
             await self.go_on.wait()
         except asyncio.CancelledError:
@@ -275,9 +277,10 @@ async def test_a_pod_that_is_being_prepared_can_be_called_off(
     Kube-scheduler says which plugin was at work; ours left that out.
     """
     log: list[str] = []
-    queued = bench.place(reserves=((Lingering(log, is_stubborn=is_stubborn), 1),))
+    plugin = Lingering(log, is_stubborn=is_stubborn)
+    queued = bench.place(reserves=((plugin, 1),))
     assert not bench.cycle.call_off(queued.uid)  # not begun
-    await asyncio.sleep(0.01)
+    await plugin.has_begun.wait()
     assert bench.cycle.call_off(queued.uid)
     await bench.settle()
     assert log == ["unreserve slow 1 of web on node-1"]
@@ -290,7 +293,7 @@ async def test_a_pod_that_is_being_prepared_can_be_called_off(
 
 
 class Provisioned(Lingering):
-    """Waits for somebody else's work."""
+    """Waits for the work of other components."""
 
     async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
         with waiting_for_others():
@@ -301,7 +304,7 @@ async def test_a_pod_that_is_being_prepared_names_its_node(bench: Bench) -> None
     """As kube-scheduler's do, so that nobody takes the node for unused meanwhile."""
     plugin = Provisioned([])
     queued = bench.place(reserves=((plugin, 1),))
-    await asyncio.sleep(0.01)
+    await plugin.has_begun.wait()
     await bench.writer.flush(5)
     assert bench.api.pods["web"]["status"]["nominatedNodeName"] == "node-1"
     assert bench.queue.nominator.node_of(queued.uid) is None, "it counts there once, as assumed"
@@ -318,11 +321,9 @@ async def test_the_node_of_a_pod_that_was_prepared_is_named_before_the_binding(
     bench.api.script["status"] = [held]
     plugin = Provisioned([])
     bench.place(reserves=((plugin, 1),))
-    async with asyncio.timeout(5):
-        while not bench.api.count("PATCH", "/status"):  # noqa: ASYNC110  # the server's state
-            await asyncio.sleep(0.001)
+    await eventually(lambda: bench.api.count("PATCH", "/status"))
     plugin.go_on.set()
-    await asyncio.sleep(0.01)
+    await idle()
     assert bench.api.count("POST", "/binding") == 0
     held.until.set()
     await bench.settle()
@@ -336,12 +337,10 @@ async def test_no_word_about_a_pod_arrives_after_its_binding(bench: Bench) -> No
     pod = make_pod("web", cpu="1")
     bench.api.add_pod("web", pod.uid)
     bench.status.report(pod, reason="WaitingOnPermit", message="waiting for its group")
-    async with asyncio.timeout(5):
-        while not bench.api.count("PATCH", "/status"):  # noqa: ASYNC110  # the server's state
-            await asyncio.sleep(0.001)
+    await eventually(lambda: bench.api.count("PATCH", "/status"))
     bench.status.report(pod, reason="WaitingOnPermit", message="waiting still")
     bench.place(pod=pod)
-    await asyncio.sleep(0.01)
+    await idle()
     assert bench.api.count("POST", "/binding") == 0
     late.until.set()
     await bench.settle()
@@ -356,8 +355,9 @@ async def test_words_that_wait_for_their_turn_are_left_unsaid_by_a_binding(bench
     held = Hold()
     bench.api.script["bind"] = [held]
     bench.place(pod=pod)
+    await eventually(lambda: bench.api.count("POST", "/binding"))
     bench.is_busy = False
-    await asyncio.sleep(0.05)
+    await idle()
     held.until.set()
     await bench.settle()
     assert bench.api.count("PATCH", "/status") == 0
@@ -367,9 +367,7 @@ async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) ->
     held = Hold()
     bench.api.script["bind"] = [held]
     queued = bench.place(reserves=((Holder([], "a"), 1),))
-    async with asyncio.timeout(5):
-        while not bench.api.count("POST", "/binding"):  # noqa: ASYNC110  # the server's state
-            await asyncio.sleep(0.001)
+    await eventually(lambda: bench.api.count("POST", "/binding"))
     assert not bench.cycle.call_off(queued.uid)
     held.until.set()
     await bench.settle()
@@ -378,8 +376,9 @@ async def test_a_pod_whose_binding_is_sent_cannot_be_called_off(bench: Bench) ->
 
 async def test_draining_gives_up_a_pod_that_is_being_prepared(bench: Bench) -> None:
     log: list[str] = []
-    bench.place(reserves=((Lingering(log), 1),))
-    await asyncio.sleep(0.01)
+    plugin = Lingering(log)
+    bench.place(reserves=((plugin, 1),))
+    await plugin.has_begun.wait()
     assert await bench.cycle.drain(0.01) == 1
     assert log == ["unreserve slow 1 of web on node-1"]
 
@@ -392,9 +391,7 @@ async def test_giving_up_a_binding_that_was_sent_leaves_what_was_made_for_the_po
     bench.api.script["bind"] = [held]
     log: list[str] = []
     queued = bench.place(reserves=((Holder(log, "a"), 1),))
-    async with asyncio.timeout(5):
-        while not bench.api.count("POST", "/binding"):  # noqa: ASYNC110  # the server's state
-            await asyncio.sleep(0.001)
+    await eventually(lambda: bench.api.count("POST", "/binding"))
     assert await bench.cycle.drain(0.01) == 1
     held.until.set()
     assert not [line for line in log if line.startswith("unreserve")]
@@ -455,7 +452,7 @@ async def test_no_more_cycles_run_than_the_limit(make_bench: Callable[..., Bench
         bench.place(f"web-{i}")
     assert not bench.cycle.has_room
     waiting = asyncio.ensure_future(bench.cycle.wait_for_room())
-    await asyncio.sleep(0.01)
+    await idle()
     assert not waiting.done()
     slow.go.set()
     await waiting
@@ -463,37 +460,23 @@ async def test_no_more_cycles_run_than_the_limit(make_bench: Callable[..., Bench
     assert slow.waiting == 3
 
 
-class Patient(Holder):
-    """Waits for somebody else's work."""
-
-    def __init__(self) -> None:
-        super().__init__([], "patient")
-        self.go_on = asyncio.Event()
-
-    async def pre_bind(self, state: object, pod: Pod, node_name: str) -> None:
-        with waiting_for_others():
-            await self.go_on.wait()
-
-
 async def test_a_cycle_that_waits_for_others_keeps_no_other_from_starting(
     make_bench: Callable[..., Bench],
 ) -> None:
     """Volumes can take minutes to be made: as many as bindings are in flight would stop it all."""
-    patient, slow = Patient(), Slow()
+    patient, slow = Provisioned([]), Slow()
     bench = make_bench(binder=slow, limit=2)
     for i in range(5):
         bench.place(f"waits-{i}", reserves=((patient, None),))
-        async with asyncio.timeout(5):
-            await bench.cycle.wait_for_room()
-            while bench.cycle.at_work:  # noqa: ASYNC110  # begins to wait
-                await asyncio.sleep(0.001)
+        await asyncio.wait_for(bench.cycle.wait_for_room(), 5)
+        await eventually(lambda: not bench.cycle.at_work, what="the cycle to wait for others")
     assert bench.cycle.in_flight == 5
     bench.place("one")
     assert bench.cycle.has_room
     bench.place("two")
     assert not bench.cycle.has_room
     patient.go_on.set()
-    await asyncio.sleep(0.01)
+    await idle()
     assert bench.cycle.at_work == 7
     assert not bench.cycle.has_room
     slow.go.set()
@@ -503,8 +486,9 @@ async def test_a_cycle_that_waits_for_others_keeps_no_other_from_starting(
 
 
 async def test_a_cycle_that_is_given_up_waits_no_longer(bench: Bench) -> None:
-    bench.place(reserves=((Patient(), None),))
-    await asyncio.sleep(0.01)
+    patient = Provisioned([])
+    bench.place(reserves=((patient, None),))
+    await patient.has_begun.wait()
     assert await bench.cycle.drain(0.01) == 1
     await asyncio.sleep(0)
     assert (bench.cycle.in_flight, bench.cycle.at_work) == (0, 0)
@@ -512,8 +496,9 @@ async def test_a_cycle_that_is_given_up_waits_no_longer(bench: Bench) -> None:
 
 async def test_draining_does_not_wait_for_somebody_elses_work(bench: Bench) -> None:
     """A stop took all of its ten seconds while one pod waited for a volume, and kept the lease."""
-    bench.place(reserves=((Patient(), None),))
-    await asyncio.sleep(0.01)
+    patient = Provisioned([])
+    bench.place(reserves=((patient, None),))
+    await patient.has_begun.wait()
     bench.place("other")
     async with asyncio.timeout(5):
         assert await bench.cycle.drain(10) == 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from tests.scheduling.devices.builders import (
     request,
     resource_slice,
 )
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -125,13 +126,6 @@ async def site(admin: ApiClient, namespace: str) -> AsyncIterator[Site]:
             await admin.delete(resource, name)
         except NotFound:
             continue
-
-
-async def eventually(is_met: Callable[[], Any]) -> None:
-    """Return once what *is_met* awaits is true: something is at work beside."""
-    async with asyncio.timeout(20):
-        while not await is_met():  # noqa: ASYNC110  # a server is at work, which sets no event
-            await asyncio.sleep(0.02)
 
 
 async def test_a_promise_becomes_an_allocation_that_is_reserved_for_the_pod(site: Site) -> None:

@@ -1,7 +1,7 @@
 """Events have kube-scheduler's form; repeats are counted, floods are bounded."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from engine.lib.clock import VirtualClock
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Lose, Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.waiting import eventually, idle, one_turn
 
 
 class MovedClock(VirtualClock):
@@ -37,7 +38,9 @@ class Bench:
         self.clock = MovedClock()
         self.metrics = Metrics(CollectorRegistry())
         self.is_busy = False
-        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy, capacity=8)
+        self.writer = DeferredWriter(
+            clock=self.clock, is_busy=lambda: self.is_busy, capacity=8, sleep=one_turn
+        )
         self.recorder = EventRecorder(
             client,
             self.writer,
@@ -75,12 +78,6 @@ async def bench() -> AsyncIterator[Bench]:
         yield bench
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110  # the condition is on the server's side
-            await asyncio.sleep(0.005)
 
 
 async def test_an_event_has_kube_schedulers_form_and_the_revision(bench: Bench) -> None:
@@ -186,7 +183,7 @@ async def test_an_event_that_expired_on_the_server_is_created_again(bench: Bench
 async def test_events_wait_while_bindings_are_in_flight_but_not_for_ever(bench: Bench) -> None:
     bench.is_busy = True
     bench.fail()
-    await asyncio.sleep(0.1)
+    await idle()
     assert bench.api.requests == []
     bench.clock.advance(11)
     await eventually(lambda: len(bench.api.events) == 1)
@@ -272,7 +269,7 @@ async def test_flushing_ends_in_time_and_tells_what_is_left(bench: Bench) -> Non
     bench.api.script["event"] = [Refuse(500)] * 100
 
     async def for_ever(_seconds: float) -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     bench.recorder._sleep = for_ever
     bench.fail()

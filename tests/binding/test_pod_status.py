@@ -15,6 +15,7 @@ from engine.model.pod import Pod
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.waiting import one_turn
 
 
 class Bench:
@@ -23,7 +24,7 @@ class Bench:
         self.clock = VirtualClock()
         self.metrics = Metrics(CollectorRegistry())
         self.is_busy = False
-        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy)
+        self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: self.is_busy, sleep=one_turn)
         self.status = PodStatusUpdater(
             client, self.writer, clock=self.clock, metrics=self.metrics, sleep=self._sleep
         )

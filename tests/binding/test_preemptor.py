@@ -23,6 +23,7 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.telemetry.metrics import Metrics
 from tests.binding.scripted_api import Hold, Lose, Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.waiting import eventually, idle
 
 FIT = frozenset({"NodeResourcesFit"})
 PROFILE = "default-scheduler"
@@ -122,16 +123,12 @@ class Bench:
         self.queue.move(ASSIGNED_POD_DELETE, pod, None)
 
     async def settle(self) -> None:
-        async with asyncio.timeout(5):
-            while self.preemptor.in_flight:  # noqa: ASYNC110  # ends with the last task
-                await asyncio.sleep(0.001)
+        await eventually(lambda: not self.preemptor.in_flight)
         await self.writer.flush(5)
         self.queue.check_invariants()
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110  # the condition is on the server's side
-                await asyncio.sleep(0.001)
+        await eventually(condition, seconds=5)
 
     async def waited(self, times: int) -> None:
         """Look at every turn of the loop: in a millisecond it may wait until it gives up."""
@@ -238,7 +235,7 @@ async def test_no_more_are_evicted_at_once_than_may_be(bench: Bench) -> None:
     bench.api.script["delete"] = list(holds)
     bench.attempt(*(bench.victim(f"v{i}") for i in range(21)))
     await bench.until(lambda: len(bench.deleted) == 16)
-    await asyncio.sleep(0.05)
+    await idle()
     assert len(bench.deleted) == 16
     for hold in holds:
         hold.until.set()
@@ -400,8 +397,7 @@ async def test_a_preemptor_whose_preemption_fails_is_tried_again(
 ) -> None:
     bench.api.script["delete a"] = list(steps)
     queued = bench.attempt(*(bench.victim(name) for name in "ab"))
-    while bench.preemptor.in_flight:  # noqa: ASYNC110  # ends with the task
-        await asyncio.sleep(0.001)
+    await eventually(lambda: not bench.preemptor.in_flight)
     assert bench.place(queued) == place
     # The last victim stays: the room would not have been enough.
     assert "b" not in bench.deleted
@@ -655,7 +651,7 @@ async def test_a_victim_of_two_preemptors_is_evicted_once(bench: Bench) -> None:
     first = bench.attempt(a, name="first")
     second = bench.attempt(b, a, name="second")
     await bench.until(lambda: set(bench.deleted) == {"a", "b"})
-    await asyncio.sleep(0.01)
+    await idle()
     assert bench.preemptor.is_preempting(first.uid)
     assert bench.preemptor.is_preempting(second.uid)
     held.until.set()

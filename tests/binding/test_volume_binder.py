@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -40,10 +40,9 @@ from tests.storage_builders import (
     uses,
     volume,
 )
+from tests.waiting import eventually
 
 NODE = "node-a"
-#: Looks at what is sure to come, a hundredth of a second apart.
-LOOKS = 2000
 CLAIMS, VOLUMES = PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 CLAIMED_BY = "pv.kubernetes.io/bound-by-controller"
 
@@ -100,7 +99,7 @@ class Bench:
         await self.client.create(resource, body, namespace)
         self.made.append((resource, meta["name"], namespace))
         await self.patch(resource, meta["name"], {"status": status}, subresource="status")
-        await self.until(
+        await eventually(
             lambda: (
                 getattr(self.cached(resource, meta["name"]), "status", None)
                 and self.cached(resource, meta["name"]).status.phase == status["phase"]
@@ -121,19 +120,6 @@ class Bench:
     def cached(self, resource: Resource, name: str) -> Any:
         key = f"{self.namespace}/{name}" if resource.namespaced else name
         return self.cache.objects.get(resource.plural, key)
-
-    async def until(self, is_so: Callable[[], Any]) -> None:
-        async def ask() -> Any:
-            return is_so()
-
-        await self.until_async(ask)
-
-    async def until_async(self, is_so: Callable[[], Awaitable[Any]]) -> None:
-        for _ in range(LOOKS):
-            if await is_so():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("never so")
 
     async def clean(self) -> None:
         for resource, name, namespace in self.made:
@@ -219,7 +205,7 @@ async def test_a_volume_that_exists_is_claimed_and_waited_for(bench: Bench) -> N
     made = await bench.create(CLAIMS, claim())
     pod, state = bench.decide("data")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await bench.until_async(lambda: bench.is_claimed(name))
+    await eventually(lambda: bench.is_claimed(name))
     found = await bench.get(VOLUMES, name)
     ref = found["spec"]["claimRef"]
     assert (ref["namespace"], ref["name"]) == (bench.namespace, "data")
@@ -236,7 +222,7 @@ async def test_a_volume_is_made_for_the_chosen_node(bench: Bench) -> None:
     made = await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     found = await bench.get(CLAIMS, "data")
     assert found["metadata"]["annotations"][SELECTED_NODE] == NODE
     assert found["spec"] == made["spec"]
@@ -253,9 +239,9 @@ async def test_a_pod_of_several_claims_waits_for_all(bench: Bench) -> None:
     await bench.create(CLAIMS, claim("new", storage_class="made"))
     pod, state = bench.decide("old", "new")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await bench.until_async(lambda: bench.is_selected("new"))
+    await eventually(lambda: bench.is_selected("new"))
     await bench.bind_claim("old", name)
-    await bench.until(lambda: bench.cached(CLAIMS, "old").is_bound)
+    await eventually(lambda: bench.cached(CLAIMS, "old").is_bound)
     assert not binding.done()
     await bench.create(VOLUMES, volume(new, storage_class="made"))
     await bench.bind_claim("new", new)
@@ -266,8 +252,8 @@ async def test_a_provisioner_that_fails_says_so_on_the_claim(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made", annotations={"keep": "me"}))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
-    await bench.until(lambda: SELECTED_NODE in bench.cached(CLAIMS, "data").metadata.annotations)
+    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: SELECTED_NODE in bench.cached(CLAIMS, "data").metadata.annotations)
     await bench.patch(CLAIMS, "data", {"metadata": {"annotations": {SELECTED_NODE: None}}})
     assert await failing == 'binding volumes: provisioning failed for PVC "data"'
     # Nothing is left of the promise: the pod may be tried again, on any node.
@@ -280,7 +266,7 @@ async def test_a_volume_made_elsewhere_is_noticed(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     await bench.create(VOLUMES, volume(name, storage_class="made", node="elsewhere"))
     await bench.bind_claim("data", name)
     assert await failing == (
@@ -300,7 +286,7 @@ async def test_waiting_ends_with_the_pod(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     bench.cache.remove_pod(pod)
     assert await failing == 'binding volumes: pod does not exist any more: pod "p" not found'
 
@@ -310,7 +296,7 @@ async def test_waiting_ends_when_somebody_else_binds_the_pod(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     bench.cache.add_pod(pod.with_node("other"))
     why = 'binding volumes: pod "p" is on node "other" by another hand'
     assert await asyncio.wait_for(failing, 5) == why
@@ -320,7 +306,7 @@ async def test_waiting_ends_with_the_node(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     bench.cache.remove_node(NODE)
     want = f'binding volumes: failed to get node "{NODE}": node "{NODE}" not found'
     assert await failing == want
@@ -330,7 +316,7 @@ async def test_waiting_ends_with_the_claim(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     await bench.clean()
     assert await failing == (
         "binding volumes: failed to check provisioning pvc: "
@@ -354,7 +340,7 @@ async def test_two_pods_of_one_claim_are_bound_together(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pods = [bench.decide("data", name=name) for name in ("p", "q")]
     bindings = [asyncio.create_task(bench.pre_bind(pod, state)) for pod, state in pods]
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     await bench.create(VOLUMES, volume(name, storage_class="made"))
     await bench.bind_claim("data", name)
     await asyncio.gather(*bindings)
@@ -364,7 +350,7 @@ async def test_a_wait_that_is_given_up_leaves_nothing_behind(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await bench.until_async(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.is_selected("data"))
     binding.cancel()
     with pytest.raises(asyncio.CancelledError):
         await binding
@@ -407,8 +393,8 @@ async def test_a_write_is_made_whatever_happens_on_the_way(
             failure(cluster)
         pod, state = bench.decide("data", "new")
         binding = asyncio.create_task(bench.pre_bind(pod, state))
-        await bench.until_async(lambda: bench.is_claimed(name))
-        await bench.until_async(lambda: bench.is_selected("new"))
+        await eventually(lambda: bench.is_claimed(name))
+        await eventually(lambda: bench.is_selected("new"))
         await bench.create(VOLUMES, volume(bench.name("new"), storage_class="made"))
         await bench.bind_claim("data", name)
         await bench.bind_claim("new", bench.name("new"))

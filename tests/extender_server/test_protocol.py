@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.app.harness import eventually
 from tests.builders import node_manifest, pod_manifest, taint
 from tests.extender_server.harness import extender, with_names, with_nodes, write
+from tests.waiting import eventually
 
 POD = pod_manifest("p", uid="u", labels={"tier": "gold"})
 NODES = [node_manifest(name, labels={"disk": disk}) for name, disk in (("a", "ssd"), ("b", "hdd"))]

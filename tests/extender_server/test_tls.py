@@ -12,10 +12,10 @@ import structlog
 
 from engine.extender_server import server as extender_server
 from engine.extender_server.server import ServerTls
-from tests.app.harness import eventually
 from tests.builders import node_manifest, pod_manifest
 from tests.certificates import Authority
 from tests.extender_server.harness import Running, extender, with_nodes, write
+from tests.waiting import eventually
 
 BODY = with_nodes(pod_manifest("p"), node_manifest("a"))
 

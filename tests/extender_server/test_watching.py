@@ -11,8 +11,9 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.rollout.assembly import make_examiner
-from tests.app.harness import edit, events, eventually, namespace, node_of, placements, scheduler
+from tests.app.harness import edit, events, namespace, node_of, placements, scheduler
 from tests.extender_server.harness import Running, extender, with_names, with_nodes, write
+from tests.waiting import eventually
 
 FEW = '''"""Wants at most two pods on a node, and as few as possible.
 

@@ -17,8 +17,8 @@ from engine.facts import prometheus as prometheus_facts
 from engine.facts.prometheus import PrometheusSource, QueryError, read_answer, why_nothing
 from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject
 from engine.policy.fact_config import FactQuery, PrometheusFacts
-from tests.app.harness import eventually
 from tests.facts.prometheus_server import free_port, prometheus
+from tests.waiting import eventually
 
 Told = Mapping[Subject, Readings]
 SECOND = timedelta(seconds=1)

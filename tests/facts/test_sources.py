@@ -40,9 +40,10 @@ from engine.lib.clock import SystemClock, VirtualClock
 from engine.model.objects import ConfigMap, decode
 from engine.policy.fact_config import ConfigMapFacts, FileFacts, PodOutcomes
 from engine.watching.reflector import WatchCounts
-from tests.app.harness import NAMESPACE, config_map, edit, events, eventually, namespace, node_of
+from tests.app.harness import NAMESPACE, config_map, edit, events, namespace, node_of
 from tests.app.harness import scheduler as running_scheduler
 from tests.builders import node_manifest, pod_manifest
+from tests.waiting import eventually
 
 COOL = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""
 

@@ -23,12 +23,12 @@ from tests.app.harness import (
     condition,
     edit,
     events,
-    eventually,
     namespace,
     node_of,
     scheduler,
 )
 from tests.builders import make_node, node_manifest, pod_manifest
+from tests.waiting import eventually
 
 BEFORE = 'def filter(pod, node):\n    return "not yet"\n'
 AFTER = '''"""Goes to nodes that are cool. Hooks: filter. Reads: node.facts["heat"]."""

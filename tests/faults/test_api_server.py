@@ -15,12 +15,12 @@ from engine.policy.sandbox.process import SandboxEvaluator
 from tests.app.harness import (
     condition,
     events,
-    eventually,
     metric,
     node_of,
     placements,
     scheduler,
 )
+from tests.waiting import eventually
 
 NODES, PODS, ROOM = 8, 80, 12
 

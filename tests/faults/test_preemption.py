@@ -9,9 +9,10 @@ import pytest
 from engine.devcluster import DevCluster
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from tests.app.harness import eventually, node_of
+from tests.app.harness import node_of
 from tests.faults.processes import Replica
 from tests.live import LiveCluster, node, pod
+from tests.waiting import eventually
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from tests.app.harness import (
     condition,
     edit,
     events,
-    eventually,
     metric,
     namespace,
     node_of,
@@ -24,6 +23,7 @@ from tests.app.harness import (
     scheduler,
 )
 from tests.faults.processes import Replica, kill_all, sandboxes
+from tests.waiting import eventually
 
 PODS = 60
 

@@ -13,7 +13,8 @@ from engine.app import App
 from engine.devcluster import DevCluster
 from engine.rollout.assembly import make_examiner
 from tests import builders
-from tests.app.harness import eventually, scheduler
+from tests.app.harness import scheduler
+from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 COSCHEDULING = "pod-group.scheduling.sigs.k8s.io/"

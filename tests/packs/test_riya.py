@@ -15,8 +15,9 @@ from engine.rollout.assembly import make_examiner
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 from tests import builders
-from tests.app.harness import eventually, scheduler_at
+from tests.app.harness import scheduler_at
 from tests.controlplane import ControlPlane
+from tests.waiting import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "riya"
 Json = dict[str, Any]

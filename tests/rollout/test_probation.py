@@ -15,8 +15,8 @@ from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
 from engine.rollout.trial import Examiner
 from engine.telemetry.metrics import Metrics
-from tests.app.harness import eventually
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
+from tests.waiting import eventually
 
 _RUNTIME = (
     "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"

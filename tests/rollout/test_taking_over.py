@@ -19,7 +19,7 @@ from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import Examiner
 from engine.telemetry.metrics import Metrics
-from tests.app.harness import eventually
+from tests.waiting import eventually
 
 BROKEN = {"p.star": "def filter(pod, node:\n"}
 STORED = {"p.star": '"""As the last leader had it."""\n'}

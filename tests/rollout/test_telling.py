@@ -9,9 +9,9 @@ from engine.binding.event_recorder import Reference
 from engine.rollout import rollout
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
-from tests.app.harness import eventually
 from tests.rollout.test_probation import BAD, FAILURE, GOOD, Bench, bench
 from tests.rollout.test_taking_over import BROKEN, Kept, revision_of
+from tests.waiting import eventually
 
 MAP = Reference("v1", "ConfigMap", "starsched", "policies")
 

@@ -13,8 +13,9 @@ from aiohttp import web
 
 from engine.devcluster import DevCluster
 from engine.telemetry.logs import configure_logging, level_of
-from tests.app.harness import config_map, eventually, namespace, node_of, scheduler
+from tests.app.harness import config_map, namespace, node_of, scheduler
 from tests.builders import node_manifest, pod_manifest
+from tests.waiting import eventually
 
 
 @pytest.fixture
