@@ -18,7 +18,7 @@ from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import print_json
 from engine.cli.policy_option import known_profile, read_bundle
 from engine.cli.policy_sets import read_other
-from engine.framework.extension_points import HOOKS
+from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
 from engine.offline.policy_files import PolicyFiles
@@ -202,7 +202,7 @@ def _wanted(
         raise click.BadParameter(
             f"no policy `{name}`" + (f": {hint}" if hint else ""), param_hint="--policy"
         )
-    known = HOOKS | {hook for policy in bundle.policies.values() for hook in policy.hooks}
+    known = HOOKS.keys() | {hook for policy in bundle.policies.values() for hook in policy.hooks}
     for hook in sorted(hooks - known):
         hint = did_you_mean(hook, known)
         raise click.BadParameter(

@@ -1,7 +1,16 @@
-"""What a policy's text means, found without running it.
+"""What the policy language is, and what a policy's text means, found without running it.
 
-`syntax` parses it, `resolve` tells what its names and calls mean, `modules` has the top level of
-its files, and `infer` works out with `values` what each expression may be and what it reads
-(`effects`). What follows from that is the business of others: reads, checks and lints in
-`engine.policy`. Begin with `values`.
+Owns the table of the language: one entry for each builtin (`table`), each hook (`hooks`) and each
+form of a verdict (`verdicts`). Checks, lints, the sandbox's drivers, translation, stubs for editors
+and the tables of the documents are made from these entries, so a new builtin is one entry with its
+implementation, and a test.
+
+Owns the meaning of a text as well: `syntax` parses it, `resolve` tells what its names and calls
+mean, `modules` has the top level of its files, and `infer` works out with `values` what each
+expression may be and what it reads (`effects`). What follows from that is the business of others:
+reads, checks and lints in `engine.policy`.
+
+Does not run policies (`policy.sandbox`), and knows nothing of pods and nodes but the names and
+types of the fields that it is given. Begin with `table` for the first half, with `values` for the
+second.
 """

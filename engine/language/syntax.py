@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from engine.framework.extension_points import HOOKS
 from engine.lib.syntax_tree import syntax_tree
 
 # Deeper text could exhaust the interpreter's native stack while it is parsed.
@@ -99,15 +98,6 @@ def is_safe_to_parse(text: str) -> bool:
         if open_brackets <= 0 and not line.endswith("\\"):
             open_brackets = length = 0
     return True
-
-
-# Functions that a counter names with `among = "..."`: which nodes count. Asked like hooks.
-AMONG_PREFIX: Final = "among_"
-
-
-def is_hook(name: str) -> bool:
-    """True if a top-level function of this name is asked by the runtime."""
-    return name in HOOKS or name.startswith(AMONG_PREFIX)
 
 
 def docstring(text: str) -> str:

@@ -1,38 +1,29 @@
 """What policies can use, written as a Python stub, so that an editor completes it.
 
-Owns the rendering. Fields, types and documentation are those of the views (`policy.views`), the
-built-ins' parameters those of their Starlark text, and the shipped functions' those of their files;
-what no table holds, documentation of built-ins and what they return, is here.
+Owns the rendering. Fields and builtins, with their types and documentation, are those of
+`policy.views` and the table of the language; shipped functions are those of their files.
 """
 
 import ast
-import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
+from engine.language.hooks import PARAMETERS as HOOK_PARAMETERS
+from engine.language.numbers import CONSTANTS
+from engine.language.summaries import COUNT, OVER, SummaryField
 from engine.language.syntax import parse, struct_fields
+from engine.language.table import Builtin, builtins
 from engine.policy.builtin import builtin_files
-from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.file_names import TEST_SUFFIX
-from engine.policy.sandbox import builtins
-from engine.policy.view_fields import RECORDS
+from engine.policy.view_fields import RECORDS, ViewField
 from engine.policy.views import VIEWS
 
-#: A hook's parameters have these types, whatever the hook.
-PARAMETERS: Final[Mapping[str, str]] = {
-    **{view: view.capitalize() for view in VIEWS},
-    "group": "Group | None",
-    "nodes": "list[Node]",
-    "victims": "list[Pod]",
-    "counts": "list[Count]",
-    "over": "Over",
-    "state": "Any",
-    "score": "int",
-    "violations": "int",
-}
-
 _STD: Final = "@std/"
+#: Field to its type and its documentation.
+_Fields: TypeAlias = Mapping[str, tuple[str, str]]
+# Types that Python calls something else.
+_NAMES: Final = {"any": "Any", "verdict": "Verdict", "counter": "Counter", "selector": "Any"}
 _HEAD: Final = '''\
 """What starsched policies can use. Written by `starsched stubs`: write it anew, do not edit it."""
 
@@ -40,46 +31,6 @@ from collections.abc import Callable
 from typing import Any as Any, NoReturn
 '''
 
-_COUNTS: Final[Mapping[str, tuple[str, str]]] = {
-    "here": ("int | None", "the count in this node's domain; None if the node is in none"),
-    "min": ("int", "the lowest count of any domain"),
-    "max": ("int", "the highest count of any domain"),
-    "total": ("int", "the sum over all domains"),
-    "domains": ("int", "how many domains there are"),
-    "is_empty": ("bool", "nothing was counted anywhere"),
-    "feasible_domains": ("int", "in `score`: how many domains the nodes that fit are in"),
-    "feasible_nodes": ("int", "in `score`: how many nodes that fit are in a domain"),
-    "feasible_outside": ("int", "in `score`: how many nodes that fit are in none"),
-}
-_OVER: Final[Mapping[str, tuple[str, str]]] = {
-    "min": ("int", "the lowest score of this policy for this pod"),
-    "max": ("int", "the highest score of this policy for this pod"),
-    "count": ("int", "how many nodes have a score"),
-}
-# Of each built-in: what it returns, and what it is for.
-_BUILTINS: Final[Mapping[str, tuple[str, str]]] = {
-    "unresolvable": ("Verdict", "Rejected, and removing pods could not help: filter, pre_filter."),
-    "reject": ("Verdict", "Rejected, and removing pods could help: pre_filter, filter."),
-    "skip": ("Verdict", "This policy's filter, or score, does not run for this pod."),
-    "only_nodes": ("Verdict", "No other node is looked at; takes `state = state(...)` too."),
-    "state": ("Verdict", "Plain data for this policy's later hooks, as `state.name`."),
-    "wait": ("Verdict", "The pod keeps its node and is not bound yet: permit."),
-    "gang": ("Verdict", "The pod is in this group: group_of."),
-    "parse_int": ("int | Any", "The int that *text* spells in base 10, else *default*."),
-    "parse_float": ("float | Any", "The finite float that *text* spells, else *default*."),
-    "matches": ("bool", "True if a Selector, or a dict of labels, matches *labels*."),
-    "count_pods": ("Counter", "A counter of placed pods, for each value of the label *topology*."),
-    "count_terms": ("Counter", "A counter of placed pods' affinity terms that mean the pod."),
-    "pods_in": ("Any", "Pods of *namespaces* that *selector* means, for `count_pods`."),
-}
-# Of what says nothing itself, or something else in Python.
-_MATH: Final[Mapping[str, str]] = {
-    "log": "The natural logarithm of *x*.",
-    "abs": "*x* without its sign.",
-    "floor": "The largest int that is at most *x*.",
-    "ceil": "The smallest int that is at least *x*.",
-    "clamp": "*x*, or the one of *low* and *high* that it is beyond.",
-}
 # What Starlark brings that Python has not, or not so.
 _STARLARK: Final = '''
 class Verdict:
@@ -131,11 +82,9 @@ def stub_text() -> str:
     for record, fields in RECORDS.items():
         parts.append(_class(record, {name: (type_of(t), doc) for name, (t, doc) in fields.items()}))
     for view, described in VIEWS.items():
-        own = {name: (type_of(field.type), field.doc) for name, field in described.items()}
-        parts.append(_class(view.capitalize(), own, f"What a hook sees as `{view}`."))
-    counts = {name: _COUNTS[name] for name in COUNT_FIELDS}
-    parts.append(_class("Count", counts, "A counter's value, at one node."))
-    parts.append(_class("Over", _OVER, "What `normalize` sees of all scores."))
+        parts.append(_class(view.capitalize(), _typed(described), f"What a hook sees as `{view}`."))
+    parts.append(_class("Count", _typed(COUNT), "A counter's value, at one node."))
+    parts.append(_class("Over", _typed(OVER), "What `normalize` sees of all scores."))
     parts.append(_STARLARK)
     parts += _builtins()
     for path, text in sorted(builtin_files().items()):
@@ -144,20 +93,26 @@ def stub_text() -> str:
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
+def _typed(fields: Mapping[str, ViewField] | Mapping[str, SummaryField]) -> _Fields:
+    return {name: (type_of(field.type), field.doc) for name, field in fields.items()}
+
+
 def type_of(text: str) -> str:
     """A type text of the documents as Python writes it: `Taint?` is `Taint | None`."""
     if text.endswith("?"):
         return f"{type_of(text[:-1])} | None"
+    if text.startswith("view:"):
+        return text.removeprefix("view:").capitalize()
     kind, bracket, inner = text.partition("[")
     if not bracket:
-        return "Any" if kind == "any" else kind
+        return _NAMES.get(kind, kind)
     if kind == "dict":
         key, _, value = inner[:-1].partition(", ")
         return f"dict[{type_of(key)}, {type_of(value)}]"
     return f"{kind}[{type_of(inner[:-1])}]"
 
 
-def _class(name: str, fields: Mapping[str, tuple[str, str]], doc: str = "") -> str:
+def _class(name: str, fields: _Fields, doc: str = "") -> str:
     lines = [f"class {name}:"]
     if doc:
         lines.append(f"    {_quoted(doc)}")
@@ -174,18 +129,40 @@ def _quoted(doc: str, indent: str = "    ") -> str:
     return f'"""{escaped} """' if escaped.endswith('"') else f'"""{escaped}"""'
 
 
+#: The types of hooks' parameters, as Python writes them.
+PARAMETERS: Final[Mapping[str, str]] = {
+    name: type_of(parameter.type) for name, parameter in HOOK_PARAMETERS.items()
+}
+
+
 # --- functions -------------------------------------------------------------------------------
 
 
 def _builtins() -> Iterator[str]:
-    tree = parse(builtins.TEXT)
-    assert tree is not None
-    functions = _functions(tree)
-    for name in builtins.NAMES:
-        if name in _BUILTINS:
-            returned, doc = _BUILTINS[name]
-            yield _function(functions[name], name, doc, returned)
-    yield _members("math", "Numbers.", struct_fields(tree, "math"), functions)
+    own = [one for one in builtins().values() if not one.is_starlark]
+    for one in own:
+        if "." not in one.name:
+            yield _builtin(one, one.name)
+    lines = ["class math:", '    """Numbers."""', ""]
+    lines += [f"    {name}: float" for name in CONSTANTS]
+    for one in own:
+        if one.name.startswith("math."):
+            text = _builtin(one, one.name.removeprefix("math."))
+            lines += ["    @staticmethod", textwrap.indent(text, "    ")]
+    yield "\n".join(lines)
+
+
+def _builtin(one: Builtin, name: str) -> str:
+    parameters = []
+    for parameter in one.parameters:
+        if parameter.is_rest:
+            parameters.append(f"**{parameter.name}: Any")
+            continue
+        type_text = "float" if parameter.wants == "a number" else "Any"
+        default = "" if parameter.default is None else f" = {parameter.default}"
+        parameters.append(f"{parameter.name}: {type_text}{default}")
+    returned = type_of(one.result or "any") + (" | Any" if one.default else "")
+    return f"def {name}({', '.join(parameters)}) -> {returned}:\n    {_quoted(one.doc)}\n"
 
 
 def _shipped(path: str, text: str) -> Iterator[str]:
@@ -197,7 +174,7 @@ def _shipped(path: str, text: str) -> Iterator[str]:
     for name, function in functions.items():
         if not name.startswith("_"):
             doc = f"{ast.get_docstring(function) or ''}\n\nOf {path}.".strip()
-            yield _function(function, name, doc, "Any", typed=not is_of_tests)
+            yield _function(function, name, doc, typed=not is_of_tests)
     for statement in tree.body:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else None
         if isinstance(target, ast.Name) and not target.id.startswith("_"):
@@ -213,38 +190,17 @@ def _functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
 def _members(
     name: str, doc: str, members: Mapping[str, ast.expr], functions: Mapping[str, ast.FunctionDef]
 ) -> str:
-    """A struct of functions and numbers as a class, which is its only value."""
+    """A struct of functions as a class, which is its only value."""
     lines = [f"class {name}:", f"    {_quoted(doc)}", ""]
     for member, value in members.items():
-        known = functions.get(value.id) if isinstance(value, ast.Name) else None
-        if known is not None:
-            about = ast.get_docstring(known) or _MATH.get(member, "")
-            text = _function(known, member, about, "Any", typed=False)
-        elif isinstance(value, ast.Name):
-            text = _native(member, value.id)
-        else:
-            lines.append(f"    {member}: float")
-            continue
-        lines += ["    @staticmethod", textwrap.indent(text, "    ")]
+        function = functions[value.id] if isinstance(value, ast.Name) else None
+        if function is not None:
+            text = _function(function, member, ast.get_docstring(function) or "", typed=False)
+            lines += ["    @staticmethod", textwrap.indent(text, "    ")]
     return "\n".join(lines)
 
 
-def _native(member: str, name: str) -> str:
-    """A function that Starlark cannot express, or one of its own."""
-    native = builtins.NATIVES.get(name, abs)
-    try:
-        names = [one.name for one in inspect.signature(native).parameters.values()]
-    except ValueError:  # some functions written in C do not say
-        names = ["x"]
-    doc = _MATH.get(member) or (inspect.getdoc(native) or "").split("\n\n")[0].replace("\n", " ")
-    parameters = ", ".join(f"{one}: float" for one in names)
-    returned = "int" if member in ("floor", "ceil", "round") else "float"
-    return f"def {member}({parameters}) -> {returned}:\n    {_quoted(doc)}\n"
-
-
-def _function(
-    function: ast.FunctionDef, name: str, doc: str, returned: str, *, typed: bool = True
-) -> str:
+def _function(function: ast.FunctionDef, name: str, doc: str, *, typed: bool = True) -> str:
     given = function.args
     positional = [*given.posonlyargs, *given.args]
     first_default = len(positional) - len(given.defaults)
@@ -261,7 +217,7 @@ def _function(
     if given.kwarg is not None:
         parameters.append(f"**{given.kwarg.arg}: Any")
     body = _quoted(doc) if doc else "..."
-    return f"def {name}({', '.join(parameters)}) -> {returned}:\n    {body}\n"
+    return f"def {name}({', '.join(parameters)}) -> Any:\n    {body}\n"
 
 
 def _parameter(name: str, default: ast.expr | None, typed: bool) -> str:

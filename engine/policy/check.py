@@ -13,17 +13,15 @@ from typing import Final
 
 import starlark
 
-from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS
+from engine.language import prelude
 from engine.language.effects import Note
+from engine.language.hooks import AMONG_PREFIX, HOOKS, hook_of, is_hook
 from engine.language.modules import World
 from engine.language.resolve import annotations_of, free_names
 from engine.language.syntax import (
-    AMONG_PREFIX,
-    is_hook,
     is_safe_to_parse,
     loads_of,
     parse,
-    struct_fields,
     walk,
 )
 from engine.lib.syntax_tree import syntax_tree
@@ -37,7 +35,7 @@ from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
-from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
 from engine.policy.sandbox.protocol import MIB
 from engine.policy.view_fields import RECORDS
@@ -58,15 +56,6 @@ _TESTING_NAMES: Final = frozenset(
 
 # How alike (0..1) a function's name and a hook's are when one is taken for the other.
 _MISSPELT: Final = 0.8
-
-# What Starlark itself defines in a policy file.
-_UNIVERSE: Final = frozenset(
-    {"None", "True", "False", "abs", "all", "any", "bool", "chr", "dict", "dir", "enumerate"}
-    | {"eval_type", "fail", "float", "getattr", "hasattr", "hash", "int", "isinstance", "len"}
-    | {"list", "max", "min", "ord", "range", "repr", "reversed", "sorted", "str", "tuple"}
-    | {"type", "zip"}
-)
-KNOWN_NAMES: Final = _UNIVERSE | set(builtins.LIBRARIES) | set(builtins.NAMES) | {"plugin_args"}
 
 # Those of whose fields a list is kept.
 _LIBRARIES: Final = frozenset({"json", "math"})
@@ -90,8 +79,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 _MOST_HINTS: Final = 100
 _MOST_SHOWN: Final = 200
 
-_PARAMETERS: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)
-_AMONG_PARAMETERS: Final = (("pod", "node", "state", "cluster"), 1)
+_PARAMETERS: Final = frozenset(name for hook in HOOKS.values() for name in hook.parameters)
 
 
 def check_files(files: Mapping[str, str]) -> list[Problem]:
@@ -292,7 +280,8 @@ class _Checker:
             if not is_hook(function.name):
                 continue
             is_among = function.name.startswith(AMONG_PREFIX)
-            known, required = _AMONG_PARAMETERS if is_among else HOOK_PARAMETERS[function.name]
+            hook = hook_of(function.name)
+            known = hook.parameters
             arguments = function.args
             for rest in (arguments.vararg, arguments.kwarg):
                 if rest is not None:
@@ -311,7 +300,9 @@ class _Checker:
                         f"want {_listed(known)}",
                         hint,
                     )
-            missing = [name for name in known[:required] if name not in {a.arg for a in named}]
+            missing = [
+                name for name in known[: hook.required] if name not in {a.arg for a in named}
+            ]
             if missing and not is_among:
                 self._add(
                     function,
@@ -399,7 +390,7 @@ class _Checker:
 
     def _names(self) -> None:
         own = {name for name, _ in self._defined()}
-        known = KNOWN_NAMES | own | {"load"}
+        known = prelude.known_names() | own | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
         used = list(free_names(self._tree))
@@ -617,11 +608,7 @@ def _exports(text: str) -> set[str] | None:
 
 @functools.cache
 def _library_fields(library: str) -> list[str]:
-    if library == "json":
-        return ["decode", "encode"]
-    tree = parse(builtins.TEXT)
-    assert tree is not None
-    return sorted(struct_fields(tree, library))
+    return sorted(prelude.members(library))
 
 
 def _defined_arguments(tree: ast.Module) -> dict[str, ast.arguments]:
@@ -638,10 +625,10 @@ def _defined_arguments(tree: ast.Module) -> dict[str, ast.arguments]:
 @functools.cache
 def _built_in_arguments() -> Mapping[str, ast.arguments]:
     """The parameters of each built-in function."""
-    tree = parse(builtins.TEXT)
+    tree = parse(prelude.text())
     assert tree is not None
     known = _defined_arguments(tree)
-    return {name: known[name] for name in builtins.NAMES if name in known}
+    return {name: known[name] for name in prelude.names() if name in known}
 
 
 @functools.cache
@@ -657,8 +644,8 @@ def _stem(file: str) -> str:
 
 
 def _shape(hook: str) -> str:
-    known, required = HOOK_PARAMETERS[hook]
-    return f"def {hook}({', '.join(known[:required])})"
+    entry = HOOKS[hook]
+    return f"def {hook}({', '.join(entry.parameters[: entry.required])})"
 
 
 def _called(name: str, takes: ast.arguments) -> str:

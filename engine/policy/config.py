@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Final
 
 from engine.framework.extender import Extender
-from engine.framework.extension_points import PLUGIN_SETS
+from engine.language.hooks import PLUGIN_SETS
 from engine.policy.documents import MOST_INT32, Field, Object, did_you_mean, read_documents
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.extenders import decode_extenders

@@ -8,8 +8,8 @@ one; `PREFIXindex` says which it was given (`2-3`). What a policy makes of it is
 import functools
 from typing import Final
 
+from engine.language.numbers import parse_int
 from engine.model.node_info import NodeInfo
-from engine.policy.sandbox.builtins import parse_int
 
 WHOLE: Final = 1000
 # A node may say any number of its devices, and each of them is looked at.

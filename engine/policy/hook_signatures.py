@@ -4,7 +4,8 @@ import ast
 import re
 from typing import Final
 
-from engine.language.syntax import is_hook, parse
+from engine.language.hooks import is_hook
+from engine.language.syntax import parse
 from engine.policy.sandbox.protocol import HookSignature
 
 _DEF: Final = re.compile(r"^def[ \t]+([A-Za-z_]\w*)[ \t]*\(([^()]*)\)", re.MULTILINE)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from engine.framework.extension_points import PLUGIN_SETS
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.language.hooks import PLUGIN_SETS
 from engine.policy.arguments import Arguments, read_arguments, runtime_arguments
 from engine.policy.config import (
     DEFAULT_SCHEDULER_NAME,

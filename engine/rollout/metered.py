@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from engine.framework.profile import Profile
-from engine.language.syntax import AMONG_PREFIX
+from engine.language.hooks import AMONG_PREFIX
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
 

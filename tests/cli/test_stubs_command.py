@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from engine.cli.editor_bridge import read_message, serve, to_editor, write_message
 from engine.cli.main import main
 from engine.cli.stubs_command import FILE
-from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.language import prelude
+from engine.language.hooks import HOOKS
+from engine.language.starlark import LIBRARIES
+from engine.language.summaries import COUNT
 from engine.offline.stubs import PARAMETERS, stub_text, type_of
 from engine.offline.typed_text import typed
 from engine.policy.builtin import builtin_files
-from engine.policy.counter_fields import COUNT_FIELDS
-from engine.policy.sandbox import builtins
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 from tests.cli.language_client import LanguageClient
@@ -79,7 +80,7 @@ def test_every_field_is_there_with_its_type_and_documentation() -> None:
         assert found[view.capitalize()] == want
     for record, described in RECORDS.items():
         assert found[record] == {n: (type_of(t), doc) for n, (t, doc) in described.items()}
-    assert list(found["Count"]) == list(COUNT_FIELDS)
+    assert list(found["Count"]) == list(COUNT)
 
 
 def test_every_built_in_is_there_with_documentation() -> None:
@@ -87,7 +88,7 @@ def test_every_built_in_is_there_with_documentation() -> None:
     functions, classes = functions_of(stub), {
         one.name: one for one in ast.parse(stub).body if isinstance(one, ast.ClassDef)
     }  # fmt: skip
-    for name in (*builtins.NAMES, *builtins.LIBRARIES, "plugin_args", "fail", "load"):
+    for name in (*prelude.names(), *LIBRARIES, "plugin_args", "fail", "load"):
         assert ast.get_docstring(functions.get(name) or classes[name]), name
     asserts = {one.name for one in classes["asserts"].body if isinstance(one, ast.FunctionDef)}
     assert {"fits", "rejects", "scores", "for_any"} <= asserts
@@ -105,7 +106,7 @@ def test_every_shipped_function_is_there_with_its_parameters() -> None:
 
 
 def test_every_parameter_of_a_hook_has_a_type() -> None:
-    known = {name for names, _ in HOOK_PARAMETERS.values() for name in names}
+    known = {name for hook in HOOKS.values() for name in hook.parameters}
     assert known == PARAMETERS.keys()
 
 

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from engine.cli.main import COMMANDS
-from engine.framework.extension_points import HOOKS
+from engine.language.hooks import HOOKS
 from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.lint.finding import LINTS
 from engine.policy.view_fields import RECORDS

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from engine.cli.main import main
-from engine.framework.extension_points import HOOK_PARAMETERS, HOOKS, NODE_HOOKS
+from engine.language.hooks import HOOKS
 from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from tests.policy.programs import per_node, per_pod, program_of
 
@@ -20,8 +20,7 @@ def page(hook: str) -> str:
 
 
 def signature(hook: str) -> str:
-    names, required = HOOK_PARAMETERS[hook]
-    return ", ".join(name if i < required else f"{name}?" for i, name in enumerate(names))
+    return ", ".join(HOOKS[hook].shown_parameters)
 
 
 def wrong_answers() -> list[tuple[str, str, str]]:
@@ -36,7 +35,7 @@ def wrong_answers() -> list[tuple[str, str, str]]:
 
 
 def test_every_hook_has_a_page_and_every_page_a_hook() -> None:
-    assert {path.stem for path in HOOK_PAGES.glob("*.md")} - {"README"} == HOOKS
+    assert {path.stem for path in HOOK_PAGES.glob("*.md")} - {"README"} == HOOKS.keys()
     listed = re.findall(r"^\| \[(\w+)\]", (HOOK_PAGES / "README.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(HOOKS)
 
@@ -71,9 +70,10 @@ def test_the_example_of_a_page_passes_check_fmt_and_its_tests(hook: str, tmp_pat
 def test_a_wrong_answer_gives_the_error_that_the_page_says(
     hook: str, returned: str, error: str
 ) -> None:
-    names, required = HOOK_PARAMETERS[hook]
-    program = program_of(f"def {hook}({', '.join(names[:required])}): return {returned}")
-    if hook in NODE_HOOKS | {"score_all"}:
+    entry = HOOKS[hook]
+    required = ", ".join(entry.parameters[: entry.required])
+    program = program_of(f"def {hook}({required}): return {returned}")
+    if entry.is_per_node or hook == "score_all":
         call = per_node(hook, {})
     elif hook == "normalize":
         call = per_node(hook, 1, over={"min": 1, "max": 1, "count": 1})

@@ -8,93 +8,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.language.hooks import HOOKS
+from engine.language.table import builtins
 from engine.policy.analysis import analyse
 from engine.policy.builtin import KUBERNETES, builtin_files
 from engine.policy.bundle import Policy, build_bundle
-from engine.policy.sandbox.builtins import TEXT
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-# When each hook is called and what it returns, in the order of a scheduling attempt.
-HOOK_TEXTS = {
-    "group_of": (
-        "once per pod",
-        "`None`: in no group; or `gang(...)`. Without this hook: the group that the pod's "
-        "`spec.schedulingGroup` names",
-    ),
-    "queue_key": (
-        "when a pod enters the queue",
-        "int, string or tuple of those: smaller goes first, equals by arrival",
-    ),
-    "pre_enqueue": (
-        "before a pod may be tried",
-        "`None`, or a reason: the pod is gated until it changes",
-    ),
-    "counters": (
-        "once per pod",
-        "list of counters (below), or a dict of such lists for `filter` and `score`",
-    ),
-    "pre_filter": (
-        "once per pod",
-        "`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or `state(...)`",
-    ),
-    "filter": (
-        "per node",
-        "`None`: fits; a reason, a list of reasons or `unresolvable(...)`: does not",
-    ),
-    "pre_score": ("once per pod that fits somewhere", "`None`, `skip()` or `state(...)`"),
-    "score": (
-        "per node that fits",
-        "int (0..100, or any with `normalize`); `None`: no score here, which counts as 0",
-    ),
-    "normalize": ("per distinct score", "int in 0..100"),
-    "score_all": (
-        "once per pod, over all nodes that fit",
-        "list of ints, one per node; costs a full pass, nothing is reused",
-    ),
-    "tie_key": (
-        "per node with the highest total, if several have it",
-        "int, string or tuple of those: the smallest wins",
-    ),
-    "annotate": (
-        "once, for the node that was chosen",
-        "`None`, or a dict of annotations that the pod gets with its binding",
-    ),
-    "permit": (
-        "once a node is chosen, and again when the group changes",
-        "`None`: may be bound; `wait(...)`; or a reason, a list of reasons: may not",
-    ),
-    "victim_key": (
-        "per pod that could be evicted for a more urgent one",
-        "`None`: is never evicted; int, string or tuple of those: the smallest is spared first",
-    ),
-    "candidate_key": (
-        "per node where evicting pods makes room, if there are several",
-        "int, string or tuple of those: the smallest wins",
-    ),
-}
-
-
-COUNTER_TEXTS = {
-    "count_pods": (
-        "placed pods that all of `selectors` (made by `pods_in`) mean, or those with `labels` in "
-        "`namespaces`, for each value of the node label `topology` (None: each node)"
-    ),
-    "count_terms": (
-        "the placed pods' own affinity terms that mean this pod; `kind` is `required_affinity`, "
-        "`required_anti_affinity`, `preferred_affinity` or `preferred_anti_affinity`, the latter "
-        "two weighed"
-    ),
-    "pods_in": (
-        "for `selectors`: the pods that `selector` matches in these namespaces, and in those whose "
-        'labels `namespace_selector` matches; `pods_in([], {"app": "web"}, {})` is in all '
-        "namespaces"
-    ),
-}
 
 
 def tables() -> dict[str, str]:
@@ -125,10 +48,9 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _hooks() -> str:
     rows = []
-    for hook, (called, returns) in HOOK_TEXTS.items():
-        names, required = HOOK_PARAMETERS[hook]
-        shown = list(names[:required]) + [f"{name}?" for name in names[required:]]
-        rows.append([f"`{hook}({', '.join(shown)})`", called, returns])
+    for hook in HOOKS.values():
+        shown = ", ".join(hook.shown_parameters)
+        rows.append([f"`{hook.name}({shown})`", hook.called, hook.returns])
     return _table(["hook (`?`: may be left out)", "called", "returns"], rows)
 
 
@@ -147,12 +69,14 @@ def _records() -> str:
 
 
 def _counters() -> str:
-    functions = {f.name: f for f in ast.parse(TEXT).body if isinstance(f, ast.FunctionDef)}
-    rows = [
-        [f"`{name}({ast.unparse(functions[name].args)})`", text]
-        for name, text in COUNTER_TEXTS.items()
-    ]
+    counting = [one for one in builtins().values() if one.result in ("counter", "selector")]
+    rows = [[f"`{one.name}({one.signature})`", _doc(one.doc)] for one in counting]
     return _table(["built-in", "counts"], rows)
+
+
+def _doc(text: str) -> str:
+    """A line of documentation as the documents write it: names in backquotes, no full stop."""
+    return re.sub(r"\*(\w+)\*", r"`\1`", text[0].lower() + text[1:].removesuffix("."))
 
 
 def _std() -> str:
@@ -209,7 +133,7 @@ def _shipped() -> str:
             [
                 f"`{policy.name}`",
                 doc.replace("\n", " "),
-                ", ".join(f"`{hook}`" for hook in HOOK_TEXTS if hook in policy.hooks),
+                ", ".join(f"`{hook}`" for hook in HOOKS if hook in policy.hooks),
                 ", ".join(shown),
             ]
         )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from engine.framework.extension_points import PLUGIN_SETS
+from engine.language.hooks import PLUGIN_SETS
 from engine.policy.config import (
     KubeSchedulerConfiguration,
     PolicyRuntime,

@@ -1,6 +1,6 @@
 """Every hook has its extension point in the metrics, and every evaluation is counted there."""
 
-from engine.framework.extension_points import HOOKS
+from engine.language.hooks import HOOKS
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator
 from engine.rollout.metered import EXTENSION_POINTS, Evaluations, MeteredEvaluator

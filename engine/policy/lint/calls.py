@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
+from engine.language.hooks import AMONG_PREFIX
 from engine.language.syntax import (
-    AMONG_PREFIX,
     alternatives,
     number_of,
     shown,

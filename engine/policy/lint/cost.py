@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from engine.framework.extension_points import NODE_HOOKS
-from engine.language.syntax import AMONG_PREFIX, children, loads_of, parse, shown, walk
+from engine.language.hooks import hook_of
+from engine.language.syntax import children, loads_of, parse, shown, walk
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
 
@@ -52,7 +52,7 @@ def hook_cost(policy: str, files: Files, module: str, hook: str) -> HookCost:
 def lint_cost(source: PolicySource) -> Iterator[Finding]:
     """Loops over nodes where a hook is called for each node, or inside each other."""
     for hook, function in source.hooks.items():
-        is_per_node = hook in NODE_HOOKS or hook.startswith(AMONG_PREFIX)
+        is_per_node = hook_of(hook).is_per_node
         for product in hook_cost("", source.files, source.file, hook).loops:
             over = [name for name in product if _is_nodes(name)]
             if (is_per_node and over) or len(over) > 1:
@@ -67,7 +67,7 @@ def _is_nodes(name: str) -> bool:
 
 
 def _called(hook: str) -> str:
-    if hook in NODE_HOOKS or hook.startswith(AMONG_PREFIX):
+    if hook_of(hook).is_per_node:
         return "once, for the node chosen" if hook == "annotate" else "for each node"
     if hook == "normalize":
         return "for each distinct score"

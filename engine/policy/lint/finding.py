@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from engine.language.syntax import is_hook, loads_of, local_names, parse, stored_names, walk
+from engine.language.hooks import is_hook
+from engine.language.syntax import loads_of, local_names, parse, stored_names, walk
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.protocol import Files

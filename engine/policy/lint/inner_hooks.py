@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from engine.framework.extension_points import HOOK_PARAMETERS
+from engine.language.hooks import HOOKS
 from engine.language.syntax import walk
 from engine.policy.lint.finding import Finding, PolicySource
 
@@ -33,11 +33,11 @@ def lint_inner_hooks(source: PolicySource) -> Iterator[Finding]:
 
 def _is_shaped(function: ast.FunctionDef) -> bool:
     """If it has a hook's name, and takes what that hook is given."""
-    if function.name not in HOOK_PARAMETERS:
+    hook = HOOKS.get(function.name)
+    if hook is None:
         return False
-    known, required = HOOK_PARAMETERS[function.name]
     takes = {argument.arg for argument in function.args.args}
-    return set(known[:required]) <= takes <= set(known)
+    return set(hook.parameters[: hook.required]) <= takes <= set(hook.parameters)
 
 
 def _uses(function: ast.FunctionDef, inner: ast.FunctionDef) -> tuple[bool, bool]:

@@ -4,14 +4,14 @@ import ast
 from collections.abc import Iterator, Set
 from typing import Final
 
-from engine.framework.extension_points import HOOK_PARAMETERS
-from engine.language.syntax import is_hook, loads_of, local_names, walk
+from engine.language import prelude
+from engine.language.hooks import HOOKS, is_hook
+from engine.language.syntax import loads_of, local_names, walk
 from engine.policy.arguments import plugin_args_calls
-from engine.policy.check import KNOWN_NAMES
 from engine.policy.lint.finding import Finding, PolicySource
 
 # What hooks call their parameters: helpers that are handed these may call them the same.
-_GIVEN: Final = frozenset(name for names, _ in HOOK_PARAMETERS.values() for name in names)
+_GIVEN: Final = frozenset(name for hook in HOOKS.values() for name in hook.parameters)
 
 
 def lint_names(source: PolicySource) -> Iterator[Finding]:
@@ -118,10 +118,11 @@ def _unused_arguments(source: PolicySource) -> Iterator[Finding]:
 
 def _unused_parameters(source: PolicySource) -> Iterator[Finding]:
     for name, function in source.hooks.items():
-        known, required = HOOK_PARAMETERS.get(name, (("pod", "node"), 2))
+        hook = HOOKS.get(name)
+        optional = hook.parameters[hook.required :] if hook is not None else ()
         read = _read_names(function)
         for parameter in function.args.args:
-            if parameter.arg in known[required:] and parameter.arg not in read:
+            if parameter.arg in optional and parameter.arg not in read:
                 yield source.finding(
                     "unused-parameter",
                     parameter,
@@ -141,14 +142,14 @@ def _may_be_given_counts(source: PolicySource, hook: str) -> bool:
 def _shadowed(source: PolicySource) -> Iterator[Finding]:
     hint = "take another name"
     for load in loads_of(source.tree):
-        if load.local in KNOWN_NAMES:
+        if load.local in prelude.known_names():
             text = f"`{load.local}` hides the built-in of that name"
             yield source.finding("shadowed-name", load.node, text, hint)
     for statement in source.tree.body:
         target = _plain_target(statement)
         name = statement.name if isinstance(statement, ast.FunctionDef) else None
         name = target.id if target is not None else name
-        if name in KNOWN_NAMES:
+        if name in prelude.known_names():
             text = f"`{name}` hides the built-in of that name"
             yield source.finding("shadowed-name", target or statement, text, hint)
     for function in walk(source.tree):
@@ -158,13 +159,13 @@ def _shadowed(source: PolicySource) -> Iterator[Finding]:
         parameters = {a.arg for a in function.args.args}
         given = parameters if is_hook(function.name) else parameters & _GIVEN
         for name in dict.fromkeys(local_names(function)):
-            if name in KNOWN_NAMES and name not in given:
+            if name in prelude.known_names() and name not in given:
                 text = f"`{name}` hides the built-in of that name in {function.name}()"
                 yield source.finding("shadowed-name", _place(function, name), text, hint)
             elif name in source.hooks and name not in given:
                 text = f"`{name}` hides the hook of that name in {function.name}()"
                 yield source.finding("shadowed-name", _place(function, name), text, hint)
-        yield from _called_parameters(source, function, parameters & KNOWN_NAMES)
+        yield from _called_parameters(source, function, parameters & prelude.known_names())
 
 
 def _called_parameters(

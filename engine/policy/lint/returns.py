@@ -7,8 +7,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from engine.language.hooks import AMONG_PREFIX
 from engine.language.syntax import (
-    AMONG_PREFIX,
     local_names,
     may_fall_through,
     own_returns,

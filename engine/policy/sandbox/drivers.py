@@ -1,9 +1,9 @@
-"""Starlark that stands between the runtime and a hook: views in, verdicts out.
+"""Starlark between the runtime and a hook: views in, verdicts out.
 
 Owns the text of those modules. One module turns JSON into structs by the schema's types; one
-checks what hooks return; and for every hook of every instance there is a small `run` that loops
-over the entries. Doing this in Starlark is what makes a batch cheap: one JSON text goes in and
-one comes out, whatever the number of nodes.
+checks what hooks return, made of the forms of `language.hooks`; and for every hook of every
+instance there is a small `run` that loops over the entries. Doing this in Starlark makes a batch
+cheap: one JSON text goes in and one comes out, whatever the number of nodes.
 """
 
 import json
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from engine.language.hooks import AMONG_PREFIX, checks_text, hook_of
 from engine.policy.sandbox.protocol import MAX_REASONS, POD_OF_REASON, HookSignature, Schema
 
 VIEWS_MODULE: Final = "@starsched/views.star"
@@ -21,12 +22,6 @@ NODES_MODULE: Final = "@starsched/nodes"
 
 # Between the answers of a filter and the distinct reasons in them.
 REASONS_MARK: Final = "\\n"
-
-# Scores without `normalize`; with it, any int in a range that sums cannot leave.
-SCORE_BOUND: Final = 1 << 62
-
-_KEY_HOOKS: Final = frozenset({"queue_key", "victim_key", "candidate_key", "tie_key"})
-_NODE_LOOP_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
 
 _LIST: Final = re.compile(r"list\[(.+)\]")
 _DICT: Final = re.compile(r"dict\[str,\s*(.+)\]")
@@ -111,260 +106,26 @@ def view_over(v):
     return None if v == None else struct(**v)
 """
 
-VERDICTS_TEXT: Final = f"""
-_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
-_BOUND = {SCORE_BOUND}
-
-_VERDICTS = {{
-    "r": "reject(...)",
-    "u": "unresolvable(...)",
-    "skip": "skip()",
-    "only": "only_nodes(...)",
-    "state": "state(...)",
-    "wait": "wait(...)",
-    "gang": "gang(...)",
-}}
-
-def _show(v):
-    if type(v) == "struct" and getattr(v, "verdict", None) in _VERDICTS:
-        return _VERDICTS[v.verdict]
-    text = repr(v)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-def _wrong(hook, v, want, kind = "type", hint = ""):
-    return {{"k": kind, "m": hook + "() returned " + _show(v) + ", want " + want, "h": hint}}
-
-def _is_reasons(v):
-    if type(v) not in ("list", "tuple") or not v:
-        return False
-    for reason in v:
-        if type(reason) != "string" or not reason.strip():
-            return False
-    return True
-
-def check_filter(v, seen, most):
-    kind = type(v)
-    if kind == "string":
-        code, reasons = "r", [v]
-    elif kind == "list" or kind == "tuple":
-        code, reasons = "r", list(v)
-    else:
-        code = getattr(v, "verdict", None)
-        reasons = v.reasons if code == "r" or code == "u" else None
-    if not _is_reasons(reasons):
-        hint = "None lets the pod pass: `return reasons or None`" if v == [] else ""
-        want = "None, a reason, a list of reasons or unresolvable(...)"
-        return _wrong("filter", v, want, hint = hint)
-    for reason in reasons:
+# Reasons are counted over nodes, so a filter that returns many different ones is a mistake.
+_COUNT_TEXT: Final = """
+def count_reasons(rejection, seen, most):
+    for reason in rejection[1]:
         seen[reason] = None
-    if len(seen) > most:
-        return {{
-            "k": "type",
-            "m": "filter() returned more than %d different reasons, the last " % most +
-                 _show(reasons[-1]) + ", want reasons that are constants",
-            "h": "reasons are counted over nodes: leave out names, numbers and keys",
-        }}
-    return [code, reasons]
-
-def check_score(v, bounded):
-    if v == None:
-        return None
-    if type(v) != "int":
-        hint = "int(...) or math.round(...) makes an int of a float" if type(v) == "float" else ""
-        return _wrong("score", v, "an int or None", hint = hint)
-    if bounded:
-        if v < 0 or v > 100:
-            hint = "define normalize(score, over), scale by the largest raw score, or clamp to 100"
-            return _wrong("score", v, "an int in 0..100", "range", hint)
-    elif v < -_BOUND or v > _BOUND:
-        return _wrong("score", v, "an int in -2**62..2**62", "range")
-    return v
-
-def check_normalize(v):
-    if type(v) != "int":
-        hint = "use // for whole division" if type(v) == "float" else ""
-        return _wrong("normalize", v, "an int in 0..100", hint = hint)
-    if v < 0 or v > 100:
-        hint = "scale by over.max, or clamp to 100"
-        return _wrong("normalize", v, "an int in 0..100", "range", hint)
-    return v
-
-def check_score_all(v, count, bounded):
-    want = "a list of ints, one per node (%d)" % count
-    if type(v) not in ("list", "tuple") or len(v) != count:
-        return _wrong("score_all", v, want)
-    for score in v:
-        if type(score) != "int":
-            return _wrong("score_all", score, want)
-        if bounded and (score < 0 or score > 100):
-            return _wrong("score_all", score, "ints in 0..100", "range")
-        if score < -_BOUND or score > _BOUND:
-            return _wrong("score_all", score, "ints in -2**62..2**62", "range")
-    return list(v)
-
-def check_key(v, hook):
-    want = "an int, a string or a tuple of those"
-    if hook == "victim_key":
-        if v == None:
-            return None
-        want = "None, " + want
-    parts = v if type(v) == "tuple" or type(v) == "list" else [v]
-    if not parts:
-        return _wrong(hook, v, want)
-    for part in parts:
-        if type(part) != "string" and type(part) != "int":
-            return _wrong(hook, v, want)
-        if type(part) == "int" and (part < _LOW or part > _HIGH):
-            return _wrong(hook, part, "ints that fit in 64 bits", "range")
-    return list(parts)
-
-def check_pre_enqueue(v):
-    if v == None:
-        return None
-    if getattr(v, "verdict", None) in ("r", "u") and len(v.reasons) == 1:
-        return v.reasons[0]
-    if type(v) != "string" or not v.strip():
-        return _wrong("pre_enqueue", v, "None or a reason")
-    return v
-
-def check_pre_filter(v):
-    if v == None:
-        return None
-    verdict = getattr(v, "verdict", None)
-    if verdict == "r" or verdict == "u":
-        return ["reject", verdict, v.reasons]
-    if verdict == "skip":
-        return ["skip"]
-    if verdict == "only":
-        return ["only", v.names] if v.state == None else ["only", v.names, pack(v.state)]
-    if verdict == "state":
-        return ["state", pack(v.state)]
-    hint = "reject(%s) rejects the pod" % _show(v) if type(v) == "string" else ""
-    want = "None, reject(...), unresolvable(...), skip(), only_nodes(...) or state(...)"
-    return _wrong("pre_filter", v, want, hint = hint)
-
-def check_pre_score(v):
-    if v == None:
-        return None
-    verdict = getattr(v, "verdict", None)
-    if verdict == "skip":
-        return ["skip"]
-    if verdict == "state":
-        return ["state", pack(v.state)]
-    return _wrong("pre_score", v, "None, skip() or state(...)")
-
-def check_group_of(v):
-    if v == None:
-        return None
-    if getattr(v, "verdict", None) == "gang":
-        return [v.name, v.min_count]
-    hint = "gang(%s) names it" % _show(v) if type(v) == "string" else ""
-    return _wrong("group_of", v, "None or gang(...)", hint = hint)
-
-def check_permit(v):
-    if v == None:
-        return None
-    verdict = getattr(v, "verdict", None)
-    if verdict == "wait":
-        return ["wait", v.seconds, v.reasons[0]]
-    if verdict == "r" or verdict == "u":
-        return ["reject", v.reasons]
-    reasons = [v] if type(v) == "string" else v
-    if _is_reasons(reasons):
-        return ["reject", list(reasons)]
-    return _wrong("permit", v, "None, wait(...) or a reason")
-
-def check_annotate(v):
-    if v == None:
-        return None
-    want = "None or a dict of annotations"
-    if type(v) != "dict":
-        return _wrong("annotate", v, want)
-    for key, text in v.items():
-        if type(key) != "string" or type(text) != "string" or not key:
-            return _wrong("annotate", v, want, hint = "keys and values are strings: use str(...)")
-    return [[key, text] for key, text in v.items()]
-
-def check_among(v, hook):
-    return v if type(v) == "bool" else _wrong(hook, v, "True or False")
-
-def check_counters(v, functions):
-    want = "a list of count_pods(...) and count_terms(...), or a dict of such lists"
-    if _are_counters([v]) and type(v) == "dict":
-        text = "counters() returned a counter, want " + want
-        return {{"k": "type", "m": text, "h": "a list of one will do: `[count_pods(...)]`"}}
-    by_hook = v if type(v) == "dict" else {{"filter": v, "score": v}}
-    for hook, counters in by_hook.items():
-        if hook not in ("filter", "score"):
-            return _wrong("counters", v, 'a dict with the keys "filter" and "score"')
-        if not _are_counters(counters):
-            return _wrong("counters", v, want)
-        for counter in counters:
-            for part in counter if type(counter) == "list" else [counter]:
-                name = part["among"]
-                if name == None or name in functions:
-                    continue
-                known = ", ".join(functions) or "a function among_x(pod, node) of this file"
-                text = "counters() returned a counter with `among = %s`, want %s"
-                return {{"k": "type", "m": text % (repr(name), known), "h": ""}}
-    return {{"by_hook": by_hook}}
-
-_COUNTERS = {{
-    "pods": {{
-        "topology": ["string", "NoneType"],
-        "terms": ["list"],
-        "among": ["string", "NoneType"],
-        "keys": ["list"],
-        "weight": ["int"],
-        "terminating": ["bool"],
-        "up_to": ["int", "NoneType"],
-    }},
-    "terms": {{
-        "of": ["string"],
-        "among": ["NoneType"],
-        "keys": ["list"],
-        "weight": ["int"],
-        "up_to": ["int", "NoneType"],
-    }},
-}}
-
-def _are_counters(v):
-    if type(v) not in ("list", "tuple"):
-        return False
-    for counter in v:
-        # A list inside the list is one counter: the sum of its parts.
-        for part in counter if type(counter) == "list" else [counter]:
-            if type(part) != "dict" or part.get("kind") not in _COUNTERS:
-                return False
-            for name, kinds in _COUNTERS[part["kind"]].items():
-                if name not in part or type(part[name]) not in kinds:
-                    return False
-    return True
-
-def pack(v):
-    kind = type(v)
-    if kind == "string" or kind == "bool" or kind == "NoneType":
-        return v
-    if kind == "int":
-        if v < _LOW or v > _HIGH:
-            fail("state(): want ints that fit in 64 bits, got " + _show(v))
-        return v
-    if kind == "float":
-        if v != v or v == float("inf") or v == float("-inf"):
-            fail("state(): want finite numbers, got " + _show(v))
-        return v
-    if kind == "list" or kind == "tuple":
-        return [pack(x) for x in v]
-    if kind == "dict":
-        for key in v:
-            if type(key) != "string" or key == "$struct":
-                fail("state(): want keys that are strings, got " + _show(key))
-        return {{k: pack(x) for k, x in v.items()}}
-    if kind == "struct" or kind == "record":
-        return {{"$struct": {{name: pack(getattr(v, name)) for name in dir(v)}}}}
-    want = "None, bool, int, float, str, list, dict or struct"
-    fail("state(): want plain data (" + want + "), got " + _show(v))
+    if len(seen) <= most:
+        return rejection
+    return {
+        "k": "type",
+        "m": "filter() returned more than %d different reasons, the last " % most +
+             _show(rejection[1][-1]) + ", want reasons that are constants",
+        "h": "reasons are counted over nodes: leave out names, numbers and keys",
+    }
 """
+
+
+def verdicts_text() -> str:
+    """The module that checks what hooks return."""
+    return checks_text() + _COUNT_TEXT
+
 
 _SHARED_VIEWS: Final = ("pod", "cluster", "state", "counts", "over", "group")
 
@@ -396,7 +157,12 @@ def driver_text(
         lines = [f"_AMONG = {json.dumps(sorted(functions))}", "", *lines]
     if takes_views(hook, signature):
         lines += ["", *_run_lines("run_views", hook, params, shared, bounded, made=True)]
-    loads = [f'load("{HOOK_MODULE}", hook = "{hook}")', _load_views(schema), _LOAD_VERDICTS]
+    checks = [_check_of(hook, bounded), *(["count_reasons"] if hook == "filter" else [])]
+    loads = [
+        f'load("{HOOK_MODULE}", hook = "{hook}")',
+        _load_views(schema),
+        f'load("{VERDICTS_MODULE}", {_quoted(checks)})',
+    ]
     return "\n".join([*loads, *lines, ""])
 
 
@@ -463,19 +229,16 @@ def _run_lines(
 
 
 def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> list[str]:
-    call = f"hook({', '.join(params)})"
+    answer = f"        answer = hook({', '.join(params)})"
+    check = f"{_check_of(hook, bounded)}(answer)"
     if hook == "normalize":
         return [
             '    answers, flag = [], "="',
             "    for score in json.decode(nodes):",
-            f"        answer = {call}",
-            '        if type(answer) != "int" or answer < 0 or answer > 100:',
-            "            answer = check_normalize(answer)",
-            '            flag = "!"',
+            *(answer, *_checked(check, 8)),
             "        answers.append(answer)",
         ]
-    is_among = hook.startswith("among_")
-    if hook in _NODE_LOOP_HOOKS or hook == "candidate_key" or is_among:
+    if hook == "candidate_key" or hook_of(hook).is_per_node:
         lines = [
             '    answers, flag, seen = [], "=", {}',
             "    for node in nodes:" if made else "    for raw in json.decode(nodes):",
@@ -489,41 +252,33 @@ def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> lis
             ]
         if "node" in params and not made:
             lines.append("        node = view_node(raw)")
-        lines.append(f"        answer = {call}")
+        lines.append(answer)
         if hook == "filter":
             named, name = (
                 ('hasattr(node, "name")', "node.name") if made else ('"name" in raw', 'raw["name"]')
             )
             lines += [
                 "        if answer != None:",
-                "            answer = check_filter(answer, seen, most)",
+                f"            answer = {check}",
+                '            if type(answer) != "dict":',
+                "                answer = count_reasons(answer, seen, most)",
                 '            if type(answer) == "dict":',
                 '                flag = "!" if flag == "=" else flag',
                 f"            elif {named} and [r for r in answer[1] if {name} in r]:",
                 '                answer, flag = {"n": answer}, "?"',
             ]
-        elif hook == "score":
-            lines += [
-                f"        answer = check_score(answer, {bounded})",
-                '        if type(answer) == "dict":',
-                '            flag = "!"',
-            ]
-        elif is_among:
+        elif hook.startswith(AMONG_PREFIX):
             lines += _checked(f'check_among(answer, "{hook}")', 8)
-        elif hook == "annotate":
-            lines += _checked("check_annotate(answer)", 8)
         else:
-            lines += _checked(f'check_key(answer, "{hook}")', 8)
+            lines += _checked(check, 8)
         lines.append("        answers.append(answer)")
         return lines
     lines = ['    flag = "="']
     if "nodes" in params and not made:
         lines.append("    nodes = [view_node(raw) for raw in json.decode(nodes)]")
-    lines.append(f"    answer = {call}")
+    lines.append(answer[4:])
     if hook == "score_all":
-        lines += _checked(f"check_score_all(answer, len(nodes), {bounded})", 4)
-    elif hook in _KEY_HOOKS:
-        lines += _checked(f'check_key(answer, "{hook}")', 4)
+        lines += _checked(f"{_check_of(hook, bounded)}(answer, len(nodes))", 4)
     elif hook == "counters":
         # A good answer is a dict too, so it travels under a name of its own.
         lines += [
@@ -534,7 +289,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> lis
             '        flag = "!"',
         ]
     else:
-        lines += _checked(f"check_{hook}(answer)", 4)
+        lines += _checked(check, 4)
     lines.append("    answers = [answer]")
     return lines
 
@@ -548,27 +303,17 @@ def _checked(expression: str, indent: int) -> list[str]:
     ]
 
 
+def _check_of(hook: str, bounded: bool) -> str:
+    """The name of the check of *hook*; *bounded*: the policy has no `normalize`."""
+    if hook.startswith(AMONG_PREFIX):
+        return "check_among"
+    return f"check_{'' if bounded or not hook_of(hook).raw_forms else 'raw_'}{hook}"
+
+
 def _load_views(schema: Schema) -> str:
     names = [f"view_{view}" for view in schema.views]
-    names += ["view_state", "view_counts", "view_over"]
-    return f'load("{VIEWS_MODULE}", {", ".join(f"{chr(34)}{n}{chr(34)}" for n in names)})'
+    return f'load("{VIEWS_MODULE}", {_quoted([*names, "view_state", "view_counts", "view_over"])})'
 
 
-_CHECKS: Final = (
-    "check_filter",
-    "check_score",
-    "check_normalize",
-    "check_score_all",
-    "check_key",
-    "check_pre_enqueue",
-    "check_pre_filter",
-    "check_pre_score",
-    "check_counters",
-    "check_among",
-    "check_annotate",
-    "check_group_of",
-    "check_permit",
-)
-_LOAD_VERDICTS: Final = (
-    f'load("{VERDICTS_MODULE}", {", ".join(f"{chr(34)}{name}{chr(34)}" for name in _CHECKS)})'
-)
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

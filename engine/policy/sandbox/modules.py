@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import starlark
 
+from engine.language import prelude
 from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.sandbox import builtins, messages
+from engine.policy.sandbox import messages
 from engine.policy.sandbox.protocol import Files, Limits
 from engine.policy.sandbox.translation import exports
 
@@ -92,12 +93,12 @@ class Modules:
         self._frozen: dict[str, starlark.FrozenModule] = {}
         self._failed: dict[str, PolicyErrors] = {}
         self._loading: list[str] = []
-        self._frozen[builtins.MODULE] = self.run_private(
-            builtins.MODULE, builtins.TEXT, natives=builtins.NATIVES
+        self._frozen[prelude.MODULE] = self.run_private(
+            prelude.MODULE, prelude.text(), natives=prelude.natives()
         )
-        names = ", ".join(f'"{name}"' for name in builtins.NAMES)
+        names = ", ".join(f'"{name}"' for name in prelude.names())
         self._prelude = starlark.parse(
-            "@starsched/prelude.star", f'load("{builtins.MODULE}", {names})', DIALECT
+            "@starsched/prelude.star", f'load("{prelude.MODULE}", {names})', DIALECT
         )
         self._plain_arguments = self.arguments_module("{}", "")
         self._exporter: starlark.FrozenModule | None = None
@@ -166,7 +167,7 @@ class Modules:
         they are; *loads* is what it may load.
         """
         text = (
-            f'load("{builtins.MODULE}", "bind_arguments")\n'
+            f'load("{prelude.MODULE}", "bind_arguments")\n'
             f"{convert or 'def _convert(name, value): return value'}\n"
             f"_GIVEN = json.decode({_literal(given)})\n"
             "def plugin_args(**defaults):\n"

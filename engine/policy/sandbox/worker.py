@@ -107,7 +107,7 @@ class PolicyWorker:
         modules = Modules(image.files, image.limits, natives, keeps_constants=translates)
         self._constants: list[str] = []
         views = modules.run_private(drivers.VIEWS_MODULE, drivers.views_text(image.schema))
-        verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.VERDICTS_TEXT)
+        verdicts = modules.run_private(drivers.VERDICTS_MODULE, drivers.verdicts_text())
         private = {drivers.VIEWS_MODULE: views, drivers.VERDICTS_MODULE: verdicts}
         self._node_views = NodeViews(views, image.limits.address_space)
         problems: list[Problem] = []

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.policy.sandbox import builtins
+from engine.language import numbers
 
 # Larger lists and texts are left to the interpreter, and so are ints that need a second word.
 MAX_LENGTH: Final = 100_000
@@ -192,11 +192,11 @@ def whole(number: Any) -> int:
 
 def rounded(number: Any) -> int:
     """`math.round`: to the nearest int, halves away from zero."""
-    return bounded(builtins.round_half_away(number))
+    return bounded(numbers.round_half_away(number))
 
 
 def clamped(x: Any, low: Any, high: Any) -> Any:
-    """`math.clamp`, as it is written in `builtins`."""
+    """`math.clamp`, as it is written in `numbers`."""
     return greatest((low, least((x, high))))
 
 
@@ -231,12 +231,12 @@ exp: Final = math.exp
 log: Final = math.log
 pow: Final = math.pow
 lgamma: Final = math.lgamma
-beta_cdf: Final = builtins.beta_cdf
+beta_cdf: Final = numbers.beta_cdf
 
 
 @functools.lru_cache(maxsize=16_384)
 def _parsed_int(text: str) -> int | None:
-    found: int | None = builtins.parse_int(text)
+    found: int | None = numbers.parse_int(text)
     return found
 
 
@@ -266,7 +266,7 @@ def hashed(text: Any) -> int:
 
 def parse_float(text: Any, default: Any = None) -> Any:
     """`parse_float`."""
-    return builtins.parse_float(text, default)
+    return numbers.parse_float(text, default)
 
 
 def texts(given: Any) -> Any:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine.language import prelude
 from engine.lib.syntax_tree import syntax_tree
-from engine.policy.sandbox import builtins
 from engine.policy.sandbox.protocol import Files
 from engine.policy.sandbox.translation import exports
 from engine.policy.sandbox.translation.kinds import Untranslatable
@@ -26,7 +26,7 @@ _ESCAPED_QUOTE: Final = re.compile(r"\\[\"']")
 # of it has to come long before the deadline, on slow machines too.
 _MAX_TEXT: Final = 64_000
 
-_BUILTINS_PATH: Final = builtins.MODULE
+_BUILTINS_PATH: Final = prelude.MODULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Texts:
             if name not in self._values[path]:
                 raise Untranslatable(f"`{name}` is no plain constant")
             return Constant(self._values[path][name])
-        if path != _BUILTINS_PATH and name in builtins.NAMES:
+        if path != _BUILTINS_PATH and name in prelude.names():
             found = self._builtin(name)
             return found if found is not None else Builtin(name)
         return Builtin(name)
@@ -101,7 +101,7 @@ class Texts:
     def _file(self, path: str) -> _File:
         found = self._files.get(path)
         if found is None:
-            text = builtins.TEXT if path == _BUILTINS_PATH else self._texts.get(path, "")
+            text = prelude.text() if path == _BUILTINS_PATH else self._texts.get(path, "")
             found = self._files[path] = _read(text)
         return found
 

@@ -1,0 +1,363 @@
+"""The hooks of the policy language, one entry each, in the order in which a pod meets them.
+
+Owns which parameters a hook may name, which forms its verdict has, and what the documents say of
+it. When hooks are called is the business of `scheduling`; this module knows no pods.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from engine.language import verdicts
+from engine.language.verdicts import (
+    ANNOTATIONS,
+    COUNTERS,
+    KEY,
+    NOTHING,
+    REASON,
+    SCORE_BOUND,
+    TRUTH,
+    Form,
+    int_in,
+    made,
+    reasons,
+    scores,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HookParameter:
+    """A parameter of hooks, the same in all of them.
+
+    Attributes:
+        type: Its type text; `view:pod` is a whole view.
+        doc: What it is, for the documents.
+    """
+
+    type: str
+    doc: str
+
+
+PARAMETERS: Final[Mapping[str, HookParameter]] = {
+    "pod": HookParameter("view:pod", "the pod that is decided"),
+    "node": HookParameter("view:node", "the node that is judged, with what is on it"),
+    "cluster": HookParameter("view:cluster", "what is known of the whole cluster"),
+    "group": HookParameter(
+        "view:group?", "the pod's group, as this policy's `group_of` says; None if it is in none"
+    ),
+    "nodes": HookParameter("list[view:node]", "the nodes that fit"),
+    "victims": HookParameter("list[view:pod]", "the pods that would be evicted"),
+    "counts": HookParameter("list[Count]", "one struct per counter that `counters` declared"),
+    "over": HookParameter("Over", "`min`, `max` and `count` over this policy's scores"),
+    "state": HookParameter("any", "what this policy kept with `state(...)`; None if nothing"),
+    "score": HookParameter("int", "a raw score"),
+    "violations": HookParameter("int", "how many disruption budgets would be violated"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """One hook: everything that is known of it.
+
+    Attributes:
+        name: Its name.
+        parameters: The parameters that it may name, in order.
+        required: How many of them it must name: the first ones.
+        is_per_node: It is asked once per node; others once per pod, score, or set of nodes.
+        forms: What it may return.
+        raw_forms: What it may return instead in a policy that has `normalize`.
+        hints: What helps with a value of another type, by Starlark's name of the type; `[]` for an
+            empty list. `{v}` stands for the value.
+        lint_hints: The same where the value is not known yet, by kind; `""` for any kind.
+        none_means: What a missing answer means, where that is easily overlooked.
+        plugin_set: The field of KubeSchedulerConfiguration's `plugins` that switches it on.
+        called: When it is called, for the documents.
+        returns: What it returns and what that means, for the documents.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    required: int
+    is_per_node: bool = False
+    forms: tuple[Form, ...]
+    raw_forms: tuple[Form, ...] = ()
+    hints: Mapping[str, str] = field(default_factory=dict)
+    lint_hints: Mapping[str, str] = field(default_factory=dict)
+    none_means: str = ""
+    plugin_set: str = ""
+    called: str
+    returns: str
+
+    def forms_for(self, *, is_normalized: bool) -> tuple[Form, ...]:
+        """What it may return in a policy that has `normalize`, or has not."""
+        return self.raw_forms or self.forms if is_normalized else self.forms
+
+    @property
+    def shown_parameters(self) -> list[str]:
+        """Its parameters as the documents show them: `state?` may be left out."""
+        required = self.parameters[: self.required]
+        return [*required, *(f"{name}?" for name in self.parameters[self.required :])]
+
+    @property
+    def may_return_none(self) -> bool:
+        """True if None is a verdict."""
+        return NOTHING in self.forms
+
+
+_PASSES: Final = "None lets the pod pass, a text says why not"
+_WHOLE: Final = "`//` divides to an int; math.round(...) makes one of a float"
+_REASONS: Final = Annotated[list[str], msgspec.Meta(min_length=1)]
+_REJECTION: Final = tuple[Literal["r", "u"], _REASONS]  # type: ignore[valid-type]  # an annotation
+
+ENTRIES: Final = (
+    Hook(
+        name="group_of",
+        parameters=("pod",),
+        required=1,
+        forms=(NOTHING, made("gang", "[v.name, v.min_count]", tuple[str, int | None])),
+        hints={"string": "gang({v}) names it"},
+        lint_hints={"": "`gang(name)` names it"},
+        called="once per pod",
+        returns="`None`: in no group; or `gang(...)`. Without this hook: the group that the pod's "
+        "`spec.schedulingGroup` names",
+    ),
+    Hook(
+        name="queue_key",
+        parameters=("pod", "group"),
+        required=1,
+        forms=(KEY,),
+        plugin_set="queueSort",
+        called="when a pod enters the queue",
+        returns="int, string or tuple of those: smaller goes first, equals by arrival",
+    ),
+    Hook(
+        name="pre_enqueue",
+        parameters=("pod", "group"),
+        required=1,
+        forms=(
+            NOTHING,
+            REASON,
+            *(
+                made(one, "v.reasons[0]", str, when="len(v.reasons) == 1", is_said=False)
+                for one in ("reject", "unresolvable")
+            ),
+        ),
+        lint_hints={"bool": _PASSES, "float": _PASSES},
+        plugin_set="preEnqueue",
+        called="before a pod may be tried",
+        returns="`None`, or a reason: the pod is gated until it changes",
+    ),
+    Hook(
+        name="counters",
+        parameters=("pod",),
+        required=1,
+        forms=(COUNTERS,),
+        lint_hints={"counter": "a list of one will do: `[count_pods(...)]`"},
+        called="once per pod",
+        returns="list of counters (below), or a dict of such lists for `filter` and `score`",
+    ),
+    Hook(
+        name="pre_filter",
+        parameters=("pod", "cluster", "counts"),
+        required=1,
+        forms=(
+            NOTHING,
+            made("reject", '["reject", "r", v.reasons]'),
+            made("unresolvable", '["reject", "u", v.reasons]'),
+            made("skip", '["skip"]'),
+            made(
+                "only_nodes",
+                '["only", v.names] if v.state == None else ["only", v.names, pack(v.state)]',
+            ),
+            made("state", '["state", pack(v.state)]'),
+        ),
+        hints={"string": "reject({v}) rejects the pod"},
+        lint_hints={"": '`reject("why")` rejects the pod, None lets it pass'},
+        plugin_set="preFilter",
+        called="once per pod",
+        returns="`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or "
+        "`state(...)`",
+    ),
+    Hook(
+        name="filter",
+        parameters=("pod", "node", "state", "counts", "cluster"),
+        required=2,
+        is_per_node=True,
+        forms=(
+            NOTHING,
+            reasons(("a reason", "a list of reasons"), '["r", list(reasons)]', _REJECTION),
+            made("unresolvable", '["u", v.reasons]', _REJECTION),
+            made("reject", '["r", v.reasons]', _REJECTION, is_said=False),
+        ),
+        hints={"[]": "None lets the pod pass: `return reasons or None`"},
+        lint_hints={"bool": _PASSES, "float": _PASSES},
+        plugin_set="filter",
+        called="per node",
+        returns="`None`: fits; a reason, a list of reasons or `unresolvable(...)`: does not",
+    ),
+    Hook(
+        name="pre_score",
+        parameters=("pod", "cluster", "state", "counts"),
+        required=1,
+        forms=(NOTHING, made("skip", '["skip"]'), made("state", '["state", pack(v.state)]')),
+        plugin_set="preScore",
+        called="once per pod that fits somewhere",
+        returns="`None`, `skip()` or `state(...)`",
+    ),
+    Hook(
+        name="score",
+        parameters=("pod", "node", "state", "counts", "cluster"),
+        required=2,
+        is_per_node=True,
+        forms=(
+            int_in(
+                *(0, 100, "an int"),
+                hint="define normalize(score, over), scale by the largest raw score, or clamp to "
+                "100",
+            ),
+            NOTHING,
+        ),
+        raw_forms=(int_in(-SCORE_BOUND, SCORE_BOUND, "an int"), NOTHING),
+        hints={"float": "int(...) or math.round(...) makes an int of a float"},
+        lint_hints={"bool": _WHOLE, "float": _WHOLE},
+        none_means="a node without a score counts as one with 0",
+        plugin_set="score",
+        called="per node that fits",
+        returns="int (0..100, or any with `normalize`); `None`: no score here, which counts as 0",
+    ),
+    Hook(
+        name="normalize",
+        parameters=("score", "over"),
+        required=2,
+        forms=(int_in(0, 100, hint="scale by over.max, or clamp to 100"),),
+        hints={"float": "use // for whole division"},
+        lint_hints={"bool": _WHOLE, "float": _WHOLE},
+        plugin_set="score",
+        called="per distinct score",
+        returns="int in 0..100",
+    ),
+    Hook(
+        name="score_all",
+        parameters=("pod", "nodes", "state"),
+        required=2,
+        forms=(scores(0, 100),),
+        raw_forms=(scores(-SCORE_BOUND, SCORE_BOUND),),
+        plugin_set="score",
+        called="once per pod, over all nodes that fit",
+        returns="list of ints, one per node; costs a full pass, nothing is reused",
+    ),
+    Hook(
+        name="tie_key",
+        parameters=("pod", "node"),
+        required=2,
+        is_per_node=True,
+        forms=(KEY,),
+        plugin_set="score",
+        called="per node with the highest total, if several have it",
+        returns="int, string or tuple of those: the smallest wins",
+    ),
+    Hook(
+        name="annotate",
+        parameters=("pod", "node"),
+        required=2,
+        is_per_node=True,
+        forms=(NOTHING, ANNOTATIONS),
+        plugin_set="reserve",
+        called="once, for the node that was chosen",
+        returns="`None`, or a dict of annotations that the pod gets with its binding",
+    ),
+    Hook(
+        name="permit",
+        parameters=("pod", "group"),
+        required=2,
+        forms=(
+            NOTHING,
+            made("wait", '["wait", v.seconds, v.reasons[0]]'),
+            reasons(("a reason",), '["reject", list(reasons)]', list[Any]),
+            made("reject", '["reject", v.reasons]', is_said=False),
+            made("unresolvable", '["reject", v.reasons]', is_said=False),
+        ),
+        lint_hints={"bool": _PASSES, "float": _PASSES},
+        plugin_set="permit",
+        called="once a node is chosen, and again when the group changes",
+        returns="`None`: may be bound; `wait(...)`; or a reason, a list of reasons: may not",
+    ),
+    Hook(
+        name="victim_key",
+        parameters=("pod",),
+        required=1,
+        forms=(NOTHING, KEY),
+        none_means="a pod without a key is never evicted",
+        plugin_set="postFilter",
+        called="per pod that could be evicted for a more urgent one",
+        returns="`None`: is never evicted; int, string or tuple of those: the smallest is spared "
+        "first",
+    ),
+    Hook(
+        name="candidate_key",
+        parameters=("node", "victims", "violations"),
+        required=2,
+        forms=(KEY,),
+        plugin_set="postFilter",
+        called="per node where evicting pods makes room, if there are several",
+        returns="int, string or tuple of those: the smallest wins",
+    ),
+)
+
+#: Every hook by its name.
+HOOKS: Final[Mapping[str, Hook]] = {hook.name: hook for hook in ENTRIES}
+
+# The fields of KubeSchedulerConfiguration's `plugins`; those that no hook is for, too.
+_PLUGIN_SETS: Final = (
+    *("preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score"),
+    *("reserve", "permit", "preBind", "bind", "postBind"),
+)
+#: By such a field, the hooks that it switches on.
+PLUGIN_SETS: Final[Mapping[str, tuple[str, ...]]] = {
+    field: tuple(hook.name for hook in ENTRIES if hook.plugin_set == field)
+    for field in _PLUGIN_SETS
+}
+
+#: Functions whose names start so say which nodes a counter counts on; they are hooks, too.
+AMONG_PREFIX: Final = "among_"
+AMONG: Final = Hook(
+    name=AMONG_PREFIX,
+    parameters=("pod", "node", "state", "cluster"),
+    required=1,
+    is_per_node=True,
+    forms=(TRUTH,),
+    called="per node that a counter might count on",
+    returns="True if pods on it count",
+)
+
+
+def is_hook(name: str) -> bool:
+    """True if a function of this name at top level is a hook."""
+    return name in HOOKS or name.startswith(AMONG_PREFIX)
+
+
+def hook_of(name: str) -> Hook:
+    """The entry of the hook *name*. Raises KeyError if there is none."""
+    return AMONG if name.startswith(AMONG_PREFIX) else HOOKS[name]
+
+
+# Further parameters of the checks of single hooks.
+_MORE: Final = {"score_all": ", count", "counters": ", functions"}
+
+
+def checks_text() -> str:
+    """The Starlark module with a check for each hook: `check_score`, `check_raw_score`, ..."""
+    parts = [verdicts.shared_text()]
+    for hook in (*ENTRIES, AMONG):
+        more = _MORE.get(hook.name, "")
+        if hook is AMONG:
+            parts.append(verdicts.check_text("among", "hook", hook.forms, {}, ", hook"))
+            continue
+        told = f'"{hook.name}"'
+        parts.append(verdicts.check_text(hook.name, told, hook.forms, hook.hints, more))
+        if hook.raw_forms:
+            name = f"raw_{hook.name}"
+            parts.append(verdicts.check_text(name, told, hook.raw_forms, hook.hints, more))
+    return "\n".join(parts)

@@ -1,0 +1,167 @@
+"""Builtins that make verdicts: `reject("why")`, `skip()`, `state(...)` and the like.
+
+Owns their Starlark text. What a verdict becomes on its way out of the sandbox, and which hooks take
+it, is `verdicts`.
+"""
+
+from typing import Final
+
+from engine.language.table import Builtin, Parameter, kinds
+
+_REASONS: Final = Parameter(
+    "reasons",
+    kinds("str list tuple"),
+    "a reason or a list of reasons",
+    is_filled=True,
+    holds_texts=True,
+)
+
+ENTRIES: Final = (
+    Builtin(
+        name="unresolvable",
+        parameters=(_REASONS,),
+        result="verdict",
+        makes="u",
+        doc="Rejected, and removing pods could not help.",
+    ),
+    Builtin(
+        name="reject",
+        parameters=(_REASONS,),
+        result="verdict",
+        makes="r",
+        doc="Rejected, and removing pods could help.",
+    ),
+    Builtin(
+        name="skip",
+        result="verdict",
+        makes="skip",
+        doc="This policy's filter, or score, does not run for this pod.",
+    ),
+    Builtin(
+        name="only_nodes",
+        parameters=(
+            Parameter(
+                "names",
+                kinds("list tuple dict"),
+                "a list of node names",
+                holds_texts=True,
+                hints={"str": "a list of one will do: `[{given}]`"},
+            ),
+            Parameter(
+                "state",
+                kinds("verdict none"),
+                "state(...) or None",
+                "None",
+                hints={"dict": "`state(name = value)` keeps values for later hooks"},
+            ),
+        ),
+        result="verdict",
+        makes="only",
+        doc="No other node is considered; takes `state = state(...)` too.",
+    ),
+    Builtin(
+        name="state",
+        parameters=(Parameter("values", is_rest=True),),
+        result="verdict",
+        makes="state",
+        doc="Plain data for this policy's later hooks, as `state.name`.",
+    ),
+    Builtin(
+        name="wait",
+        parameters=(
+            Parameter(
+                "seconds",
+                kinds("int float"),
+                "a number of seconds above 0",
+                low=0,
+                is_above_low=True,
+                hints={"str": "seconds are a number: `wait(10)`"},
+            ),
+            Parameter(
+                "reason",
+                kinds("str list tuple"),
+                "a reason or a list of reasons",
+                '"waiting for the rest of its group"',
+                is_filled=True,
+                holds_texts=True,
+            ),
+        ),
+        result="verdict",
+        makes="wait",
+        doc="The pod keeps its node and is not bound yet; after *seconds* (900 at most) it is "
+        "rejected.",
+    ),
+    Builtin(
+        name="gang",
+        parameters=(
+            Parameter("name", kinds("str"), "a text that is not empty", is_filled=True),
+            Parameter(
+                "min_count", kinds("int none"), "an int of at least 0 or None", "None", low=0
+            ),
+        ),
+        result="verdict",
+        makes="gang",
+        doc="The pod is in this group, of which *min_count* pods are placed together; None: what "
+        "the PodGroup of this name says.",
+    ),
+)
+
+TEXT: Final = """\
+def _reasons(given, function):
+    reasons = [given] if type(given) == "string" else given
+    if type(reasons) not in ("list", "tuple") or not reasons:
+        fail(function + "() wants a reason or a list of reasons, got " + repr(given))
+    for reason in reasons:
+        if type(reason) != "string" or not reason.strip():
+            fail(function + "() wants reasons that are non-empty strings, got " + repr(reason))
+    return list(reasons)
+
+def unresolvable(reasons):
+    return struct(verdict = "u", reasons = _reasons(reasons, "unresolvable"))
+
+def reject(reasons):
+    return struct(verdict = "r", reasons = _reasons(reasons, "reject"))
+
+def skip():
+    return struct(verdict = "skip")
+
+def state(**values):
+    return struct(verdict = "state", state = values)
+
+def only_nodes(names, state = None):
+    if type(names) not in ("list", "tuple", "dict"):
+        fail("only_nodes() wants a list of node names, got " + repr(names))
+    for name in names:
+        if type(name) != "string":
+            fail("only_nodes() wants names that are strings, got " + repr(name))
+    if state != None and getattr(state, "verdict", None) != "state":
+        fail("only_nodes() wants `state = state(...)`, got " + repr(state))
+    return struct(
+        verdict = "only",
+        names = list(names),
+        state = None if state == None else state.state,
+    )
+
+# No pod waits longer for leave, so a longer wait means this.
+_MOST_SECONDS = 900
+
+def wait(seconds, reason = "waiting for the rest of its group"):
+    if type(seconds) not in ("int", "float") or not 0 < seconds:
+        fail("wait() wants a number of seconds above 0, got " + repr(seconds))
+    return struct(
+        verdict = "wait",
+        seconds = float(min(seconds, _MOST_SECONDS)),
+        reasons = _reasons(reason, "wait"),
+    )
+
+def gang(name, min_count = None):
+    if type(name) != "string" or not name:
+        fail("gang() wants a name that is a non-empty string, got " + repr(name))
+    if min_count != None and (type(min_count) != "int" or min_count < 0):
+        fail("gang() wants a min_count that is an int of at least 0, got " + repr(min_count))
+    return struct(
+        verdict = "gang",
+        name = name,
+        min_count = None if min_count == None else min(min_count, 1000000000),
+    )
+"""
