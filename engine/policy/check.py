@@ -18,6 +18,7 @@ from engine.language.effects import Note
 from engine.language.hooks import AMONG_PREFIX, HOOKS, hook_of, is_hook
 from engine.language.modules import World
 from engine.language.resolve import annotations_of, free_names
+from engine.language.summaries import COUNT, counter_fields
 from engine.language.syntax import (
     is_safe_to_parse,
     loads_of,
@@ -30,8 +31,7 @@ from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import builtin_files
 from engine.policy.circles import circles, load_circles
-from engine.policy.counter_fields import COUNT_FIELDS, misread_counters
-from engine.policy.counter_fields import FIELDS as COUNTER_FIELDS
+from engine.policy.counter_fields import misread_counters
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
@@ -319,13 +319,13 @@ class _Checker:
             self._add(hooks["score_all"], message, "move one of them to a policy of its own")
 
     def _counters(self, hook: ast.FunctionDef) -> None:
-        fields = COUNTER_FIELDS.get(hook.name, ())
+        fields = counter_fields(hook.name)
         for read in misread_counters(hook):
             name, line = read.attr, read.end_lineno or 0
             column = self._column(line, (read.end_col_offset or 0) - len(name))
             message = f"`counts` of {hook.name}() have no field `{name}`"
             hint = self._near(name, fields) or f"want {_listed(fields)}"
-            if name in COUNT_FIELDS and len(fields) > 1:
+            if name in COUNT and len(fields) > 1:
                 hint = "only `score` is given it: when all filters were asked"
             if len(fields) == 1:
                 message += f", want {_listed(fields)}"

@@ -1,42 +1,24 @@
-"""The fields of counters, and those that a hook reads and is not given.
+"""The fields of counters that a hook reads and is not given.
 
-Of the latter it owns what is plain to see: `counts[0].x`, and a variable that is nothing but an
-element of `counts`. What a counter gives once it has gone elsewhere is found when the hook runs.
+Owns the plain cases: `counts[0].x`, and a variable that only ever holds an element of `counts`. A
+field of a counter that was passed on is found when the hook runs.
 """
 
 import ast
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
+from engine.language.summaries import counter_fields
 from engine.language.syntax import stored_names, walk
 
-# What is known only once all filters were asked.
-_OF_FEASIBLE: Final = ("feasible_domains", "feasible_nodes", "feasible_outside")
-#: What a hook may read of a counter, and which of it is about the node's own domain.
-COUNT_FIELDS: Final = (
-    "here",
-    "min",
-    "max",
-    "total",
-    "domains",
-    "is_empty",
-    *_OF_FEASIBLE,
-)
-# Before any node is looked at, nothing is counted yet.
-FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "pre_filter": ("is_empty",),
-    "filter": tuple(field for field in COUNT_FIELDS if field not in _OF_FEASIBLE),
-    "pre_score": ("is_empty",),
-    "score": COUNT_FIELDS,
-}
 _COUNTS: Final = "counts"
 
 
 def misread_counters(function: ast.FunctionDef) -> Iterator[ast.Attribute]:
     """The fields of counters that *function*, a hook, reads and that they have not for it."""
-    fields = FIELDS.get(function.name)
-    if fields is None or _COUNTS not in {argument.arg for argument in function.args.args}:
+    fields = counter_fields(function.name)
+    if not fields or _COUNTS not in {argument.arg for argument in function.args.args}:
         return
     if _COUNTS in stored_names(function):
         return

@@ -2,24 +2,8 @@
 
 Owns the questions' and answers' types and the evaluator that runs in this process, for unit tests
 of policies and for the command line. Production asks through `sandbox.process`, which answers the
-same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod hooks:
-
-| hook | verdict |
-| --- | --- |
-| filter | None, `["r", reasons]` or `["u", reasons]` (removing pods could not help) |
-| score | int or None |
-| normalize | int in 0..100 |
-| pre_filter | None, `["reject", "r" or "u", reasons]`, `["skip"]`, `["only", names]`, |
-| | `["only", names, state]` or `["state", state]` |
-| pre_score | None, `["skip"]` or `["state", state]` |
-| pre_enqueue | None or the reason |
-| score_all | list of ints, one per node |
-| group_of | None or `[name, min_count or None]` |
-| permit | None, `["wait", seconds, reason]` or `["reject", reasons]` |
-| queue_key, tie_key, candidate_key | list of ints and strings |
-| victim_key | the same, or None |
-| annotate | None or list of `[key, text]` |
-| counters | list of plain data |
+same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod hooks; their forms
+are those of `language.hooks`.
 
 A `PolicyFailure` stands in place of a verdict that there is not.
 """

@@ -14,11 +14,11 @@ import msgspec
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
+from engine.language.summaries import COUNT
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
-from engine.policy.counter_fields import COUNT_FIELDS
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import EVERYTHING, NodeColumn, Projector
@@ -464,7 +464,7 @@ class PodClassifier:
     def _fields(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
         """The fields of a counter that the hook may read."""
         read = self._reads(enabled, hook).counts
-        fields = frozenset(COUNT_FIELDS)
+        fields = frozenset(COUNT)
         return fields if EVERYTHING in read else read & fields
 
     # --- what hooks are given ---------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The answer to a call, made of what a translated hook returned for each entry or for many at once.
 
-Owns the checks of verdicts and their packed form. Whatever is not plainly a good verdict raises
-`Refused`: the interpreter, which alone says what is wrong, then answers the call.
+Owns the packed form of verdicts; the forms themselves are in `language.hooks`. Whatever is not
+plainly a good verdict raises: the interpreter, which alone says what is wrong, then answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,14 +11,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.language.hooks import hook_of
+from engine.language.verdicts import checker, reasons_of
 from engine.policy.sandbox.lanes.runs import Places, Way
 from engine.policy.sandbox.protocol import NO_SCORE, Packed, RawAnswer
 from engine.policy.sandbox.protocol import Verdict as Said
-from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.operations import Refused, Verdict
-
-_SCORE_BOUND: Final = 1 << 62
-_INT64: Final = 1 << 63
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -162,7 +160,7 @@ class Rejections(Answers):
         if type(value) is Verdict:
             code, reasons = value.verdict, value.reasons
         else:
-            code, reasons = "r", operations.reasons_of(value)
+            code, reasons = "r", reasons_of(value)
         key = (code, *reasons)
         place = self._known.get(key)
         if place is None:
@@ -203,51 +201,16 @@ def answers_of(
 ) -> Callable[[int, int, Callable[[Any], Any] | None], Answers]:
     """What makes the place where the verdicts of a call of *hook* go, for so many entries.
 
-    It is given `most_reasons` of the call, too, and what tells the names of nodes, if any has one.
-
-    *bounded*: scores are 0..100.
+    It is also given `most_reasons` of the call, and a function that gives the names of nodes, if
+    any has one. *bounded*: the policy has no `normalize`.
     """
+    entry = hook_of(hook)
     if hook == "filter":
         return Rejections
-    if hook == "score":
-        low, high = (0, 100) if bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-        return lambda count, most, name_of: Scores(count, low, high, may_be_none=True)
-    if hook == "normalize":
-        return lambda count, most, name_of: Scores(count, 0, 100, may_be_none=False)
-    keys = {"tie_key": key_of, "queue_key": key_of, "victim_key": victim_key_of}
-    check = {**keys, "annotate": annotations}.get(hook, _among)
+    forms = entry.forms_for(is_normalized=not bounded)
+    if forms[0].bounds is not None:
+        low, high = forms[0].bounds
+        may_be_none = entry.may_return_none
+        return lambda count, most, name_of: Scores(count, low, high, may_be_none=may_be_none)
+    check = checker(forms)
     return lambda count, most, name_of: Answers(count, check)
-
-
-def key_of(answer: Any) -> list[Any]:
-    """What `tie_key` or `queue_key` returned, as a list."""
-    parts = list(answer) if type(answer) in (tuple, list) else [answer]
-    if not parts:
-        raise Refused
-    for part in parts:
-        if type(part) is not str and not (type(part) is int and -_INT64 <= part < _INT64):
-            raise Refused
-    return parts
-
-
-def victim_key_of(answer: Any) -> list[Any] | None:
-    """What `victim_key` returned."""
-    return None if answer is None else key_of(answer)
-
-
-def annotations(answer: Any) -> list[list[str]] | None:
-    """What `annotate` returned."""
-    if answer is None:
-        return None
-    if type(answer) is not dict:
-        raise Refused
-    for name, text in answer.items():
-        if type(name) is not str or type(text) is not str or not name:
-            raise Refused
-    return [[name, text] for name, text in answer.items()]
-
-
-def _among(answer: Any) -> bool:
-    if type(answer) is not bool:
-        raise Refused
-    return answer

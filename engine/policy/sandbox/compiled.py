@@ -15,6 +15,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from engine.language.hooks import PARAMETERS, hook_of
+from engine.language.summaries import COUNT, OVER, SummaryField
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
 from engine.policy.sandbox.lanes.functions import LANE_NAMESPACE, for_lanes
@@ -37,8 +39,7 @@ from engine.policy.sandbox.translation.state import NAMESPACE, UNKNOWN, Code, Tr
 from engine.policy.sandbox.translation.texts import Function, Texts
 from engine.policy.sandbox.translation.translate import define, translate_function
 
-NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "annotate"})
-POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
+_POD_HOOKS: Final = frozenset({"queue_key", "victim_key"})
 
 _MAX_PASSES: Final = 12
 # Pods whose hooks are kept, and bytes of them: decoded they take fifteen times as much.
@@ -53,22 +54,19 @@ _STEPS_PER_BYTE: Final = 1
 
 Form = TypeVar("Form")
 
-_COUNT: Final = Struct(
-    "count",
-    (
-        ("here", INT | NONE),
-        ("min", INT),
-        ("max", INT),
-        ("total", INT),
-        ("domains", INT),
-        ("is_empty", BOOL),
-        ("feasible_domains", INT),
-        ("feasible_nodes", INT),
-        ("feasible_outside", INT),
-    ),
-)
-_COUNTS: Final[Type] = frozenset({List(frozenset({_COUNT}) | NONE)}) | NONE
-_OVER: Final[Type] = frozenset({Struct("over", (("min", INT), ("max", INT), ("count", INT)))})
+_PLAIN: Final[Mapping[str, Type]] = {"int": INT, "int?": INT | NONE, "bool": BOOL}
+
+
+def _summary(record: str, fields: Mapping[str, SummaryField]) -> Type:
+    types = tuple((name, _PLAIN[field.type]) for name, field in fields.items())
+    return frozenset({Struct(record, types)})
+
+
+_OF_PARAMETERS: Final[Mapping[str, Type]] = {
+    **_PLAIN,
+    "list[Count]": frozenset({List(_summary("count", COUNT) | NONE)}) | NONE,
+    "Over": _summary("over", OVER),
+}
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ class _Makers:
 
 def can_compile(hook: str) -> bool:
     """True if hooks of this name can be run as Python."""
-    return hook in NODE_HOOKS | POD_HOOKS or hook == "normalize" or hook.startswith("among_")
+    return hook_of(hook).is_per_node or hook in _POD_HOOKS or hook == "normalize"
 
 
 class CompiledHook:
@@ -113,7 +111,7 @@ class CompiledHook:
         meaning = texts.meaning(module, hook)
         if not isinstance(meaning, Function):
             raise Untranslatable("a hook that is no function of its own file")
-        types = {name: _parameter(name, hook, schema) for name in signature.params}
+        types = {name: _parameter(name, schema) for name in signature.params}
         entry = {"node", "score"} | ({"counts"} if self._by_entry else set())
         self._entry = [name for name in signature.params if name in entry]
         self._shared = [name for name in signature.params if name not in entry]
@@ -212,7 +210,7 @@ class CompiledHook:
     def _found(self, call: Call) -> Answers:
         hook, left = self._prepared(call, self._makers)
         budget = operations.budget
-        if self._hook in POD_HOOKS:
+        if self._hook in _POD_HOOKS:
             if call.nodes:
                 raise Refused
             budget[0] = left
@@ -292,17 +290,14 @@ class CompiledHook:
         return found
 
 
-def _parameter(name: str, hook: str, schema: SchemaTypes) -> Type:
-    if name in ("pod", "node", "cluster", "group"):
-        view: Type = frozenset({schema.view(name)})
-        return view | NONE if name == "group" else view
-    if name == "counts" and hook in ("filter", "score"):
-        return _COUNTS
-    if name == "over":
-        return _OVER
-    if name == "score" and hook == "normalize":
-        return INT
-    raise Untranslatable(f"parameter `{name}`")
+def _parameter(name: str, schema: SchemaTypes) -> Type:
+    text = PARAMETERS[name].type
+    if text.startswith("view:"):
+        view: Type = frozenset({schema.view(text.removeprefix("view:").removesuffix("?"))})
+        return view | NONE if text.endswith("?") else view
+    if text not in _OF_PARAMETERS:
+        raise Untranslatable(f"parameter `{name}`")
+    return _OF_PARAMETERS[text]
 
 
 def _compiled(tree: ast.Module, path: str) -> CodeType:

@@ -4,6 +4,7 @@ Owns plain data only and imports nothing of the trusted side, so that the child 
 fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
 """
 
+import functools
 import math
 import mmap
 import socket
@@ -11,11 +12,14 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from engine.language.hooks import hook_of
+from engine.language.verdicts import wire_of
 
 MIB: Final = 1 << 20
 # More distinct reasons than this in one call, and they are not constants; unless the pod has as
@@ -167,8 +171,6 @@ class ProgramImage:
 _PACKED_BYTES: Final = 8
 # What stands for the score None among packed verdicts; below every score.
 NO_SCORE: Final = -(1 << 63) + 2
-# Of a score that is normalised.
-_SCORE_BOUND: Final = 1 << 62
 
 
 class RawAnswer(NamedTuple):
@@ -250,92 +252,63 @@ def decode_answer(answer: RawAnswer) -> Sequence[Verdict | PolicyFailure]:
 _KINDS_OF_FAILURE: Final = frozenset(
     {"error", "type", "range", "steps", "depth", "deadline", "memory", "killed"}
 )
-_Int64: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-_KEYS: Final = list[list[str | _Int64] | None]
-_FORMS: Final[dict[str, Any]] = {
-    "filter": list[
-        tuple[Literal["r", "u"], Annotated[list[str], msgspec.Meta(min_length=1)]] | None
-    ],
-    "score": list[_Int64 | None],
-    "normalize": list[_Int64 | None],
-    "score_all": list[list[_Int64] | None],
-    "queue_key": _KEYS,
-    "victim_key": _KEYS,
-    "candidate_key": _KEYS,
-    "tie_key": _KEYS,
-    "pre_enqueue": list[str | None],
-    "group_of": list[tuple[str, int | None] | None],
-    "annotate": list[list[tuple[str, str]] | None],
-    "counters": list[dict[str, list[Any]] | None],
-}
-# Made once: a decoder takes longer to make than most answers to decode.
-_DECODERS: Final = {hook: msgspec.json.Decoder(form).decode for hook, form in _FORMS.items()}
-_decode_bools: Final = msgspec.json.Decoder(list[bool | None]).decode
-_decode_others: Final = msgspec.json.Decoder(list[list[Any] | None]).decode
-# Up to this many numbers plain Python is faster than numpy.
-_FEW: Final = 64
-# Those that may say nothing.
-_MAY_BE_NONE: Final = frozenset(
-    {
-        "filter",
-        "score",
-        "pre_enqueue",
-        "pre_filter",
-        "pre_score",
-        "permit",
-        "group_of",
-        "victim_key",
-        "annotate",
-    }
-)
+
+
+@functools.cache
+def _decoder(hook: str, *, is_normalized: bool) -> Callable[[bytes], list[Any]]:
+    """A decoder of the verdicts of *hook*; it takes longer to make than most answers to decode."""
+    wire = wire_of(hook_of(hook).forms_for(is_normalized=is_normalized))
+    return msgspec.json.Decoder(list[wire]).decode  # type: ignore[valid-type]  # made here
 
 
 def check_answer(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> None:
     """Raises `msgspec.DecodeError` unless *answer* has *count* verdicts of *call*'s hook.
 
-    Who sent it ran what others wrote, and is not to be trusted.
+    The sender runs policies and may be hostile. It could give any legal verdict, so this does not
+    ask if a verdict is true: it keeps what this process cannot work with away from it.
     """
-    hook = call.hook
-    is_among = hook.startswith("among_")
-    decode = _decode_bools if is_among else _DECODERS.get(hook, _decode_others)
+    hook = hook_of(call.hook)
+    is_normalized = "normalize" in image.instances[call.instance].hooks
     try:
-        kinds: list[Any] = decode(answer.verdicts)
+        kinds = _decoder(hook.name, is_normalized=is_normalized)(answer.verdicts)
     except RecursionError as error:
         raise msgspec.DecodeError("a verdict that nests too deep") from error
-    found = len(kinds)
-    numbers: NDArray[np.int64] | None = None
+    failed: set[int] = set()
     if answer.packed:
-        found, rest = divmod(len(answer.packed), _PACKED_BYTES)
-        if rest:
-            raise msgspec.DecodeError("a number that is cut off")
         if answer.failures:
-            raise msgspec.DecodeError("failures beside numbers")
-        numbers = np.frombuffer(answer.packed, np.int64)
-        if kinds and not _are_within(numbers, 0, len(kinds) - 1):
-            raise msgspec.DecodeError("a verdict that is not there")
-    if found != count:
-        raise msgspec.DecodeError(f"want {count} verdicts, got {found}")
-    failed = _failed(answer, call, count, image) if answer.failures else ()
-    if hook not in _MAY_BE_NONE and None in kinds:
-        said = (place for place, kind in enumerate(kinds) if kind is None)
-        if any(place not in failed for place in said):
+            raise msgspec.DecodeError("failures next to numbers")
+        bounds = hook.forms_for(is_normalized=is_normalized)[0].bounds
+        _check_numbers(answer.packed, kinds, count, bounds, may_be_none=hook.may_return_none)
+    elif len(kinds) != count:
+        raise msgspec.DecodeError(f"want {count} verdicts, got {len(kinds)}")
+    else:
+        failed = _failed(answer, call, count, image)
+    if not hook.may_return_none and None in kinds:
+        missing = (place for place, kind in enumerate(kinds) if kind is None)
+        if any(place not in failed for place in missing):
             raise msgspec.DecodeError("no verdict")
-    if hook in ("score", "normalize"):
-        hooks = image.instances[call.instance].hooks
-        is_bounded = hook == "normalize" or "normalize" not in hooks
-        low, high = (0, 100) if is_bounded else (-_SCORE_BOUND, _SCORE_BOUND)
-        scores: list[int] = []
-        if kinds and numbers is not None:
-            raise msgspec.DecodeError("scores in two forms")
-        if numbers is None:
-            scores = [kind for kind in kinds if kind is not None]
-        elif not _are_within(numbers, low, high):  # as most are, which is seen faster
-            is_none = NO_SCORE if hook == "score" else None
-            scores = [number for number in numbers.tolist() if number != is_none]
-        if scores and not (low <= min(scores) and max(scores) <= high):
-            raise msgspec.DecodeError("a score out of range")
-    elif numbers is not None and not kinds:
-        raise msgspec.DecodeError("numbers where there are none")
+
+
+def _check_numbers(
+    packed: bytes,
+    kinds: list[Any],
+    count: int,
+    bounds: tuple[int, int] | None,
+    *,
+    may_be_none: bool,
+) -> None:
+    """Raises unless *packed* are *count* scores within *bounds*, or places in *kinds*."""
+    if len(packed) != count * _PACKED_BYTES:
+        raise msgspec.DecodeError(f"want {count} numbers, got {len(packed) / _PACKED_BYTES:g}")
+    if (bounds is None) is not bool(kinds):
+        raise msgspec.DecodeError("numbers that are neither scores nor places")
+    low, high = bounds or (0, len(kinds) - 1)
+    numbers = np.frombuffer(packed, np.int64)
+    within = (numbers >= low) & (numbers <= high)
+    if bounds is not None and may_be_none:
+        within |= numbers == NO_SCORE
+    if not within.all():
+        raise msgspec.DecodeError("a number out of range")
 
 
 def _failed(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> set[int]:
@@ -347,13 +320,6 @@ def _failed(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> s
         if (failure.policy, failure.hook) != wanted or failure.kind not in _KINDS_OF_FAILURE:
             raise msgspec.DecodeError("a failure of another policy, hook or kind")
     return {index for index, _ in answer.failures}
-
-
-def _are_within(numbers: NDArray[np.int64], low: int, high: int) -> bool:
-    if len(numbers) <= _FEW:
-        few = numbers.tolist()
-        return bool(low <= min(few) and max(few) <= high)
-    return bool(low <= numbers.min() and numbers.max() <= high)
 
 
 def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:

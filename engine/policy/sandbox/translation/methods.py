@@ -8,6 +8,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from engine.language.verdicts import NoVerdictError
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.kinds import (
     BOOL,
@@ -450,7 +451,7 @@ def _verdict(name: str) -> Make:
         if given is not UNKNOWN and type(given) is str:
             try:
                 made = getattr(operations, name)(given)
-            except operations.Refused:
+            except NoVerdictError:
                 return here.never()
             return Code(here.shared.verdict(made), type_)
         return Code(call(f"h_{name}", codes[0].node), type_)

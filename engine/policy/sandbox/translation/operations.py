@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from engine.language import numbers
+from engine.language.verdicts import reasons_of
 
 # Larger lists and texts are left to the interpreter, and so are ints that need a second word.
 MAX_LENGTH: Final = 100_000
@@ -298,19 +299,6 @@ class Verdict(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     verdict: str
     reasons: list[str]
-
-
-def reasons_of(given: Any) -> list[str]:
-    """The reasons of a verdict, if they are such."""
-    reasons = [given] if type(given) is str else given
-    if type(reasons) is not list and type(reasons) is not tuple:
-        raise Refused
-    for reason in reasons:
-        if type(reason) is not str or not reason.strip() or not reason.isprintable():
-            raise Refused
-    if not reasons:
-        raise Refused
-    return list(reasons)
 
 
 def unresolvable(given: Any) -> Verdict:
