@@ -5,6 +5,7 @@ configuration, the profiles. Everything that can be known to be wrong without ru
 found here, all at once. A bundle says nothing about the policies being good; tests and trials do.
 """
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -212,12 +213,12 @@ def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
-    world = World(files, SCHEMA)
-    for module in sorted(user_files):
-        if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
-            continue
-        name = _policy_name(module)
-        found[name] = _policy(name, module, world, is_builtin=False)
+    with contextlib.closing(World(files, SCHEMA)) as world:
+        for module in sorted(user_files):
+            if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
+                continue
+            name = _policy_name(module)
+            found[name] = _policy(name, module, world, is_builtin=False)
     order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
     ordered = sorted(found, key=lambda name: (order.get(name, len(order)), name))
     return {name: found[name] for name in ordered}

@@ -6,6 +6,7 @@ Configuration is `config`'s, argument values are `arguments`'.
 """
 
 import ast
+import contextlib
 import difflib
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -89,9 +90,9 @@ def check_files(files: Mapping[str, str]) -> list[Problem]:
         return problems
     starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
     everything = {**builtin_files(), **starlark_files}
-    world = World(everything, SCHEMA)
-    for file in sorted(starlark_files):
-        problems += _check_file(world, file)
+    with contextlib.closing(World(everything, SCHEMA)) as world:
+        for file in sorted(starlark_files):
+            problems += _check_file(world, file)
     problems += load_circles(starlark_files)
     return sorted(set(problems))
 

@@ -1,5 +1,6 @@
 """Bundles: all that is wrong at once, a revision for the same texts, and the sizes that go."""
 
+import gc
 import time
 
 import pytest
@@ -167,6 +168,21 @@ def test_more_than_a_mebibyte_is_refused_with_its_size() -> None:
 
 
 # --- shipped files ---------------------------------------------------------------------------
+
+
+def test_building_leaves_no_syntax_trees_to_the_garbage_collector() -> None:
+    """A process that decides rarely looks for cycles, so each edit of a large file added to it."""
+    functions = "".join(f"def f{n}(a): return [a + 1]\n" for n in range(500))
+    files = {"a.star": functions + FILTER}
+    build_bundle(files)
+    gc.collect()
+    gc.disable()
+    try:
+        build_bundle(files)
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert found < 100
 
 
 def test_every_shipped_policy_has_a_plugins_name() -> None:
