@@ -11,6 +11,7 @@ only where every alternative is.
 """
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -19,11 +20,11 @@ from engine.language.effects import Effects
 from engine.language.modules import Module, World
 from engine.language.resolve import bound_to, is_open, names_of, parameters_of
 from engine.language.syntax import has_star, may_fall_through, stored_names
+from engine.language.table import Effect, builtins
 from engine.language.values import (
     ADDED,
     BOOL,
     DICT,
-    FLOAT,
     INT,
     MAX_NESTING,
     MAX_TUPLE,
@@ -54,6 +55,7 @@ from engine.language.values import (
     erased,
     nesting,
     of_constant,
+    of_result,
     of_type,
     union,
     widened,
@@ -154,6 +156,10 @@ class Inference:
         self.effects.notes.clear()
         for function, given in entries:
             self._escape(self._call_function(function, given, is_open=True))
+
+    def reaches(self, function: Function) -> bool:
+        """True if a call of *function* was inferred; only where arguments are not told apart."""
+        return function in self._contexts
 
     # --- escapes -----------------------------------------------------------------------------
 
@@ -397,7 +403,7 @@ class Inference:
             and isinstance(node.func, ast.Name)
             and len(node.args) == 1
             and not has_star(node.args)
-            and node.func.id in ("sorted", "list", "tuple", "reversed")
+            and node.func.id in _OF_ELEMENTS
             and self._lookup(scope, node.func.id) == {Builtin(node.func.id)}
         ):
             items = self._items_of(scope, node.args[0])
@@ -703,7 +709,10 @@ class Inference:
                 self._escape_atom(atom)
         for argument in [*node.args, *[k.value for k in node.keywords]]:
             self._escape(self.evaluate(scope, argument))
-        return _OF_MATH.get(func.attr, OPAQUE) if owner == {Builtin("math")} else OPAQUE
+        library = next(iter(owner), None) if len(owner) == 1 else None
+        if isinstance(library, Builtin):
+            return _result_of(f"{library.name}.{func.attr}")
+        return OPAQUE
 
     def _get(self, scope: Scope, node: ast.Call, dicts: Value, rest: Value) -> Value:
         """`owner.get(key, default)`, where the owner is one of *dicts* or *rest*."""
@@ -733,45 +742,50 @@ class Inference:
     def _call_builtin(self, scope: Scope, node: ast.Call, name: str) -> Value:
         args = [self.evaluate(scope, a) for a in node.args]
         keywords = {k.arg: self.evaluate(scope, k.value) for k in node.keywords if k.arg}
-        if name == "type" and len(args) == 1:
-            return STR
-        if name == "len" and len(args) == 1:
+        entry = builtins().get(name)
+        effect = Effect.WHOLE if entry is None else entry.effect
+        if effect is Effect.TYPE and args:
+            for extra in args[1:]:
+                self._escape(extra)
+            return _result_of(name)
+        if effect is Effect.LENGTH and len(args) == 1:
             # How many there are says nothing of the fields of each; of a dict's entries it does.
             self._escape(frozenset(a for a in args[0] if not isinstance(a, Items | Tuple)))
-            return INT
+            return _result_of(name)
         if name == "dir":
             self.effects.reads_ages = True
-        if name in ("getattr", "hasattr") and len(args) >= 2:
+        if effect is Effect.REFLECTS and len(args) >= 2:
             return self._reflect(name, args)
-        if name in ("list", "tuple", "reversed", "sorted") and len(args) == 1:
+        if effect is Effect.ELEMENTS and len(args) == 1:
             items = self._elements(args[0])
             self._call_keys(scope, node, items)
             kind = "tuple" if name == "tuple" else "list"
             return self._bounded(Items(items | ADDED, kind))
-        if name == "enumerate" and args:
-            for extra in args[1:]:
+        if effect is Effect.PAIRS and (args or name == "zip"):
+            is_numbered = name == "enumerate"
+            for extra in args[1:] if is_numbered else ():
                 self._escape(extra)
-            pair = Tuple((INT, self._elements(args[0])))
+            held = [self._elements(a) for a in (args[:1] if is_numbered else args)]
+            pair = Tuple((INT, *held) if is_numbered else tuple(held))
             return self._bounded(Items(frozenset({pair}), "list"))
-        if name == "zip":
-            pair = Tuple(tuple([self._elements(a) for a in args]))
-            return self._bounded(Items(frozenset({pair}), "list"))
-        if name in ("min", "max") and args:
+        if effect is Effect.CHOOSES and args:
             items = self._elements(args[0]) if len(args) == 1 else union(args)
             if "key" in keywords:
                 self._call_keys(scope, node, items)
                 return items
             self._escape(items)
             return items
-        if name in ("any", "all") and len(args) == 1:
+        if effect is Effect.TRUTH and len(args) == 1:
             items = self._items_of(scope, node.args[0])
             self._escape(frozenset(a for a in items if isinstance(a, Thunk)))
-            return BOOL
+            return _result_of(name)
         for value in [*args, *keywords.values()]:
             self._escape(value)
-        if name in _PARSERS and not keywords:
-            return _PARSERS[name] | (args[1] if len(args) > 1 else NONE)
-        return _RESULTS.get(name, OPAQUE)
+        if entry is None or not entry.default:
+            return _result_of(name)
+        place = [parameter.name for parameter in entry.parameters].index(entry.default)
+        default = args[place] if len(args) > place else keywords.get(entry.default, NONE)
+        return _result_of(name) | default
 
     def _call_keys(self, scope: Scope, node: ast.Call, items: Value) -> None:
         """`key = f` of sorted, min and max: f meets every item. Without it items are compared."""
@@ -847,19 +861,16 @@ def _is_followed_dict(atom: Atom) -> bool:
     return isinstance(atom, Thunk | UnknownField | Map)
 
 
-_RESULTS: Final[Mapping[str, Value]] = {
-    "int": INT,
-    "float": FLOAT,
-    "str": STR,
-    "repr": STR,
-    "bool": BOOL,
-    "len": INT,
-}
-_PARSERS: Final[Mapping[str, Value]] = {"parse_int": INT, "parse_float": FLOAT}
-_OF_MATH: Final[Mapping[str, Value]] = {
-    **dict.fromkeys(("floor", "ceil", "round"), INT),
-    **dict.fromkeys(("sqrt", "exp", "log", "pow", "lgamma", "beta_cdf"), FLOAT),
-}
+@functools.cache
+def _result_of(name: str) -> Value:
+    """What a call of the builtin *name* gives, whatever its arguments are."""
+    entry = builtins().get(name)
+    return OPAQUE if entry is None else of_result(entry.result)
+
+
+_OF_ELEMENTS: Final = frozenset(
+    name for name, entry in builtins().items() if entry.effect is Effect.ELEMENTS
+)
 
 # The forms of expressions that are not merely containers of others.
 _FORMS: Final[Mapping[type[ast.expr], Callable[[Inference, Scope, Any], Value]]] = {

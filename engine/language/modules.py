@@ -19,6 +19,7 @@ from engine.language.syntax import (
     stored_names,
     walk,
 )
+from engine.language.table import Effect, builtins
 from engine.language.values import (
     MAX_NESTING,
     MAX_SUMS,
@@ -49,6 +50,7 @@ class Module:
     def __init__(self, world: "World", path: str, tree: ast.Module) -> None:
         self.path = path
         self.world = world
+        self.tree = tree
         self.assigned: dict[str, list[ast.expr]] = {}
         self.functions: dict[str, list[ast.FunctionDef]] = {}
         self.loads: dict[str, Load] = {load.local: load for load in loads_of(tree)}
@@ -228,15 +230,13 @@ def _has_key(call: ast.Call) -> bool:
     return any(keyword.arg in (None, "key") for keyword in call.keywords)
 
 
-_HARMLESS: Final = frozenset(
-    {"plugin_args", "struct", "record", "field", "enum", "dict", "list", "tuple", "sorted", "len"}
-    | {"range", "str", "int", "float", "min", "max", "abs", "parse_int", "parse_float"}
-)
-_CALLING: Final = frozenset({"sorted", "min", "max"})
-
+_HARMLESS: Final = frozenset(name for name, entry in builtins().items() if entry.is_pure)
+_CALLING: Final = frozenset(name for name, entry in builtins().items() if entry.parameter("key"))
 
 #: What finds a field of a value without its being written `x.field`.
-REFLECTION: Final = frozenset({"getattr", "hasattr", "dir"})
+REFLECTION: Final = frozenset(
+    {"dir"} | {name for name, entry in builtins().items() if entry.effect is Effect.REFLECTS}
+)
 
 
 def passes_on(tree: ast.AST, names: Container[str]) -> bool:

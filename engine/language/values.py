@@ -66,7 +66,11 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A value of which only the type is known: none, bool, int, float, str or dict."""
+    """A value of which only the type is known, and that holds no view that can be followed.
+
+    `type` is none, bool, int, float, str, dict, number, or what builtins make: verdict, counter,
+    selector. A number is what the schema calls a float: an int if it was written as one.
+    """
 
     type: str
 
@@ -193,7 +197,7 @@ _PLAIN: Final[Mapping[str, Value]] = {
     "none": NONE,
     "bool": BOOL,
     "int": INT,
-    "float": FLOAT,
+    "float": frozenset({Plain("number")}),
     "str": STR,
 }
 _OF_CONSTANTS: Final[Mapping[type, Value]] = {
@@ -252,6 +256,15 @@ def of_type(type_text: str | None, schema: Schema) -> Value:
     else:
         found = _PLAIN.get(base, OPAQUE)
     return found if base == type_text or found is OPAQUE else found | NONE
+
+
+def of_result(type_text: str) -> Value:
+    """A new value of a type of the table of builtins; opaque if there is none."""
+    if type_text.startswith("list["):
+        return frozenset({Items(of_result(type_text[5:-1]) | ADDED, "list")})
+    if type_text == "float":
+        return FLOAT
+    return _PLAIN.get(type_text) or (frozenset({Plain(type_text)}) if type_text else OPAQUE)
 
 
 _LIST_TYPE: Final = re.compile(r"list\[(.+)\]")
@@ -361,8 +374,8 @@ def type_of(value: Value, schema: Schema) -> str:
     """The type of *value* as a type text, "" if it is not certain.
 
     The texts are the documents' (`dict[str, int]`, `Taint`, `int?`), and besides `@pod` for a
-    view, `items[T]` for the pairs of a dict whose values are of type T, and `none`, `list`,
-    `dict`, `tuple` and `function`.
+    view, `@counts` and `@over` for summaries, `items[T]` for the pairs of a dict whose values are
+    of type T, and `none`, `list`, `dict`, `tuple` and `function`.
     """
     bases: set[str] = set()
     for atom in value:
@@ -382,12 +395,16 @@ def type_of(value: Value, schema: Schema) -> str:
 
 
 def _type_of_atom(atom: Atom, schema: Schema) -> str:
-    if isinstance(atom, Plain | Part):
+    if isinstance(atom, Plain):
+        return "float" if atom.type == "number" else atom.type
+    if isinstance(atom, Part):
         return atom.type
     if isinstance(atom, Text):
         return "str"
     if isinstance(atom, View):
         return f"@{atom.view}"
+    if isinstance(atom, Summary):
+        return f"@{atom.parameter}"
     if isinstance(atom, Thunk):
         return schema.views[atom.view][atom.field].type
     if isinstance(atom, Items):

@@ -12,7 +12,6 @@ from typing import Final
 from engine.language.syntax import local_names, shown, text_of, walk, written
 from engine.policy.lint.calls import needing_a_value
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
 from engine.policy.view_fields import RECORDS
 
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
@@ -116,15 +115,12 @@ def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
     return found
 
 
-def lint_absent(
-    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
-) -> Iterator[Finding]:
+def lint_absent(source: PolicySource, needs: Needs, function: ast.FunctionDef) -> Iterator[Finding]:
     """What may be None as no default is given, and is only ever used as if it were there."""
-    scope = types.scope(function.name)
     own = source.names_in[function.name]
     uses: dict[str, list[ast.Call]] = {}
     for node in walk(function):
-        if isinstance(node, ast.Call) and _may_be_none(types, scope, own, node):
+        if isinstance(node, ast.Call) and _may_be_none(source, own, node):
             uses.setdefault(ast.dump(node), []).append(node)
     needed = needs.of[function.name] | needs.named[function.name]
     for found in uses.values():
@@ -138,16 +134,15 @@ def lint_absent(
             continue
         what = "there is no such key" if is_key else "it is no number"
         plain = f"{written(first.func)}({written(first.args[0])})"
-        hint = _hint(types.of(first, scope) or "", plain, _wraps(function, first))
+        hint = _hint(source.types.of(first), plain, _wraps(function, first))
         text = f"`{shown(first)}` is None where {what}"
         yield source.finding("wrong-type", first, text, hint)
 
 
 def lint_elements(
-    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
+    source: PolicySource, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     """A label, or what else not all have, that is taken as if it were there: `pod.labels["a"]`."""
-    scope = types.scope(function.name)
     taken = [
         node
         for node in walk(function)
@@ -161,13 +156,13 @@ def lint_elements(
         first.setdefault(ast.dump(node), node)
     for node in first.values():
         owner, key = node.value, node.slice
-        if types.of(owner, scope) == _TEXTS and not _is_asked(needs, function, owner, key):
+        if source.types.of(owner) == _TEXTS and not _is_asked(needs, function, owner, key):
             text = f"`{shown(node)}` fails where there is no such key"
             hint = f'give it a default: `{written(owner)}.get({written(key)}, "")`'
             yield source.finding("wrong-type", node, text, hint)
 
 
-def _may_be_none(types: Types, scope: Scope, own: Set[str], node: ast.Call) -> bool:
+def _may_be_none(source: PolicySource, own: Set[str], node: ast.Call) -> bool:
     """Whether *node* looks up a key or reads a number, without a default."""
     is_none = len(node.args) == 2 and _is_none(node.args[1])
     if not (len(node.args) == 1 or is_none) or node.keywords:
@@ -176,7 +171,7 @@ def _may_be_none(types: Types, scope: Scope, own: Set[str], node: ast.Call) -> b
         return node.func.id in _PARSERS and node.func.id not in own
     if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
         return False
-    known = types.of(node, scope) or ""
+    known = source.types.of(node)
     return known in _PLAIN or (known.endswith("?") and known[:-1] in RECORDS)
 
 

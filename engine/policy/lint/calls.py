@@ -19,7 +19,6 @@ from engine.language.syntax import (
     walk,
 )
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
 from engine.policy.view_fields import RECORDS
 
 
@@ -117,6 +116,7 @@ _OF_TYPES: Final = {
     "bool": "bool",
     "list": "list",
     "dict": "dict",
+    "function": "function",
 }
 _SHOWN: Final = {
     "None": "None",
@@ -127,11 +127,10 @@ _SHOWN: Final = {
 }
 
 
-def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
+def lint_calls(source: PolicySource) -> Iterator[Finding]:
     """Arguments of built-ins that those never take."""
     for name, function in source.functions.items():
         own = source.names_in[name]
-        scope = types.scope(name)
         asked = {
             ast.dump(node.args[0])
             for node in walk(function)
@@ -143,7 +142,7 @@ def lint_calls(source: PolicySource, types: Types) -> Iterator[Finding]:
                     if ast.dump(given) in asked:  # it is looked at first
                         continue
                     for one in alternatives(given):
-                        yield from _argument(source, types, scope, node, (word, one, want), own)
+                        yield from _argument(source, node, (word, one, want), own)
                 if isinstance(node.func, ast.Name) and node.func.id not in own:
                     yield from _counter(source, node)
                 elif ast.unparse(node.func).startswith("math.") and "math" not in own:
@@ -186,8 +185,6 @@ def _arguments(node: ast.Call, own: Set[str]) -> Iterator[tuple[str, ast.expr, _
 
 def _argument(
     source: PolicySource,
-    types: Types,
-    scope: Scope,
     call: ast.Call,
     argument: tuple[str, ast.expr, _Want],
     own: Set[str],
@@ -195,7 +192,7 @@ def _argument(
     word, given, want = argument
     name = ast.unparse(call.func)
     given_text = shown(given)
-    kind = _kind(source, types, scope, given, own)
+    kind = _kind(source, given, own)
     is_one = len(_TAKES.get(name, ())) == 1 or not word
     takes = (
         f"{name}() wants {want.text}" if is_one else f"{name}() wants `{word}` to be {want.text}"
@@ -206,7 +203,7 @@ def _argument(
         yield source.finding("wrong-type", given, f"{takes}, got {got}", hint, is_error=True)
         return
     for part in given.elts if isinstance(given, ast.List | ast.Tuple) else ():
-        inner = _kind(source, types, scope, part, own)
+        inner = _kind(source, part, own)
         if name in _TEXTS and word in _TEXTS[name] and inner and inner != "text":
             got = (
                 "None" if inner == "None" else f"{_SHOWN.get(inner, f'a {inner}')}: `{shown(part)}`"
@@ -317,18 +314,16 @@ def _counter(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
             yield source.finding("wrong-type", given["among"], text, hint, is_error=True)
 
 
-def _kind(source: PolicySource, types: Types, scope: Scope, node: ast.expr, own: Set[str]) -> str:
+def _kind(source: PolicySource, node: ast.expr, own: Set[str]) -> str:
     """The kind of *node*, or "" if it is not known for sure; what may be None is of its kind."""
     if type(node) in _KINDS:
         return _KINDS[type(node)]
     if isinstance(node, ast.Constant) and node.value is None:
         return "None"
-    if isinstance(node, ast.Name) and node.id in source.functions and node.id not in scope:
-        return "function"
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     if name in _MADE and name not in own:
         return "verdict"
-    known = types.of(node, scope) or ""
+    known = source.types.of(node)
     base = known.rstrip("?")
     if base in RECORDS or base.startswith("@"):
         return "struct"

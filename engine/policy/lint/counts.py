@@ -10,14 +10,13 @@ from typing import Final
 
 from engine.language.syntax import text_of, walk
 from engine.policy.lint.finding import PolicySource
-from engine.policy.lint.types import Scope, Types
 
 # What a hook may ask for first, to leave the nodes without a domain out.
 _TELLS_DOMAINS: Final = ("labels", "manifest")
 
 
 def counts_that_may_be_none(
-    source: PolicySource, types: Types, function: ast.FunctionDef
+    source: PolicySource, function: ast.FunctionDef
 ) -> Iterator[ast.Attribute]:
     """Each `counts[0].here` of *function*, a hook, that is None on some nodes."""
     counters = source.hooks.get("counters")
@@ -27,7 +26,7 @@ def counts_that_may_be_none(
         if not isinstance(node, ast.Attribute) or node.attr != "here":
             continue
         index = index_in_counts(node.value)
-        if index is not None and _leaves_nodes_out(counters, function.name, index, types):
+        if index is not None and _leaves_nodes_out(source, counters, function.name, index):
             yield node
 
 
@@ -53,9 +52,10 @@ def index_in_counts(node: ast.AST) -> int | None:
     return index if is_counts and type(index) is int and index >= 0 else None
 
 
-def _leaves_nodes_out(counters: ast.FunctionDef, hook: str, index: int, types: Types) -> bool:
+def _leaves_nodes_out(
+    source: PolicySource, counters: ast.FunctionDef, hook: str, index: int
+) -> bool:
     """Whether each list that *counters* returns, but for empty ones, has such a counter there."""
-    scope = types.scope(counters.name)
     assigned = {
         node.targets[0].id: node.value
         for node in walk(counters)
@@ -73,7 +73,7 @@ def _leaves_nodes_out(counters: ast.FunctionDef, hook: str, index: int, types: T
         counter = returned.elts[index] if index < len(returned.elts) else None
         if isinstance(counter, ast.Name):
             counter = assigned.get(counter.id)
-        if not _has_domains(counter, types, scope):
+        if not _has_domains(source, counter):
             return False
         leaves_out = True
     return leaves_out
@@ -86,10 +86,10 @@ def _of_hook(returned: ast.expr | None, hook: str) -> ast.expr | None:
     return returned.values[keys.index(hook)] if hook in keys else None
 
 
-def _has_domains(counter: ast.expr | None, types: Types, scope: Scope) -> bool:
+def _has_domains(source: PolicySource, counter: ast.expr | None) -> bool:
     """Whether *counter* counts by a label, which a node may not have."""
     if not isinstance(counter, ast.Call) or not isinstance(counter.func, ast.Name):
         return False
     given = {word.arg: word.value for word in counter.keywords}
     topology = counter.args[0] if counter.args else given.get("topology")
-    return counter.func.id == "count_pods" and types.of(topology, scope) == "str"
+    return counter.func.id == "count_pods" and source.types.of(topology) == "str"

@@ -11,9 +11,11 @@ from typing import Final
 
 from engine.language.hooks import is_hook
 from engine.language.syntax import loads_of, local_names, parse, stored_names, walk
+from engine.language.typing import FileTypes
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.protocol import Files
+from engine.policy.views import SCHEMA
 
 #: What each lint looks for; the order is that of the documents.
 LINTS: Final[dict[str, str]] = {
@@ -97,7 +99,17 @@ class PolicySource:
     @cached_property
     def names_in(self) -> dict[str, frozenset[str]]:
         """By function, the names that may be something else in it than a built-in of that name."""
-        return {name: self.names | _names_set_in(one) for name, one in self.functions.items()}
+        return {name: self.names | own for name, own in self.variables_in.items()}
+
+    @cached_property
+    def variables_in(self) -> dict[str, frozenset[str]]:
+        """By function, the names that it, or a function or comprehension in it, sets."""
+        return {name: _names_set_in(one) for name, one in self.functions.items()}
+
+    @cached_property
+    def types(self) -> FileTypes:
+        """The types of its expressions."""
+        return FileTypes(self.file, self.text, SCHEMA, self.hooks, is_open=self.is_test)
 
     @cached_property
     def loaded_by_others(self) -> frozenset[str]:

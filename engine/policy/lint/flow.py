@@ -6,21 +6,20 @@ from collections.abc import Iterator
 
 from engine.language.syntax import local_names, stored_names, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource, blocks
-from engine.policy.lint.types import Scope, Types
 
 # The hook whose reasons are counted over nodes.
 _COUNTED = "filter"
 
 
-def lint_flow(source: PolicySource, types: Types) -> Iterator[Finding]:
+def lint_flow(source: PolicySource) -> Iterator[Finding]:
     """Unreachable statements, results that follow the order of a map, varying reasons."""
     for block in blocks(source.tree):
         for before, statement in itertools.pairwise(block):
             if _ends(before):
                 yield source.finding("unreachable", statement, "never reached")
                 break
-    for name, function in source.functions.items():
-        yield from _orders(source, types, types.scope(name), function)
+    for function in source.functions.values():
+        yield from _orders(source, function)
     if _COUNTED in source.hooks:
         yield from _reasons(source, _COUNTED, source.hooks[_COUNTED])
 
@@ -38,27 +37,25 @@ def _ends(statement: ast.stmt) -> bool:
 # --- order ---------------------------------------------------------------------------------------
 
 
-def _orders(
-    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
-) -> Iterator[Finding]:
+def _orders(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
     hint = "sort it: `sorted(...)`; the API promises no order"
     once = _once(function)
     for node in walk(function):
         if isinstance(node, ast.For):
-            shown = _map(types, scope, node.iter)
+            shown = _map(source, node.iter)
             if shown and _decides(node):
                 text = f"the first of `{shown}` decides, and its order means nothing"
                 yield source.finding("map-order", node, text, hint)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
             if isinstance(node.value, ast.Attribute):
                 continue  # a key of a map
-            shown = _map(types, scope, _listed(once, node.value))
+            shown = _map(source, _listed(once, node.value))
             if shown and type(node.slice.value) is int:
                 text = f"takes one of `{shown}` by its place, and its order means nothing"
                 yield source.finding("map-order", node, text, hint)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             is_join = node.func.attr == "join" and text_of(node.func.value) is not None
-            shown = _map(types, scope, _listed(once, node.args[0])) if is_join and node.args else ""
+            shown = _map(source, _listed(once, node.args[0])) if is_join and node.args else ""
             if shown:
                 text = f"joins `{shown}` as they come, and their order means nothing"
                 yield source.finding("map-order", node, text, hint)
@@ -87,7 +84,7 @@ def _listed(once: dict[str, ast.expr], node: ast.expr) -> ast.expr:
     return node
 
 
-def _map(types: Types, scope: Scope, node: ast.expr) -> str:
+def _map(source: PolicySource, node: ast.expr) -> str:
     """The map of a view that *node* goes through, as it is written, else ""."""
     if (
         isinstance(node, ast.Call)
@@ -98,7 +95,7 @@ def _map(types: Types, scope: Scope, node: ast.expr) -> str:
         node = node.func.value
     if not isinstance(node, ast.Attribute | ast.Name):
         return ""
-    return ast.unparse(node) if (types.of(node, scope) or "").startswith("dict[") else ""
+    return ast.unparse(node) if source.types.of(node).startswith("dict[") else ""
 
 
 def _decides(loop: ast.For) -> bool:

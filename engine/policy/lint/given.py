@@ -72,7 +72,7 @@ def _keys(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding]:
 
 
 def _counts(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding]:
-    """`counts[1]` where there is one counter, and counters for a hook that does not take them."""
+    """`counts[1]` where there is one counter, and counters for a hook that takes none."""
     numbers = {key: _number_of_counters(counters, key) for key in _KEYS}
     takers: dict[str, bool] = dict.fromkeys(_KEYS, False)
     for hook, key in _COUNTS_OF.items():
@@ -80,11 +80,6 @@ def _counts(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding
         if function is None or "counts" not in {a.arg for a in function.args.args}:
             continue
         takers[key] = True
-        for node in walk(function):
-            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "counts":
-                text = f"`counts` is a list and has no `{node.attr}`"
-                hint = f"an element of it is read with `counts[0].{node.attr}`"
-                yield source.finding("wrong-type", node, text, hint, is_error=True)
         number = numbers[key]
         if number is None or hook in source.loaded_by_others:
             continue

@@ -8,7 +8,7 @@ import contextlib
 import io
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,16 +18,15 @@ from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.lint.calls import lint_calls
 from engine.policy.lint.cost import lint_cost
-from engine.policy.lint.fillings import lint_fillings
 from engine.policy.lint.finding import LINTS, Finding, PolicySource
 from engine.policy.lint.flow import lint_flow
+from engine.policy.lint.formats import lint_formats
 from engine.policy.lint.given import lint_given
 from engine.policy.lint.inner_hooks import lint_inner_hooks
 from engine.policy.lint.kept import lint_kept
 from engine.policy.lint.names import lint_names
 from engine.policy.lint.returns import lint_hooks, lint_returns
 from engine.policy.lint.scores import lint_scores
-from engine.policy.lint.types import Types
 from engine.policy.lint.values import lint_values
 
 _IGNORE: Final = re.compile(r"#\s*lint:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
@@ -68,14 +67,9 @@ def lint_files(files: Mapping[str, str]) -> list[Finding]:
 
 def _all(source: PolicySource) -> Iterator[Finding]:
     """What each lint finds. One says nothing of what nests too deep for it."""
-    with contextlib.suppress(RecursionError):
-        types = Types(source)
-        for lint in (lint_flow, lint_values, lint_fillings, lint_calls, lint_scores, lint_returns):
-            with contextlib.suppress(RecursionError):
-                yield from list(lint(source, types))
-    for plain in (lint_names, lint_given, lint_hooks, lint_inner_hooks, lint_kept, lint_cost):
+    for lint in _RULES:
         with contextlib.suppress(RecursionError):
-            yield from list(plain(source))
+            yield from list(lint(source))
 
 
 def _silences(text: str) -> Iterator[_Silence]:
@@ -102,3 +96,9 @@ def _idle(file: str, silence: _Silence) -> Finding:
         message, hint = f"no lint `{silence.name}`", did_you_mean(silence.name, LINTS)
     problem = Problem(file, silence.line, silence.column, message, hint, "warning")
     return Finding(problem, "unknown-lint")
+
+
+_RULES: Final[tuple[Callable[[PolicySource], Iterator[Finding]], ...]] = (
+    *(lint_flow, lint_values, lint_formats, lint_calls, lint_scores, lint_returns),
+    *(lint_names, lint_given, lint_hooks, lint_inner_hooks, lint_kept, lint_cost),
+)

@@ -17,7 +17,6 @@ from engine.language.syntax import (
     walk,
 )
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Scope, Types
 from engine.policy.view_fields import RECORDS
 
 _KEY: Final = "an int, a string or a tuple of those"
@@ -97,12 +96,12 @@ _TAKES_COUNTS: Final = ("pre_filter", "filter", "pre_score", "score")
 _TAKES_GROUP: Final = ("queue_key", "pre_enqueue", "permit")
 
 
-def lint_returns(source: PolicySource, types: Types) -> Iterator[Finding]:
+def lint_returns(source: PolicySource) -> Iterator[Finding]:
     """Answers of another kind than the hook's, those that are missing, and values not taken."""
     for hook, function in source.hooks.items():
         refused, want, hint = _RULES.get(hook, (frozenset(), "", ""))
-        for place, value, scope in _answers(source, types, hook, function):
-            kind = _kind_of(source, hook, value, types, scope)
+        for place, value, own in _answers(source, hook, function):
+            kind = _kind_of(source, hook, value, own)
             if kind == "function" and isinstance(value, ast.Name):
                 text = f"{hook}() returns the function `{value.id}` here, want {want}"
                 is_answer = hook in _VERDICTS.get(value.id, (hook,))
@@ -162,25 +161,23 @@ _BUILDERS: Final = frozenset(
 
 def _answers(
     source: PolicySource,
-    types: Types,
     hook: str,
     function: ast.FunctionDef,
     seen: frozenset[str] = frozenset(),
-) -> Iterator[tuple[ast.AST, ast.expr | None, Scope]]:
+) -> Iterator[tuple[ast.AST, ast.expr | None, frozenset[str]]]:
     """What *hook* may return: where, what, and the names that are known there.
 
     Calls of functions of the file are followed.
     """
-    scope = types.scope(function.name)
     own = set(local_names(function))
     for node in own_returns(function):
         for value in _values(hook, node.value):
             name = _called(value)
             inner = source.functions.get(name) if name not in own else None
             if inner is None:
-                yield value or node, value, scope
+                yield value or node, value, source.variables_in[function.name]
             elif name not in seen:
-                yield from _answers(source, types, hook, inner, seen | {name})
+                yield from _answers(source, hook, inner, seen | {name})
 
 
 def _missing(
@@ -274,15 +271,13 @@ def _called(node: ast.expr | None) -> str:
     return node.func.id if is_plain else ""  # type: ignore[union-attr]  # told before
 
 
-def _kind_of(
-    source: PolicySource, hook: str, node: ast.expr | None, types: Types, scope: Scope
-) -> str:
+def _kind_of(source: PolicySource, hook: str, node: ast.expr | None, own: frozenset[str]) -> str:
     """The kind of *node*, by its form or its type; "verdict" if it is one that *hook* refuses."""
     name = _called(node)
-    is_plain = isinstance(node, ast.Name) and node.id not in scope
+    is_plain = isinstance(node, ast.Name) and node.id not in own
     if is_plain and (node.id in source.functions or node.id in _MADE):  # type: ignore[union-attr]  # told before
         return "function"
-    is_own = name in scope or name in source.functions or name in source.loaded
+    is_own = name in own or name in source.functions or name in source.loaded
     if name in _VERDICTS and not is_own:
         return "" if hook in _VERDICTS[name] else "verdict"
     if name in _COUNTERS and not is_own and hook == "counters":
@@ -292,7 +287,7 @@ def _kind_of(
     kind = _kind(node)
     if kind or node is None:
         return kind
-    known = types.of(node, scope) or ""
+    known = source.types.of(node)
     if known.startswith("@") or known in RECORDS:
         return "struct"
     return _OF_TYPES.get(known.partition("[")[0], "")

@@ -22,7 +22,6 @@ from engine.language.syntax import (
 )
 from engine.policy.lint.counts import index_in_counts
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Types
 
 # None: not known.
 _Interval = tuple[float, float] | None
@@ -44,12 +43,12 @@ _COUNTED = frozenset({"here", "min", "max", "total"})
 _COUNTS = frozenset({"pod_count", "created_at", "start_time", "size_bytes", "node_count", "port"})
 
 
-def lint_scores(source: PolicySource, types: Types) -> Iterator[Finding]:
+def lint_scores(source: PolicySource) -> Iterator[Finding]:
     """Scores that leave the range, in policies that do not normalize them."""
     function = source.hooks.get("score")
     if function is None or "normalize" in source.hooks:
         return
-    file = _File(source, types)
+    file = _File(source)
     for value, found in _Reader(file, function, {}).answers():
         if found is None or _LOWEST <= found[0] <= found[1] <= _HIGHEST:
             continue
@@ -73,9 +72,9 @@ def _shown(found: tuple[float, float]) -> str:
 class _File:
     """What the functions of one file have in common."""
 
-    def __init__(self, source: PolicySource, types: Types) -> None:
+    def __init__(self, source: PolicySource) -> None:
         self.functions: Final = source.functions
-        self.types: Final = types
+        self.types: Final = source.types
         #: How often a helper is looked into yet: each call of one is, in each of its callers.
         self.calls_left = _MAX_CALLS
         # What any function compares by size may be bounded in the others: a filter may have left
@@ -169,7 +168,6 @@ class _Reader:
         self._file = file
         self.function = function
         self._types = file.types
-        self._scope = file.types.scope(function.name)
         self._callers = callers | {function.name}
         self._locals = set(local_names(function))
         # Names that are set exactly once stand for what they are set to.
@@ -240,7 +238,7 @@ class _Reader:
         if isinstance(node, ast.Attribute):
             if node.attr in _COUNTED and index_in_counts(node.value) is not None:
                 return (0, inf) if self._file.counts_are_plain else None
-            is_int = self._types.of(node, self._scope) in ("int", "int?")
+            is_int = self._types.of(node) in ("int", "int?")
             if not is_int:
                 return None
             return (0, inf) if node.attr in _COUNTS else (-inf, inf)
@@ -291,7 +289,7 @@ class _Reader:
             return (bounds[0][0], bounds[1][1])
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get":
             is_amount = ast.unparse(node.func.value).rpartition(".")[2] in _AMOUNTS
-            is_int = self._types.of(node, self._scope) == "int"
+            is_int = self._types.of(node) == "int"
             return (0, inf) if is_amount and is_int else None
         if name not in ("min", "max") or len(node.args) < 2:
             return None

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.language.syntax import number_of, shown, text_of, walk
-from engine.language.values import element_type
+from engine.language.values import NONE_TYPE, element_type
 from engine.policy.lint.absent import Needs, lint_absent, lint_elements
-from engine.policy.lint.counts import counts_that_may_be_none, index_in_counts
+from engine.policy.lint.counts import counts_that_may_be_none
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import NONE, Scope, Types
 from engine.policy.view_fields import RECORDS
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -67,40 +66,38 @@ _LENGTHS: Final = frozenset({"len", "length", "size"})
 _INT32: Final = 1 << 31
 
 
-def lint_values(source: PolicySource, types: Types) -> Iterator[Finding]:
+def lint_values(source: PolicySource) -> Iterator[Finding]:
     """Wrong types, texts that a field never has, and shifts that go wrong."""
     for node in walk(source.tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift):
             yield from _shift(source, node)
     needs = Needs(source)
-    for name, function in source.functions.items():
-        scope = types.scope(name)
-        has_counts = name in source.hooks and "counts" in {a.arg for a in function.args.args}
+    for function in source.functions.values():
         called = {id(node.func) for node in walk(function) if isinstance(node, ast.Call)}
         for node in walk(function):
             if isinstance(node, ast.Compare):
-                yield from _compare(source, types, scope, node)
+                yield from _compare(source, node)
             elif isinstance(node, ast.BinOp) and isinstance(node.op, _ARITHMETIC):
-                yield from _arithmetic(source, types, scope, node)
+                yield from _arithmetic(source, node)
             elif isinstance(node, ast.Attribute):
-                yield from _attribute(source, types, scope, node, called)
+                yield from _attribute(source, node, called)
             elif isinstance(node, ast.Subscript):
-                yield from _subscript(source, types, scope, node, has_counts)
+                yield from _subscript(source, node)
             elif isinstance(node, ast.Call):
-                yield from _default(source, types, scope, node)
-                yield from _call(source, types, scope, node)
+                yield from _default(source, node)
+                yield from _call(source, node)
             elif isinstance(node, ast.For | ast.comprehension):
-                kind = _kind(types.of(node.iter, scope))
+                kind = _kind(source.types.of(node.iter))
                 if kind in ("number", "bool", "text", "struct"):
                     text = f"`{shown(node.iter)}` is {_a(kind)}: there is nothing to loop over"
                     yield source.finding("wrong-type", node.iter, text, is_error=True)
             for test in _tests(node):
                 yield from _always_true(source, test)
-        yield from _nothing_known(source, types, needs, function)
-        yield from lint_absent(source, types, needs, function)
-        yield from lint_elements(source, types, needs, function)
-        yield from _unasked(source, types, needs, function)
-        yield from _zero(source, types, scope, function)
+        yield from _nothing_known(source, needs, function)
+        yield from lint_absent(source, needs, function)
+        yield from lint_elements(source, needs, function)
+        yield from _unasked(source, needs, function)
+        yield from _zero(source, function)
 
 
 # --- types ---------------------------------------------------------------------------------------
@@ -112,22 +109,20 @@ def _kind(type_text: str | None) -> str:
         return "number"
     if base in RECORDS or base.startswith("@"):
         return "struct"
-    if base.startswith(("list[", "dict[")):
+    if base.startswith(("list", "dict")):
         return base[:4]
-    return {"str": "text", "bool": "bool", NONE: NONE}.get(base, "")
+    return {"str": "text", "bool": "bool", NONE_TYPE: NONE_TYPE}.get(base, "")
 
 
 def _a(kind: str) -> str:
     return {"number": "a number", "text": "a text", "bool": "True or False"}.get(kind, f"a {kind}")
 
 
-def _compare(
-    source: PolicySource, types: Types, scope: Scope, node: ast.Compare
-) -> Iterator[Finding]:
+def _compare(source: PolicySource, node: ast.Compare) -> Iterator[Finding]:
     left = node.left
     for operator, right in zip(node.ops, node.comparators, strict=True):
-        a, b = _kind(types.of(left, scope)), _kind(types.of(right, scope))
-        differs = a and b and a != b and NONE not in (a, b)
+        a, b = _kind(source.types.of(left)), _kind(source.types.of(right))
+        differs = a and b and a != b and NONE_TYPE not in (a, b)
         if isinstance(operator, _ORDERED) and (differs or (a == b and a in ("dict", "struct"))):
             text = f"`{shown(left)}` is {_a(a)}, `{shown(right)}` is {_a(b)}: they have no order"
             if a == "dict" and b == "number":
@@ -140,18 +135,18 @@ def _compare(
                 text = f"`{shown(left)}` is {_a(a)}, `{shown(right)}` is {_a(b)}: never equal"
                 hint = _AMOUNT if {a, b} == {"number", "text"} else ""
                 yield source.finding("wrong-type", node, text, hint)
-            yield from _enum(source, types, scope, left, [right])
-            yield from _enum(source, types, scope, right, [left])
+            yield from _enum(source, left, [right])
+            yield from _enum(source, right, [left])
         elif isinstance(operator, ast.In | ast.NotIn):
             if b in ("number", "bool", "struct"):
                 text = f"`{shown(right)}` is {_a(b)}: nothing is in it"
                 yield source.finding("wrong-type", node, text, is_error=True)
-            element = _kind(element_type((types.of(right, scope) or "").rstrip("?") or "-"))
-            if b == "list" and a and element and element not in (a, "dict") and a != NONE:
+            element = _kind(element_type(source.types.of(right).rstrip("?") or "-"))
+            if b == "list" and a and element and element not in (a, "dict") and a != NONE_TYPE:
                 text = f"`{shown(left)}` is {_a(a)}, but `{shown(right)}` holds {element}s"
                 yield source.finding("wrong-type", node, text)
             if isinstance(right, ast.List | ast.Tuple):
-                yield from _enum(source, types, scope, left, right.elts)
+                yield from _enum(source, left, right.elts)
         left = right
 
 
@@ -174,10 +169,8 @@ def _always_true(source: PolicySource, test: ast.expr) -> Iterator[Finding]:
             yield source.finding("wrong-type", value, text, hint)
 
 
-def _arithmetic(
-    source: PolicySource, types: Types, scope: Scope, node: ast.BinOp
-) -> Iterator[Finding]:
-    a, b = _kind(types.of(node.left, scope)), _kind(types.of(node.right, scope))
+def _arithmetic(source: PolicySource, node: ast.BinOp) -> Iterator[Finding]:
+    a, b = _kind(source.types.of(node.left)), _kind(source.types.of(node.right))
     if not a or not b:
         return
     if a == "text" and isinstance(node.op, ast.Mod):
@@ -193,10 +186,8 @@ def _arithmetic(
         yield source.finding("wrong-type", node, text.replace("one is None", ""), is_error=True)
 
 
-def _attribute(
-    source: PolicySource, types: Types, scope: Scope, node: ast.Attribute, called: set[int]
-) -> Iterator[Finding]:
-    kind = _kind(types.of(node.value, scope))
+def _attribute(source: PolicySource, node: ast.Attribute, called: set[int]) -> Iterator[Finding]:
+    kind = _kind(source.types.of(node.value))
     owner = shown(node.value)
     methods = _METHODS.get(kind)
     if methods is None or node.attr in methods:
@@ -206,7 +197,9 @@ def _attribute(
     if is_key:
         hint = f'a key of it is read with `{owner}.get("{node.attr}")`'
     elif not hint and kind == "list" and id(node) not in called:
-        hint = f"an element of it is read with `{owner}[0]`"
+        element = element_type(source.types.of(node.value).rstrip("?"))
+        field = f".{node.attr}" if _kind(element) == "struct" else ""
+        hint = f"an element of it is read with `{owner}[0]{field}`"
     text = f"`{owner}` is {_a(kind)} and has no `{node.attr}`"
     yield source.finding("wrong-type", node, text, hint, is_error=True)
 
@@ -225,20 +218,18 @@ def _near_method(owner: str, name: str, methods: frozenset[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
-def _subscript(
-    source: PolicySource, types: Types, scope: Scope, node: ast.Subscript, has_counts: bool
-) -> Iterator[Finding]:
+def _subscript(source: PolicySource, node: ast.Subscript) -> Iterator[Finding]:
     """A list is asked for a key, or what has fields or is called for an element."""
     owner = shown(node.value)
-    kind = _kind(types.of(node.value, scope))
-    is_text = _kind(types.of(node.slice, scope)) == "text"
+    kind = _kind(source.types.of(node.value))
+    is_text = _kind(source.types.of(node.slice)) == "text"
     key = text_of(node.slice)
-    if kind == "struct" or (has_counts and index_in_counts(node.value) is not None):
+    if kind == "struct":
         text = f"`{owner}` is a struct: its fields are read by their names"
         hint = f"write `{owner}.{key}`" if key is not None and key.isidentifier() else ""
         yield source.finding("wrong-type", node, text, hint, is_error=True)
     elif isinstance(node.value, ast.Attribute):
-        of = _kind(types.of(node.value.value, scope))
+        of = _kind(source.types.of(node.value.value))
         if node.value.attr in _METHODS.get(of, ()):
             text = f"`{owner}` is a function and has no elements"
             hint = f"call it: `{owner}({shown(node.slice)})`"
@@ -246,16 +237,16 @@ def _subscript(
     if isinstance(node.slice, ast.Slice) or kind != "list" or not is_text:
         return
     text = f"`{owner}` is a list, `{shown(node.slice)}` is a text: want a place, an int"
-    element = element_type((types.of(node.value, scope) or "").rstrip("?")) or ""
+    element = element_type(source.types.of(node.value).rstrip("?")) or ""
     has_key = "key" in RECORDS.get(element, {})
     hint = f"go through it: `[x for x in {owner} if x.key == {shown(node.slice)}]`"
     yield source.finding("wrong-type", node, text, hint if has_key else "", is_error=True)
 
 
-def _call(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> Iterator[Finding]:
+def _call(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
     """A value is called."""
-    kind = _kind(types.of(node.func, scope))
-    if kind in ("", NONE):
+    kind = _kind(source.types.of(node.func))
+    if kind in ("", NONE_TYPE):
         return
     called = shown(node.func)
     hint = f"write `{called}`" if not node.args else ""
@@ -265,13 +256,13 @@ def _call(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> I
     yield source.finding("wrong-type", node, text, hint, is_error=True)
 
 
-def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -> Iterator[Finding]:
+def _default(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
     """`labels.get("x", 0)`: a text where there is the key, and else a number."""
     if not isinstance(node.func, ast.Attribute) or node.func.attr != "get" or len(node.args) < 2:
         return
-    owner = (types.of(node.func.value, scope) or "").rstrip("?")
+    owner = source.types.of(node.func.value).rstrip("?")
     value = element_type(owner) if owner.startswith("dict[") else None
-    a, b = _kind(value), _kind(types.of(node.args[1], scope))
+    a, b = _kind(value), _kind(source.types.of(node.args[1]))
     if {a, b} != {"text", "number"}:
         return
     text = f"`{shown(node)}` is {_a(a)} where there is the key, and else {_a(b)}"
@@ -280,14 +271,11 @@ def _default(source: PolicySource, types: Types, scope: Scope, node: ast.Call) -
     yield source.finding("wrong-type", node, text, hint)
 
 
-def _unasked(
-    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
-) -> Iterator[Finding]:
+def _unasked(source: PolicySource, needs: Needs, function: ast.FunctionDef) -> Iterator[Finding]:
     """Fields of what may be None, such as `pod.owner.kind`, in a function that never asks.
 
     Says nothing of what a function is given, which may have been asked for before.
     """
-    scope = types.scope(function.name)
     given = {argument.arg for argument in function.args.args}
     if function.name in source.hooks:
         given.discard("group")
@@ -298,7 +286,7 @@ def _unasked(
             owners.add(id(node.value))
         is_given = isinstance(node, ast.Name) and node.id in given
         if isinstance(node, _PLACES) and isinstance(node.ctx, ast.Load) and not is_given:
-            known = types.of(node, scope) or ""
+            known = source.types.of(node)
             if known.endswith("?") and (known[:-1] in RECORDS or known == "@group?"):
                 uses.setdefault(ast.dump(node), []).append(node)
     for found in uses.values():
@@ -310,9 +298,7 @@ def _unasked(
             yield source.finding("wrong-type", first, text, hint)
 
 
-def _zero(
-    source: PolicySource, types: Types, scope: Scope, function: ast.FunctionDef
-) -> Iterator[Finding]:
+def _zero(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
     """Divisions by what is 0 for some nodes or pods, where the function never asks for that."""
     asked = {
         ast.dump(part)
@@ -329,11 +315,11 @@ def _zero(
     for node in walk(function):
         if not isinstance(node, ast.BinOp | ast.AugAssign) or not isinstance(node.op, _DIVIDES):
             continue
-        if isinstance(node, ast.BinOp) and _kind(types.of(node.left, scope)) == "text":
+        if isinstance(node, ast.BinOp) and _kind(source.types.of(node.left)) == "text":
             continue  # `"%s" % x`
         divisor = node.right if isinstance(node, ast.BinOp) else node.value
         given = values.get(divisor.id) if isinstance(divisor, ast.Name) else None
-        when = _zero_when(types, scope, given or divisor)
+        when = _zero_when(source, given or divisor)
         parts = [one for one in (divisor, given) if one is not None]
         inner = {ast.dump(part) for one in parts for part in walk(one) if _is_place(part)}
         if not when or inner & asked:
@@ -356,14 +342,14 @@ def _tests(node: ast.AST) -> list[ast.expr]:
     return node.values if isinstance(node, ast.BoolOp) else []
 
 
-def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
+def _zero_when(source: PolicySource, node: ast.expr) -> str:
     """When *node* is 0, if it plainly can be."""
     if isinstance(node, ast.Constant):
         return "it always is" if node.value == 0 and type(node.value) in (int, float) else ""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         default = node.args[1] if node.func.attr == "get" and len(node.args) > 1 else None
         is_zero = isinstance(default, ast.Constant) and default.value == 0
-        is_number = types.of(node, scope) in ("int", "float")
+        is_number = source.types.of(node) in ("int", "float")
         return "there is no such key" if is_zero and is_number else ""
     text = ast.unparse(node)
     if text == "over.max":
@@ -374,24 +360,23 @@ def _zero_when(types: Types, scope: Scope, node: ast.expr) -> str:
 
 
 def _nothing_known(
-    source: PolicySource, types: Types, needs: Needs, function: ast.FunctionDef
+    source: PolicySource, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     """Numbers of views, facts and counters that may be None and are only ever reckoned with.
 
     Says nothing of one that another function gets to see, which may be there to ask.
     """
-    scope = types.scope(function.name)
     uses: dict[str, list[ast.Attribute]] = {}
     for node in walk(function):
         if not isinstance(node, ast.Attribute):
             continue
         if node.attr not in _NUMBERS_OF_FACTS:
-            is_such = types.of(node, scope) in ("int?", "float?")
+            is_such = source.types.of(node) in ("int?", "float?")
         else:
-            is_such = (types.of(node.value, scope) or "").rstrip("?") == "Fact"
+            is_such = source.types.of(node.value).rstrip("?") == "Fact"
         if is_such:
             uses.setdefault(ast.dump(node), []).append(node)
-    for node in counts_that_may_be_none(source, types, function):
+    for node in counts_that_may_be_none(source, function):
         uses.setdefault(ast.dump(node), []).append(node)
     if not uses:
         return
@@ -413,10 +398,8 @@ def _nothing_known(
 # --- texts ---------------------------------------------------------------------------------------
 
 
-def _enum(
-    source: PolicySource, types: Types, scope: Scope, field: ast.expr, others: list[ast.expr]
-) -> Iterator[Finding]:
-    allowed, name = _allowed(types, scope, field)
+def _enum(source: PolicySource, field: ast.expr, others: list[ast.expr]) -> Iterator[Finding]:
+    allowed, name = _allowed(source, field)
     if not allowed:
         return
     for other in others:
@@ -432,7 +415,7 @@ def _enum(
         yield source.finding("enum-text", other, message, hint, is_error=bool(close))
 
 
-def _allowed(types: Types, scope: Scope, node: ast.expr) -> tuple[tuple[str, ...], str]:
+def _allowed(source: PolicySource, node: ast.expr) -> tuple[tuple[str, ...], str]:
     """The texts that *node* can have, if it is such a field, and what to call it."""
     field = node
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -443,10 +426,10 @@ def _allowed(types: Types, scope: Scope, node: ast.expr) -> tuple[tuple[str, ...
         field = node.value
     if not isinstance(field, ast.Attribute):
         return (), ""
-    owner = (types.of(field.value, scope) or "").rstrip("?")
+    owner = source.types.of(field.value).rstrip("?")
     allowed = ENUMS.get((owner, field.attr), ())
     if field is not node:
-        is_map = _kind(types.of(field, scope)) == "dict"
+        is_map = _kind(source.types.of(field)) == "dict"
         allowed = allowed if is_map else ()
         if allowed and isinstance(node, ast.Call) and len(node.args) > 1:
             default = text_of(node.args[1])

@@ -1,4 +1,4 @@
-"""Lints about texts that `%` and `format` cannot fill, or not with what they are given."""
+"""Lints about format strings: conversions that do not exist, and missing or surplus arguments."""
 
 import ast
 import re
@@ -7,7 +7,6 @@ from typing import Final
 
 from engine.language.syntax import has_star, short, shown, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.lint.types import Types
 from engine.policy.view_fields import RECORDS
 
 _NUMBERS: Final = "doxXeEfFgG"
@@ -15,7 +14,7 @@ _KNOWN: Final = f"sr{_NUMBERS}"
 _PERCENT: Final = "a percent sign is `%%`"
 _WANTED: Final = "want `%s`, `%d` or another single letter: there are no widths and no digits"
 
-# What `format` looks at: a brace that is meant, a place, a brace that is none of both.
+# What `format` looks at: an escaped brace, a replacement field, a brace that is neither.
 _BRACES: Final = re.compile(r"\{\{|\}\}|\{(?P<place>[^{}]*)\}|[{}]")
 _PLACE: Final = re.compile(r"(?P<name>[^.,:!\[\]]*)(![sr])?")
 _WANTED_PLACE: Final = (
@@ -23,14 +22,14 @@ _WANTED_PLACE: Final = (
 )
 
 
-def lint_fillings(source: PolicySource, types: Types) -> Iterator[Finding]:
-    """Texts that are filled with `%` or `format` and fail whenever they are."""
-    for name, function in source.functions.items():
+def lint_formats(source: PolicySource) -> Iterator[Finding]:
+    """Format strings, for `%` or `format`, that fail whenever they are used."""
+    for function in source.functions.values():
         for node in walk(function):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
                 text = text_of(node.left)
                 if text is not None:
-                    yield from _filling(source, types, types.scope(name), node, text)
+                    yield from _percent(source, node, text)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 text = text_of(node.func.value)
                 if text is not None and node.func.attr == "format":
@@ -38,7 +37,7 @@ def lint_fillings(source: PolicySource, types: Types) -> Iterator[Finding]:
 
 
 def _formatting(source: PolicySource, node: ast.Call, text: str) -> Iterator[Finding]:
-    """What is wrong with `text.format(...)`, told once."""
+    """The first thing that is wrong with `text.format(...)`."""
     names: list[str] = []
     for match in _BRACES.finditer(text):
         if match[0] in ("{{", "}}"):
@@ -60,7 +59,7 @@ def _formatting(source: PolicySource, node: ast.Call, text: str) -> Iterator[Fin
 
 
 def _not_given(names: list[str], node: ast.Call) -> str:
-    """What of the places *names* the call *node* gives no value to, in words; "" if nothing."""
+    """The replacement field of *names* that *node* gives no value, in words; "" if none."""
     in_turn = names.count("")
     numbered = next((name for name in names if _is_number(name)), None)
     if in_turn and numbered is not None:
@@ -83,14 +82,12 @@ def _is_number(name: str) -> bool:
 
 
 def _is_beyond(digits: str, count: int) -> bool:
-    """Whether the number is *count* or more; Python converts no thousands of digits."""
+    """True if the number is *count* or more. Python does not convert thousands of digits."""
     digits = digits.lstrip("0")
     return len(digits) > len(str(count)) or int(digits or "0") >= count
 
 
-def _filling(
-    source: PolicySource, types: Types, scope: dict[str, str], node: ast.BinOp, text: str
-) -> Iterator[Finding]:
+def _percent(source: PolicySource, node: ast.BinOp, text: str) -> Iterator[Finding]:
     letters = _letters(text)
     wrong = next((letter for letter in letters if letter not in _KNOWN or not letter), None)
     if wrong is not None:
@@ -102,7 +99,7 @@ def _filling(
         hint = _PERCENT if wrong in ("", " ") else _WANTED
         yield source.finding("wrong-type", node.left, said, hint, is_error=True)
         return
-    given = _given(types, scope, node.right)
+    given = _given(source, node.right)
     if given is None:
         return
     if len(given) != len(letters):
@@ -115,7 +112,7 @@ def _filling(
         yield source.finding("wrong-type", node, said, hint, is_error=True)
         return
     for letter, value in zip(letters, given, strict=True):
-        kind = _kind(types.of(value, scope))
+        kind = _kind(source.types.of(value))
         if letter in _NUMBERS and kind not in ("", "a number"):
             said = f"`%{letter}` wants a number, `{shown(value)}` is {kind}"
             yield source.finding("wrong-type", value, said, "write `%s`", is_error=True)
@@ -134,11 +131,11 @@ def _letters(text: str) -> list[str]:
     return found
 
 
-def _given(types: Types, scope: dict[str, str], node: ast.expr) -> list[ast.expr] | None:
-    """The values that a text is filled with; None if it cannot be told how many."""
+def _given(source: PolicySource, node: ast.expr) -> list[ast.expr] | None:
+    """The values that are formatted; None if their number is not known."""
     if isinstance(node, ast.Tuple):
         return None if has_star(node.elts) else node.elts
-    return [node] if _kind(types.of(node, scope)) else None
+    return [node] if _kind(source.types.of(node)) else None
 
 
 def _kind(type_text: str | None) -> str:
@@ -146,7 +143,7 @@ def _kind(type_text: str | None) -> str:
     base = (type_text or "").rstrip("?")
     if base in RECORDS or base.startswith("@"):
         return "a struct"
-    if base.startswith(("list[", "dict[")):
+    if base.startswith(("list", "dict")):
         return f"a {base[:4]}"
     words = {"str": "a text", "bool": "True or False", "int": "a number", "float": "a number"}
     return words.get(base, "")
