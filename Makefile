@@ -1,16 +1,18 @@
 # Every target sets itself up: a bare machine needs Python 3.11 or newer and make, nothing else.
 # Go is used to build the real control plane; where it is missing, it is installed with pip.
+# Tests run on as many workers as there are cores, up to eight (tests/parallel.py).
 # Benchmarks take further arguments in ARGS: `make bench ARGS="--output json"`.
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 # Old bytecode, another checkout's packages or a user's site must not change what is tested.
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
+.PHONY: help setup demo fast check test lint bench bench-core bench-fgd bench-large bench-openb bench-reload fuzz-parity controlplane oracle lock docs image clean
 
 help: ## show this list
 	@echo "usage: make TARGET"
@@ -35,13 +37,18 @@ lint: setup
 	$(BIN)/starsched check --strict policies
 	$(BIN)/starsched test policies
 
-check: lint ## format, lint, types, imports, policies and the quick tests (a few minutes)
-	$(BIN)/python -m pytest -q -p tests.quick
+fast: setup ## format, lint and the quick tests that a change concerns (less than a minute)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(PYTEST) -q -p tests.quick -p tests.affected
+
+check: lint ## format, lint, types, imports, policies and all quick tests (a few minutes)
+	$(PYTEST) -q -p tests.quick
 
 # A skipped test is a failed one here (tests/no_skips.py): nothing that needs the real control
 # plane can drop out unseen.
 test: lint controlplane oracle ## everything: check's linters and every test, the real control plane included
-	$(BIN)/python -m pytest -p tests.no_skips
+	$(PYTEST) -p tests.no_skips
 
 bench: setup controlplane ## the same load on the real control plane, ours and kube-scheduler
 	$(BIN)/python -m benchmarks.bench $(ARGS)

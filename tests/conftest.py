@@ -4,7 +4,8 @@
 node names of your own. `own_control_plane` is for a test that breaks its servers.
 
 Property tests try the same few cases each time, in the profile `check`, and many random ones by
-night, with `HYPOTHESIS_PROFILE=nightly`.
+night, with `HYPOTHESIS_PROFILE=nightly`. The header of that run names its seed, and
+`HYPOTHESIS_SEED=n` repeats it.
 """
 
 import logging
@@ -12,13 +13,15 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, Final
 
+import hypothesis.core
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
 from engine.kube.client import ApiClient
+from tests import parallel
 from tests.controlplane import ControlPlane
 
 settings.register_profile(
@@ -29,12 +32,23 @@ settings.register_profile(
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.register_profile(
     "nightly", settings.get_profile("check"), derandomize=False, max_examples=3000
 )
 # Before any test is collected: a test keeps the profile in force when its module is imported.
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+_PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "check")
+settings.load_profile(_PROFILE)
+if not settings.get_profile(_PROFILE).derandomize:
+    # In the environment, for the workers of this run.
+    seed = os.environ.setdefault("HYPOTHESIS_SEED", str(secrets.randbelow(2**32)))
+    hypothesis.core.global_force_seed = int(seed)  # type: ignore[assignment]  # None until set
+
+
+def pytest_report_header() -> str | None:
+    seed = os.environ.get("HYPOTHESIS_SEED")
+    return f"property tests: HYPOTHESIS_SEED={seed}" if seed is not None else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    config.addinivalue_line("markers", "slow: takes long; left out by `make check`")
+    parallel.pytest_configure(config)
 
 
 @pytest.fixture(autouse=True)

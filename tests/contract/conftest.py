@@ -14,17 +14,12 @@ from tests.controlplane import ControlPlane
 SERVERS = ["embedded", "real"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes long; left out of the quick run")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Not on the parameters: this module is imported before the marker is known.
     for item in items:
         call = getattr(item, "callspec", None)
         if call and {"api", "breakable"} & call.params.keys() and "real" in call.params.values():
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.slow("starts the real control plane"))
 
 
 async def _embedded(cluster: DevCluster, session: aiohttp.ClientSession) -> Api:

@@ -9,10 +9,6 @@ from engine.devcluster import DevCluster
 from tests.contract.harness import Api
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes long; left out of the quick run")
-
-
 @pytest.fixture
 async def cluster() -> AsyncIterator[DevCluster]:
     async with DevCluster(seed=1) as cluster:

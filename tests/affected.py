@@ -1,0 +1,105 @@
+"""A pytest plug-in for the tests that a change concerns: `-p tests.affected`, as `make fast` does.
+
+Compares the working tree with the place where it left `main`. Chosen are the tests of the folders
+with a changed file (`engine/caching` -> `tests/caching`) and each test file that imports a changed
+module, or a module that imports one. What is further away is left to `make check`.
+"""
+
+import functools
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import grimp
+import pytest
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_PACKAGES: Final = ("engine", "tests", "benchmarks")
+#: Folders whose tests are elsewhere, or nowhere near an import.
+_TESTS_OF: Final = {
+    "policies": ("tests/policies", "tests/packs"),
+    "docs": ("tests/docs",),
+    "deploy": ("tests/deploy",),
+    "controlplane": ("tests/controlplane_build",),
+    "benchmarks": ("tests/benchmarks",),
+}
+
+
+def changed_files(root: Path = _ROOT) -> list[str]:
+    """Paths of what differs from the place where the working tree left `main`, new files too."""
+    base = "HEAD"
+    for branch in ("main", "origin/main"):
+        if found := _git(root, "merge-base", "HEAD", branch, check=False):
+            (base,) = found
+            break
+    changed = _git(root, "diff", "--name-only", "--relative", base)
+    return sorted({*changed, *_git(root, "ls-files", "--others", "--exclude-standard")})
+
+
+def _git(root: Path, *arguments: str, check: bool = True) -> list[str]:
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, check=check, capture_output=True, text=True
+    )
+    return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
+
+
+def module_of(path: str) -> str:
+    """The module in the file *path*: `engine.model.pod` of `engine/model/pod.py`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def test_paths(changed: Iterable[str], importers: dict[str, set[str]]) -> set[str]:
+    """Folders and files of tests that *changed* concerns.
+
+    Args:
+        changed: Paths from the root of the checkout.
+        importers: Module -> the modules that import it.
+    """
+    chosen: set[str] = set()
+    for path in changed:
+        top, _, rest = path.partition("/")
+        folder = rest.partition("/")[0]
+        if top == "engine" and path.endswith(".py"):
+            chosen.add(f"tests/{folder.removesuffix('.py')}")
+        elif top == "tests" and "/" in rest:
+            chosen.add(f"tests/{folder}")
+        chosen.update(_TESTS_OF.get(top, ()))
+        module = module_of(path)
+        near = importers.get(module, set())
+        for one in {module, *near}.union(*(importers.get(one, set()) for one in near)):
+            if one.startswith("tests."):
+                chosen.add(one.replace(".", "/") + ".py")
+    return chosen
+
+
+def _importers() -> dict[str, set[str]]:
+    graph = grimp.build_graph(*_PACKAGES, cache_dir=str(_ROOT / ".import_linter_cache"))
+    return {one: graph.find_modules_that_directly_import(one) for one in graph.modules}
+
+
+@functools.cache
+def _chosen() -> frozenset[str]:
+    return frozenset(test_paths(changed_files(), _importers()))
+
+
+def pytest_report_header() -> str:
+    return f"affected by the change: {', '.join(sorted(_chosen())) or 'nothing'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = _chosen()
+
+    def concerns(item: pytest.Item) -> bool:
+        path = item.path.relative_to(_ROOT)
+        return any(str(one) in chosen for one in (path, *path.parents))
+
+    left_out = [item for item in items if not concerns(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if concerns(item)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # Nothing that the change concerns is no failure.
+    if session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK

@@ -1,7 +1,0 @@
-"""Marks that the benchmarks' tests use."""
-
-import pytest
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: starts servers; left out by `make check`")
