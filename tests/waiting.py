@@ -59,6 +59,11 @@ async def one_turn(_seconds: float) -> None:
     await asyncio.sleep(0)
 
 
+async def no_time(_seconds: float) -> None:
+    """A `sleep` for code under test that takes next to no time, and no CPU either."""
+    await asyncio.sleep(_FIRST_PAUSE_SECONDS)
+
+
 async def idle(turns: int = 100) -> None:
     """Let all tasks of this loop run until they wait, requests to servers in it included.
 

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,10 +38,10 @@ ROLLED_BACK_REASON: Final = "PolicyRolledBack"
 SOURCE_GONE_REASON: Final = "PolicySourceGone"
 
 _HISTORY: Final = 50
-_LAST_SAVE_SECONDS: Final = 2.0
-# There are pods to decide: a store that does not answer keeps a start no longer than this, nor a
-# new leader. It is asked again beside the decisions.
-_TAKE_OVER_LOAD_SECONDS: Final = 10.0
+#: There are pods to decide: a store that does not answer holds up a start or a new leader no longer
+#: than this. It is asked again in the background.
+_SAVE_TIMEOUT: Final = 2.0
+_LOAD_TIMEOUT: Final = 10.0
 _SAVE_AGAIN_SECONDS: Final = 10.0
 _LONGEST_SAVE_PAUSE: Final = 300.0
 _LOAD_TRIES: Final = 4
@@ -114,6 +114,8 @@ class Rollout:
         on_switch: Puts a deployment in force.
         tell: Writes events; nothing is written while `is_active` is False.
         metrics, clock: Measure.
+        save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
+        sleep: Waits between two looks at the source, the store and an edit on probation.
     """
 
     def __init__(
@@ -127,7 +129,9 @@ class Rollout:
         tell: Tell,
         metrics: Metrics,
         clock: Clock,
-        probation_tick: float = _PROBATION_TICK,
+        save_timeout: float = _SAVE_TIMEOUT,
+        load_timeout: float = _LOAD_TIMEOUT,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._source = source
         self._store = store
@@ -137,7 +141,9 @@ class Rollout:
         self._tell = tell
         self._metrics = metrics
         self._clock = clock
-        self._probation_tick = probation_tick
+        self._save_timeout = save_timeout
+        self._load_timeout = load_timeout
+        self._sleep = sleep
         self._offer: Offer | None = None  # not looked at yet
         self._latest: Offer | None = None
         self._offered = asyncio.Event()
@@ -271,7 +277,7 @@ class Rollout:
                 await self._source.run(self._take_offer)
             except Exception:
                 log.exception("Unexpected exception in the source of policies")
-            await asyncio.sleep(_SOURCE_RESTART_SECONDS)
+            await self._sleep(_SOURCE_RESTART_SECONDS)
 
     # --- a candidate -----------------------------------------------------------------------
 
@@ -543,7 +549,7 @@ class Rollout:
         bounds = deployment.bundle.runtime.fallback
         ends_at = self._clock.monotonic() + bounds.window.total_seconds()
         while self._clock.monotonic() < ends_at:
-            await asyncio.sleep(self._probation_tick)
+            await self._sleep(_PROBATION_TICK)
             why = out_of_bounds(self.counts, bounds)
             if why is not None:
                 await self._roll_back(deployment, why)
@@ -592,7 +598,7 @@ class Rollout:
             except StoreError as error:
                 log.warning("Cannot read the last good policies", reason=str(error))
                 if attempt < _LOAD_TRIES:
-                    await asyncio.sleep(_LOAD_PAUSE_SECONDS)
+                    await self._sleep(_LOAD_PAUSE_SECONDS)
         return None
 
     async def _load_in_time(self, instead: str) -> LastGood | None:
@@ -601,10 +607,10 @@ class Rollout:
         *instead* is what happens until then, for the log.
         """
         try:
-            async with asyncio.timeout(_TAKE_OVER_LOAD_SECONDS):
+            async with asyncio.timeout(self._load_timeout):
                 stored = await self._load()
         except TimeoutError:
-            reason = f"no answer for {_TAKE_OVER_LOAD_SECONDS:g} s"
+            reason = f"no answer for {self._load_timeout:g} s"
             log.warning("Cannot read the last good policies", reason=reason, until_then=instead)
             self._is_unread = True
             return None
@@ -648,7 +654,7 @@ class Rollout:
     async def _save_soon(self) -> None:
         """As `_save`, but somebody waits: what takes longer is `_keep_saving`'s."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_SAVE_SECONDS):
+            async with asyncio.timeout(self._save_timeout):
                 await self._save()
 
     async def _keep_saving(self) -> None:
@@ -658,7 +664,7 @@ class Rollout:
         """
         pause = _SAVE_AGAIN_SECONDS
         while True:
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
             await self._read_at_last()
             await self._look_for_loss()
             await self._save()

@@ -15,13 +15,11 @@ from engine.app import App
 from engine.binding.event_recorder import Reference
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
-from engine.rollout import rollout
 from engine.rollout.assembly import make_examiner
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, LastGood, Store
-from engine.rollout.sources import Offer, OnOffer
+from engine.rollout.sources import Offer
 from tests.app.harness import (
     NAME,
     NAMESPACE,
@@ -642,36 +640,6 @@ async def test_a_new_leader_tells_what_it_rejected_as_a_standby(cluster: DevClus
         leader.request_stop()
         await eventually(standby.leading.is_set)
         await eventually(lambda: rejections(cluster))
-
-
-class Moody:
-    """A source that fails at first, and again after its first offer."""
-
-    name = "moody"
-
-    def __init__(self) -> None:
-        self.runs = 0
-
-    async def run(self, on_offer: OnOffer) -> None:
-        self.runs += 1
-        if self.runs > 1:
-            on_offer(Offer(files(prefer(f"node-{min(self.runs - 1, 2)}"))))
-        raise RuntimeError("moody")
-
-
-async def test_a_source_that_fails_is_started_again(
-    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollout, "_SOURCE_RESTART_SECONDS", 0.05)
-    async with ApiClient(Endpoint(server=cluster.url)) as client:
-        app = App(client, source=Moody(), examiner=make_examiner())
-        running = asyncio.ensure_future(app.run())
-        await asyncio.wait_for(app.leading.wait(), 30)
-        cluster.create(make_pod("one"))
-        await eventually(lambda: "node-2" in str(app.rollout.active.files))
-        await eventually(lambda: node_of(cluster, "one"))
-        app.request_stop()
-        await running
 
 
 async def test_a_pod_that_old_policies_rejected_is_tried_under_the_new_ones(

@@ -16,7 +16,7 @@ from engine.rollout.sources import Offer
 from engine.rollout.trial import Examiner
 from engine.telemetry.metrics import Metrics
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
-from tests.waiting import eventually
+from tests.waiting import eventually, no_time
 
 _RUNTIME = (
     "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\n"
@@ -40,7 +40,7 @@ GOOD, BAD, BAD_AND_MORE = files("Good."), files("Bad."), files("Bad.", "More.")
 class Bench:
     """A roll-out by itself: what comes into force decides nothing, but is told to have."""
 
-    def __init__(self, first: Mapping[str, str], *more: Kept) -> None:
+    def __init__(self, first: Mapping[str, str], *more: Kept, **waits: Any) -> None:
         self.source = Source(first)
         self.store = Kept()
         self.told: list[str] = []
@@ -58,7 +58,7 @@ class Bench:
             tell=self._tell,
             metrics=self.metrics,
             clock=SystemClock(),
-            probation_tick=0.01,
+            **{"sleep": no_time, **waits},
         )
 
     def _tell(self, _about: object, _kind: str, reason: str, _note: str, revision: str) -> None:
@@ -86,10 +86,13 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    first: Mapping[str, str], *more: Kept, is_active: bool = True
+    first: Mapping[str, str], *more: Kept, is_active: bool = True, **waits: Any
 ) -> AsyncIterator[Bench]:
-    """A roll-out that is under way; it saves to `store`, and to *more* beside."""
-    bench = Bench(first, *more)
+    """A roll-out that is under way and saves to `store` and to *more*.
+
+    *waits* are further arguments of `Rollout`; by default it sleeps for next to no time.
+    """
+    bench = Bench(first, *more, **waits)
     bench.rollout.is_active = is_active
     await bench.rollout.start()
     running = asyncio.ensure_future(bench.rollout.run())

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
-import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
@@ -13,13 +13,12 @@ from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
-from engine.rollout import rollout as rollouts
 from engine.rollout.last_good import LastGood, StoreError
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
 from engine.rollout.trial import Examiner
 from engine.telemetry.metrics import Metrics
-from tests.waiting import eventually
+from tests.waiting import eventually, no_time
 
 BROKEN = {"p.star": "def filter(pod, node:\n"}
 STORED = {"p.star": '"""As the last leader had it."""\n'}
@@ -50,8 +49,10 @@ class Kept:
         self.hangs_in = ""
         self.gives_up = asyncio.Event()
         self.asked = 0
+        self.loads = 0
 
     async def load(self) -> LastGood | None:
+        self.loads += 1
         await self._hang("load")
         return self.last_good
 
@@ -104,6 +105,7 @@ def make_rollout(
     store: Kept,
     world: World,
     on_switch: Callable[[object, object], None] = lambda *_: None,
+    **waits: Any,
 ) -> Rollout:
     return Rollout(
         source=source,
@@ -118,21 +120,20 @@ def make_rollout(
         tell=lambda *_: None,
         metrics=Metrics(CollectorRegistry()),
         clock=SystemClock(),
+        **waits,
     )
 
 
-async def test_a_store_that_hangs_does_not_keep_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_hangs_does_not_keep_a_start() -> None:
     """It took two minutes. What was taken back before must not be in force for good, nor forgotten.
 
     Neither may anything be saved over what nobody has read.
     """
-    monkeypatch.setattr(rollouts, "_TAKE_OVER_LOAD_SECONDS", 0.1)
-    monkeypatch.setattr(rollouts, "_SAVE_AGAIN_SECONDS", 0.05)
     store = Kept()
     taken_back = revision_of(EDITED)
     kept = store.last_good = LastGood(revision_of(STORED), STORED, (taken_back,))
     store.hangs_in = "load"
-    rollout = make_rollout(Source(EDITED), store, World())
+    rollout = make_rollout(Source(EDITED), store, World(), load_timeout=0.1, sleep=no_time)
     with structlog.testing.capture_logs() as logs:
         await asyncio.wait_for(rollout.start(), 5)
     (line,) = [one for one in logs if one["event"] == "Cannot read the last good policies"]
@@ -141,7 +142,9 @@ async def test_a_store_that_hangs_does_not_keep_a_start(monkeypatch: pytest.Monk
     assert rollout.active.bundle.revision == taken_back
     running = asyncio.ensure_future(rollout.run())
     try:
-        await asyncio.sleep(0.3)
+        await eventually(lambda: rollout.describe()["last_good"], what="the trial to end")
+        asked = store.loads
+        await eventually(lambda: store.loads > asked + 1)
         assert store.last_good == kept
         store.hangs_in = ""
         store.gives_up.set()
@@ -203,6 +206,35 @@ async def test_an_edit_that_comes_while_the_last_leaders_policies_are_taken_over
         assert rollout.active.bundle.revision == in_force[-1] == revision_of(EDITED)
         assert rollout.describe()["active"]["origin"] == source.name
         assert store.last_good.revision == revision_of(EDITED)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+class Moody(Source):
+    """A source that fails at first, and after each of two offers."""
+
+    def __init__(self) -> None:
+        super().__init__(STORED)
+        self.runs = 0
+
+    async def run(self, on_offer: OnOffer) -> None:
+        self.runs += 1
+        if self.runs > 3:
+            await asyncio.Event().wait()
+        if self.runs > 1:
+            on_offer(Offer(STORED if self.runs == 2 else EDITED))
+        raise RuntimeError("moody")
+
+
+async def test_a_source_that_fails_is_started_again() -> None:
+    source = Moody()
+    rollout = make_rollout(source, Kept(), World(), sleep=no_time)
+    starting = asyncio.ensure_future(rollout.start())
+    await asyncio.wait_for(starting, 20)
+    running = asyncio.ensure_future(rollout.run())
+    try:
+        await eventually(lambda: rollout.active.bundle.revision == revision_of(EDITED))
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -6,12 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from engine.binding.event_recorder import Reference
-from engine.rollout import rollout
 from engine.rollout.last_good import LastGood
 from engine.rollout.sources import Offer
 from tests.rollout.test_probation import BAD, FAILURE, GOOD, Bench, bench
 from tests.rollout.test_taking_over import BROKEN, Kept, revision_of
-from tests.waiting import eventually
+from tests.waiting import eventually, no_time
 
 MAP = Reference("v1", "ConfigMap", "starsched", "policies")
 
@@ -106,10 +105,9 @@ async def test_a_new_leader_says_that_the_source_is_gone() -> None:
 
 @pytest.mark.parametrize("more", [(), (Kept(),)], ids=["the only one", "one of two"])
 async def test_what_could_not_be_saved_is_saved_when_the_store_answers_again(
-    more: tuple[Kept, ...], monkeypatch: pytest.MonkeyPatch
+    more: tuple[Kept, ...],
 ) -> None:
     """After a restart an edit was in force again that had been taken back, without probation."""
-    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
     async with bench(GOOD, *more) as b:
         await b.edit(BAD)
         b.store.is_away = True
@@ -123,36 +121,34 @@ async def test_what_could_not_be_saved_is_saved_when_the_store_answers_again(
 
 @pytest.mark.parametrize("more", [(), (Kept(),)], ids=["the only one", "one of two"])
 async def test_what_was_saved_and_deleted_is_saved_again(
-    more: tuple[Kept, ...], monkeypatch: pytest.MonkeyPatch
+    more: tuple[Kept, ...],
 ) -> None:
     """A ConfigMap that somebody deletes came back with the next edit: no restart found it."""
-    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
     async with bench(GOOD, *more) as b:
         await eventually(lambda: b.store.last_good)
         b.store.last_good = None
         await eventually(lambda: b.store.last_good == LastGood(revision_of(GOOD), GOOD, ()))
 
 
-async def test_a_place_that_lost_it_and_takes_nothing_is_asked_less_and_less(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
-    async with bench(GOOD) as b:
+async def test_a_place_that_lost_it_and_takes_nothing_is_asked_less_and_less() -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        await no_time(seconds)
+
+    async with bench(GOOD, sleep=sleep) as b:
         await eventually(lambda: b.store.last_good)
         b.store.is_away, b.store.last_good, b.store.asked = True, None, 0
-        await asyncio.sleep(1)
-        assert 1 <= b.store.asked <= 5
+        await eventually(lambda: b.store.asked > 6)
+    grown = [pause for pause in pauses if pause > 10.0]
+    assert grown[:6] == [20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
 
 
 @pytest.mark.parametrize("what", ["load", "save"])
-async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_store_that_hangs_does_not_keep_a_new_leader_from_deciding(what: str) -> None:
     """It held the lease and decided nothing: two minutes for a read, half a one for a write."""
-    monkeypatch.setattr(rollout, "_TAKE_OVER_LOAD_SECONDS", 0.1)
-    monkeypatch.setattr(rollout, "_LAST_SAVE_SECONDS", 0.1)
-    monkeypatch.setattr(rollout, "_SAVE_AGAIN_SECONDS", 0.05)
-    async with bench(GOOD, is_active=False) as b:
+    async with bench(GOOD, is_active=False, load_timeout=0.1, save_timeout=0.1) as b:
         b.store.hangs_in = what
         await asyncio.wait_for(b.rollout.lead(), 5)
         assert b.is_in_force(GOOD)()
