@@ -56,16 +56,11 @@ from engine.pulled_metrics import (
     show_watches,
 )
 from engine.queue_hooks import QueueHooks
-from engine.queueing.events import (
-    FACTS_AGE,
-    FACTS_UPDATE,
-    GATE_RETRIED,
-    KEY_RETRIED,
-    THROTTLE_ENDED,
-)
+from engine.queueing.events import FACTS_AGE, FACTS_UPDATE
 from engine.queueing.hints import Hints
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Failures, Throttle, Work
+from engine.queueing.transitions import Trigger
 from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
@@ -524,13 +519,13 @@ class App:
         """Do what was throttled or failed about a pod again; True if the pod may be tried now."""
         match work:
             case Work.ATTEMPT:
-                return self.queue.reconsider(uid, THROTTLE_ENDED, only_gated=True)
+                return self.queue.recheck(uid, Trigger.THROTTLE_ENDED)
             case Work.GATE:
-                return self.queue.reconsider(uid, GATE_RETRIED, only_gated=True)
+                return self.queue.recheck(uid, Trigger.GATE_RETRIED)
             case Work.GROUP:
                 return self.groups.ask_again(uid)
             case Work.SORT_KEY:
-                self.queue.reorder(uid, KEY_RETRIED)
+                self.queue.reorder(uid)
                 return True
 
     def _may_act(self) -> bool:

@@ -96,6 +96,7 @@ class AttemptOutcomes:
             profile=placement.profile,
             revision=placement.revision,
             attempts=queued.attempts,
+            tried_because=queued.tried_because,
             duration_ms=round(duration * 1000, 1),
         )
         self._recorder.record(
@@ -131,15 +132,14 @@ class AttemptOutcomes:
             profile=profile,
             revision=revision,
             attempts=queued.attempts,
+            tried_because=queued.tried_because,
             duration_ms=round(duration * 1000, 1),
             reason=rejection.message,
         )
         # 2. Back to the queue, which knows the pod's newest version and whether it still wants a
         #    node: it may have been deleted or bound by somebody else meanwhile.
-        if rejection.is_error:
-            comes_back = self._queue.requeue_error(queued)
-        else:
-            comes_back = self._queue.requeue_unschedulable(queued, rejection.rejectors)
+        rejectors = frozenset[str]() if rejection.is_error else rejection.rejectors
+        comes_back = self._queue.requeue(queued, rejectors)
         self.on_not_placed(pod)
         if not comes_back:
             self._status.forget(pod.uid)

@@ -23,8 +23,8 @@ from engine.kube.errors import ApiError
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.events import NOMINATION_CLEARED, PREEMPTION_DONE, PREEMPTION_STARTED
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.transitions import Trigger
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="preemptor")
@@ -161,7 +161,7 @@ class Preemptor:
         self._running[preemptor.uid] = asyncio.ensure_future(work)
         self._nodes[preemption.node] += 1
         for pod in self._queue.nominator.pods_on(preemption.node):
-            self._queue.hold(pod.uid, PREEMPTION_STARTED)
+            self._queue.recheck(pod.uid, Trigger.PREEMPTION_STARTED)
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
         """Wait for the preemptions under way; those left after *timeout* seconds are given up.
@@ -214,14 +214,14 @@ class Preemptor:
         if failure is None:
             # A victim that went before the last answer came has woken the preemptor against its
             # closed gate; if none has, it waits for their deletion like for any other event.
-            self._queue.reconsider(preemptor.uid, PREEMPTION_DONE, only_gated=True)
+            self._queue.recheck(preemptor.uid, Trigger.PREEMPTION_DONE)
         elif isinstance(failure, _NotLeading) or (
             isinstance(failure, ApiError) and may_pass(failure)
         ):
-            self._queue.activate([preemptor.key])
+            self._queue.activate([preemptor.uid])
         else:
             # The same refusal may come again at once: without the wait this would never rest.
-            self._queue.reconsider(preemptor.uid, PREEMPTION_DONE)
+            self._queue.recheck(preemptor.uid, Trigger.PREEMPTION_FAILED)
         self._let_go(node)
 
     def _leave(self, node: str) -> None:
@@ -236,7 +236,7 @@ class Preemptor:
             return
         for uid in [uid for uid, promised in self._held.items() if promised == node]:
             del self._held[uid]
-            self._queue.reconsider(uid, PREEMPTION_DONE, only_gated=True)
+            self._queue.recheck(uid, Trigger.PREEMPTION_DONE)
 
     async def _carry_out(self, victims: Sequence[Pod], cause: Cause, evicted: list[Pod]) -> None:
         """Evict *victims*, the last one last; *evicted* takes those that go by this.
@@ -287,7 +287,7 @@ class Preemptor:
             if pod.priority < preemptor.priority:
                 nominator.nominate(pod, "")
                 self._status.nominate(pod, "")
-                self._queue.reconsider(pod.uid, NOMINATION_CLEARED)
+                self._queue.recheck(pod.uid, Trigger.NOMINATION_CLEARED)
 
     def _check_may_go_on(self, preemptor: Pod) -> None:
         if preemptor.uid not in self._queue:

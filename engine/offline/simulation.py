@@ -445,9 +445,9 @@ class Simulation:
         if rejection.is_error:
             if queued.error_count + 1 >= _MOST_ERRORS:
                 self._queue.delete(pod)
-            comes_back = self._queue.requeue_error(queued)
+            comes_back = self._queue.requeue(queued)
         else:
-            comes_back = self._queue.requeue_unschedulable(queued, rejection.rejectors)
+            comes_back = self._queue.requeue(queued, rejection.rejectors)
         self._permits.failed(pod)
         if comes_back and rejection.nominated_node is not None:
             self._queue.nominator.nominate(queued.pod, rejection.nominated_node)

@@ -86,20 +86,6 @@ UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent("*", "*", "UnschedulableTimeout")
 FORCE_ACTIVATE: Final = ClusterEvent("*", "*", "ForceActivate")
 POLICIES_CHANGED: Final = ClusterEvent("*", "*", "PoliciesChanged")
 
-# Labels of moves that no event causes.
-SCHEDULE_ATTEMPT_FAILURE: Final = "ScheduleAttemptFailure"
-BACKOFF_COMPLETE: Final = "BackoffComplete"
-#: `pre_enqueue`, or `queue_key`, is asked again that failed or was throttled.
-GATE_RETRIED: Final = "GateRetried"
-KEY_RETRIED: Final = "KeyRetried"
-#: Attempts at the pod are throttled, or not any more.
-THROTTLED: Final = "Throttled"
-THROTTLE_ENDED: Final = "ThrottleEnded"
-POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
-PREEMPTION_STARTED: Final = "PreemptionStarted"
-PREEMPTION_DONE: Final = "PreemptionDone"
-NOMINATION_CLEARED: Final = "NominationCleared"
-
 
 def _meaningful(meta: ObjectMeta) -> ObjectMeta:
     """*meta* without what the API server changes by itself."""

@@ -1,24 +1,19 @@
 """A pod in the queue, with the history that backoff, order and hints need."""
 
-import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from engine.model.pod import Pod
+from engine.queueing.transitions import Cause, Move, Place, Trigger
+
+# About two attempts with what led to them.
+_MOST_MOVES: Final = 8
+
+# The fields of a `Move`, which costs more to make than a pod's move may.
+_Move: TypeAlias = tuple[float, Place, Place, Trigger, Cause | None]
 
 SortKey = tuple[tuple[int, int | str], ...]
-"""What `queue_key` answered, normalised so that any two keys compare; smaller goes first."""
-
-
-class Place(enum.Enum):
-    """Where a known pod is. Exactly one at a time."""
-
-    NOWHERE = "nowhere"
-    ACTIVE = "active"
-    BACKOFF = "backoff"
-    UNSCHEDULABLE = "unschedulable"
-    IN_FLIGHT = "in_flight"
-    BINDING = "binding"
-    TERMINATING = "terminating"
+"""What `queue_key` answered, normalised so that any two keys compare; the smaller goes first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,22 +22,21 @@ class QueuedPod:
 
     Attributes:
         pod: Its newest known version.
-        sort_key: Its place in the order of the active queue.
-        timestamp: When it came or last came back from an attempt (monotonic seconds).
-        sequence: Grows with each coming, to break ties of the timestamp.
+        sort_key: Orders the active queue.
+        timestamp: When it was added or last requeued (monotonic seconds).
+        sequence: Grows with each of these, to break ties of the timestamp.
         attempts: How often it was popped.
         unschedulable_count: How many attempts ended in a rejection.
         error_count: How many of the latest attempts in a row ended in an error.
         initial_attempt_at: When it could first be popped; None while gated from the start.
         rejectors: The plugins that rejected it in its last attempt.
-        pending: Those of them that wait for something: their events skip the backoff.
         gated_by: The plugin that does not let it into the active queue, if any.
         gate_reason: What that plugin said.
-        waiting_since: When it was set aside (monotonic seconds); the flush counts from here.
         was_flushed: It was last retried because of the flush, which a good hint would have saved.
         place: Where it is; changed by the queue only.
+        moved_at: When it came to its place (monotonic seconds).
         traits: What events mean to it depends on this (`unschedulable_pods.traits`), with the
-            version of the pod that it is of; None as long as nobody asked.
+            version of the pod that it is of; None until it is needed.
     """
 
     pod: Pod
@@ -54,12 +48,12 @@ class QueuedPod:
     error_count: int = 0
     initial_attempt_at: float | None = None
     rejectors: frozenset[str] = frozenset()
-    pending: frozenset[str] = frozenset()
     gated_by: str | None = None
     gate_reason: str = ""
-    waiting_since: float = 0.0
     was_flushed: bool = False
-    place: Place = Place.NOWHERE
+    place: Place = Place.UNKNOWN
+    moved_at: float = 0.0
+    _moves: list[_Move] = field(default_factory=list)
     traits: tuple[Pod, bytes] | None = None
 
     @property
@@ -69,10 +63,35 @@ class QueuedPod:
 
     @property
     def order(self) -> tuple[SortKey, float, int]:
-        """The order among poppable pods: key, then who came first."""
+        """The order among active pods: by sort key, then first come, first served."""
         return (self.sort_key, self.timestamp, self.sequence)
 
     @property
     def failed_with_error(self) -> bool:
         """True if nothing rejected it: the last attempt ended in an error, or none was made."""
         return not self.rejectors
+
+    @property
+    def tried_because(self) -> str:
+        """Why its last attempt was made, or its next one is due: `NodeAdd n3 (NodeResourcesFit)`.
+
+        Empty if that is too long ago.
+        """
+        return next((move.why for move in reversed(self.moves) if move.makes_it_tried), "")
+
+    @property
+    def moves(self) -> list[Move]:
+        """Its last moves, the latest at the end; of those in a row that left it, the last."""
+        return [Move(*move) for move in self._moves]
+
+    def remember(self, now: float, came_from: Place, trigger: Trigger, cause: Cause | None) -> None:
+        """Note that it was moved from *came_from* to its place."""
+        self.moved_at = now
+        moves = self._moves
+        place = self.place
+        if place is came_from and moves and moves[-1][1] is moves[-1][2]:
+            moves[-1] = (now, came_from, place, trigger, cause)
+            return
+        if len(moves) >= _MOST_MOVES:
+            del moves[0]
+        moves.append((now, came_from, place, trigger, cause))

@@ -68,11 +68,10 @@ class UnschedulablePods:
         """The plugins that have to change their mind."""
         if queued.gated_by is not None:
             return frozenset((queued.gated_by,))
-        return queued.rejectors | queued.pending
+        return queued.rejectors
 
-    def add(self, queued: QueuedPod, now: float) -> None:
-        """Set a pod aside from *now* on. Its obstacles must not change while it is here."""
-        queued.waiting_since = now
+    def add(self, queued: QueuedPod) -> None:
+        """Set a pod aside since its last move. Its obstacles must not change while it is here."""
         self._pods[queued.uid] = queued
         self._gated_count += queued.gated_by is not None
         self._file(queued)
@@ -133,14 +132,14 @@ class UnschedulablePods:
         """The pods that have been set aside at or before *moment*; costs what it finds."""
         found = []
         for queued in self._pods.values():
-            if queued.waiting_since > moment:
+            if queued.moved_at > moment:
                 break
             found.append(queued)
         return found
 
     def oldest(self) -> float | None:
         """When the pod that waits longest was set aside; None when empty."""
-        return next((queued.waiting_since for queued in self._pods.values()), None)
+        return next((queued.moved_at for queued in self._pods.values()), None)
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the index or the count of gated pods is wrong."""
@@ -161,7 +160,7 @@ class UnschedulablePods:
         assert got == by_plugin, "index is wrong"
         assert all(one.pods for one in self._alike.values()), "nobody is like a pod that is gone"
         assert self._key_of.keys() == self._pods.keys(), "a pod that is gone is still filed"
-        since = [queued.waiting_since for queued in self._pods.values()]
+        since = [queued.moved_at for queued in self._pods.values()]
         assert since == sorted(since), "pods are not in the order in which they were set aside"
         gated = sum(queued.gated_by is not None for queued in self._pods.values())
         assert gated == self._gated_count, "the count of gated pods is wrong"

@@ -15,10 +15,11 @@ from engine.caching.cache import AlreadyAssumed, Cache
 from engine.framework.status import Code, Status
 from engine.lib.clock import Clock
 from engine.policy.evaluator import PolicyFailure
-from engine.queueing.events import ASSIGNED_POD_DELETE, THROTTLED
+from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Throttle, Work
+from engine.queueing.transitions import Trigger
 from engine.scheduling.decision import Decision, Explanation
 from engine.scheduling.extenders import Answer, ExtenderFailure, Question
 from engine.scheduling.journal import Journal
@@ -198,7 +199,7 @@ class SchedulingLoop:
         if self._cache.get_pod(pod.uid) is not None:
             # It was not ours for a while, and is still being bound from before that. The watch
             # will end its stay here, unless that fails.
-            self._queue.requeue_error(queued)
+            self._queue.requeue(queued)
             return False
         if scheduler.profile_of(pod) is None:
             self._queue.delete(pod)
@@ -207,7 +208,7 @@ class SchedulingLoop:
         if not self._wants_node(queued, scheduler):
             return False
         if self._throttle.why_throttled(Work.ATTEMPT, pod) is not None:
-            self._queue.put_back(queued, THROTTLED)
+            self._queue.requeue_untried(queued, Trigger.THROTTLED)
             return False
         return True
 

@@ -34,6 +34,7 @@ from engine.queueing.events import ASSIGNED_POD_DELETE
 from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Throttle, Work
+from engine.queueing.transitions import Trigger
 from engine.scheduling.pod_groups import GroupKey, PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
@@ -49,8 +50,6 @@ RETELL_SECONDS: Final = 60.0
 #: Who rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
 #: the group does, which was rejected by a filter and is woken by what that filter waits for.
 POD_GROUP: Final = "PodGroup"
-#: The label of such a wake-up.
-GROUP_CHANGED: Final = "PodGroupChange"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +221,7 @@ class Permits:
         for key in groups:
             if key not in self._rounds:
                 self._rounds[key] = _Round()
-                self._queue.pull(self._groups.pending_in(key))
+                self._queue.activate(self._groups.pending_in(key), to_front=True)
                 self._check(key)
 
     def failed(self, pod: Pod) -> None:
@@ -310,7 +309,7 @@ class Permits:
             pods: Gives every known pod.
 
         Returns:
-            The keys of the pods that waited; they are in the queue again.
+            The uids of the pods that waited; they are in the queue again.
         """
         # 1. Those that wait give back their room.
         self._rounds.clear()
@@ -336,7 +335,7 @@ class Permits:
             self._tell(entry.placement, _SWITCHED)
             if entry.has_waited:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
-        return [entry.pod.key for entry in waited]
+        return [entry.pod.uid for entry in waited]
 
     def close(self) -> int:
         """Stop: nobody is given leave any more. Returns how many waited; they stay pending."""
@@ -459,8 +458,10 @@ class Permits:
             self._check(key)
         reorders = is_membership and key.instance in self._ordering
         for uid in self._groups.pending_in(key):
-            self._queue.reconsider(
-                uid, GROUP_CHANGED, only_gated=not is_membership, reorders=reorders
+            if reorders:
+                self._queue.reorder(uid)
+            self._queue.recheck(
+                uid, Trigger.GROUP_CHANGED if is_membership else Trigger.GROUP_PLACED
             )
 
     def _ask_again(self, key: GroupKey) -> None:
@@ -516,7 +517,7 @@ class Permits:
             return
         left: list[QueuedPod] = []
         for uid in self._groups.pending_in(key):
-            queued = self._queue.take(uid) if uid not in attempt.failed else None
+            queued = self._queue.pop(uid) if uid not in attempt.failed else None
             if queued is not None:
                 left.append(queued)
         refusal = _Refusal(

@@ -45,7 +45,7 @@ class Bench:
     def reject(self, plugin: str = "NodeResourcesFit") -> None:
         queued = self.queue.pop()
         assert queued is not None
-        self.queue.requeue_unschedulable(queued, frozenset({plugin}))
+        self.queue.requeue(queued, frozenset({plugin}))
 
     @property
     def counts(self) -> dict[str, int]:

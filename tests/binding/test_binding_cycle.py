@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from engine.binding.binder import Binder
 from engine.binding.binding_cycle import BindingCycle
@@ -155,12 +156,24 @@ async def test_a_refused_pod_is_forgotten_and_waits_with_the_errors(bench: Bench
     assert status["conditions"][0]["reason"] == "SchedulerError"
 
 
+async def test_the_log_of_each_attempt_says_why_it_was_made(bench: Bench) -> None:
+    bench.api.script["bind"] = [Refuse(403, "Forbidden", "no")]
+    with capture_logs() as lines:
+        queued = bench.place()
+        await bench.settle()
+        bench.queue.activate([queued.uid])
+        bench.place(pod=queued.pod, is_known_to_server=False)
+        await bench.settle()
+    said = [(line["event"], line["tried_because"]) for line in lines if "tried_because" in line]
+    assert said == [("Cannot schedule pod", "new pod"), ("Bound pod", "activated")]
+
+
 async def test_the_room_of_a_failed_binding_wakes_who_waits_for_it(bench: Bench) -> None:
     waiting = make_pod("waiting", cpu="4")
     bench.queue.add(waiting)
     rejected = bench.queue.pop()
     assert rejected is not None
-    bench.queue.requeue_unschedulable(rejected, frozenset({"NodeResourcesFit"}))
+    bench.queue.requeue(rejected, frozenset({"NodeResourcesFit"}))
     assert bench.queue.counts()["unschedulable"] == 1
     bench.api.script["bind"] = [Refuse(422, "Invalid", "no")]
     bench.place()

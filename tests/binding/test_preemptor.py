@@ -292,7 +292,7 @@ async def test_lower_pods_lose_their_promise_of_the_node_and_are_tried_again(ben
         bench.queue.add(pod)
         queued = bench.queue.pop()
         assert queued is not None
-        bench.queue.requeue_unschedulable(queued, FIT)
+        bench.queue.requeue(queued, FIT)
         return queued
 
     lower, equal = reject("lower", 99, "node-1"), reject("equal", 100, "node-1")

@@ -167,7 +167,7 @@ async def test_a_place_in_the_order_that_nobody_could_judge_is_asked_for_again(
             await eventually(has_one_failed)
         await eventually(
             lambda: metric(
-                app, "scheduler_queue_incoming_pods_total", queue="active", event="KeyRetried"
+                app, "scheduler_queue_incoming_pods_total", queue="active", event="Reordered"
             ),
             what="the order to be made anew",
         )

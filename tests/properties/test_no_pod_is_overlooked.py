@@ -712,7 +712,7 @@ class SmallCluster(RuleBasedStateMachine):
     @rule(data=st.data(), split=st.integers(0, 4))
     def something_happens_while_pods_are_tried(self, data: st.DataObject, split: int) -> None:
         self.come_to_rest()
-        self.queue.activate([pod.key for _, pod in self.pods.values()])
+        self.queue.activate([pod.uid for _, pod in self.pods.values()])
         for _ in range(split):
             self.begin_an_attempt()
         self.happen(data.draw(self.events))
@@ -766,7 +766,7 @@ class SmallCluster(RuleBasedStateMachine):
         queued, decision, pod = attempt.queued, attempt.decision, attempt.queued.pod
         self.unchecked = True
         if decision.node is None:
-            self.reject(queued, decision) if goes_well else self.queue.requeue_error(queued)
+            self.reject(queued, decision) if goes_well else self.queue.requeue(queued)
             return
         current = self.pods.get(pod.name, ({}, None))[1]
         is_wanted = current is not None and current.uid == pod.uid and not current.is_terminating
@@ -777,11 +777,11 @@ class SmallCluster(RuleBasedStateMachine):
             assumed = self.cache.get_pod(pod.uid)
             self.cache.forget(pod.uid)
             self.queue.move(ASSIGNED_POD_DELETE, assumed or pod.with_node(decision.node), None)
-            self.queue.requeue_error(queued)
+            self.queue.requeue(queued)
 
     def reject(self, queued: QueuedPod, decision: Decision) -> None:
         pod = queued.pod
-        if not self.queue.requeue_unschedulable(queued, decision.diagnosis.rejectors):
+        if not self.queue.requeue(queued, decision.diagnosis.rejectors):
             return
         if decision.nominated_node is not None:
             self.queue.nominator.nominate(queued.pod, decision.nominated_node)

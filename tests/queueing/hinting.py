@@ -8,6 +8,7 @@ from engine.framework.profile import Profile
 from engine.model.objects import Namespace, ObjectMeta, PlainObject
 from engine.queueing.events import ClusterEvent
 from engine.queueing.hints import Hints
+from engine.queueing.hints.hints import ANY
 
 
 def worth(
@@ -21,9 +22,9 @@ def worth(
     is_gated: bool = False,
 ) -> bool:
     """If the event is worth another attempt at *pod*, which *plugin* has rejected."""
-    return (hints or Hints()).worth_retrying(
-        event, pod, frozenset({plugin}), old, new, is_gated=is_gated
-    )
+    helped = (hints or Hints()).helped(event, pod, frozenset({plugin}), old, new, is_gated=is_gated)
+    assert helped in (None, ANY if event.is_wildcard else plugin)
+    return helped is not None
 
 
 def plain(

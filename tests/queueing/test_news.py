@@ -10,7 +10,6 @@ from engine.queueing.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     ASSIGNED_POD_UPDATE,
-    FORCE_ACTIVATE,
     NODE_ADD,
 )
 from engine.queueing.hints import Hints
@@ -27,9 +26,9 @@ class CountingHints(Hints):
 
     asked = 0
 
-    def worth_retrying(self, *args: Any, **words: Any) -> bool:
+    def helped(self, *args: Any, **words: Any) -> str | None:
         self.asked += 1
-        return super().worth_retrying(*args, **words)
+        return super().helped(*args, **words)
 
 
 def test_an_event_is_judged_once_for_pods_that_are_alike() -> None:
@@ -103,9 +102,11 @@ def test_waits_are_found_in_the_order_in_which_they_began() -> None:
     pods = UnschedulablePods()
     queued = [QueuedPod(make_pod(f"p{i}"), (), 0.0, i, rejectors=FIT) for i in range(3)]
     for at, one in enumerate(queued):
-        pods.add(one, float(at))
+        one.moved_at = float(at)
+        pods.add(one)
     pods.remove(queued[0])
-    pods.add(queued[0], 5.0)
+    queued[0].moved_at = 5.0
+    pods.add(queued[0])
     pods.check_invariants()
     assert pods.oldest() == 1.0
     assert pods.held_since(2.0) == [queued[1], queued[2]]
@@ -144,7 +145,7 @@ def test_what_was_not_held_may_have_helped_where_nothing_is_known(rejector: str,
     bench.queue.add(make_pod("p"))
     queued = bench.pop()
     bench.queue.move(ASSIGNED_POD_UPDATE, make_pod("x", node="n"), make_pod("x", node="n"))
-    bench.queue.requeue_unschedulable(queued, frozenset({rejector}))
+    bench.queue.requeue(queued, frozenset({rejector}))
     assert bench.place(queued.pod) == want
 
 
@@ -155,7 +156,7 @@ def test_an_event_up_to_a_priority_is_held_with_it() -> None:
         queued = bench.pop()
         gone = make_pod("x", node="n")
         bench.queue.move(ASSIGNED_POD_DELETE, gone, None, max_priority=5)
-        bench.queue.requeue_unschedulable(queued, FIT)
+        bench.queue.requeue(queued, FIT)
         assert bench.place(queued.pod) == want
 
 
@@ -170,34 +171,11 @@ def test_room_is_looked_at_when_the_attempt_ends() -> None:
         bench.queue.move(ASSIGNED_POD_DELETE, make_pod("x", node="n", cpu="1"), None)
         if taken:
             infos["n"] = infos["n"].with_pod(make_pod("y", node="n", cpu="1"))
-        bench.queue.requeue_unschedulable(queued, FIT)
+        bench.queue.requeue(queued, FIT)
         assert bench.place(queued.pod) == want
 
 
 # --- one pod alone, and the pod itself ---------------------------------------------------------
-
-
-def test_a_wildcard_with_a_pod_is_for_that_pod_alone() -> None:
-    bench = Bench()
-    one, other = make_pod("one"), make_pod("other")
-    bench.reject(one)
-    bench.reject(other)
-    assert bench.queue.move(FORCE_ACTIVATE, None, one) == 1
-    assert bench.place(one) == "backoff"
-    assert bench.place(other) == "unschedulable"
-    assert bench.queue.move(FORCE_ACTIVATE, None, make_pod("unknown")) == 0
-
-
-def test_a_wildcard_with_a_pod_in_flight_is_for_that_pod_alone() -> None:
-    bench = Bench()
-    bench.queue.add(make_pod("one"))
-    bench.queue.add(make_pod("other"))
-    one, other = bench.pop(), bench.pop()
-    bench.queue.move(FORCE_ACTIVATE, None, one.pod)
-    bench.queue.requeue_unschedulable(other, FIT)
-    bench.queue.requeue_unschedulable(one, FIT)
-    assert bench.place(one.pod) == "backoff"
-    assert bench.place(other.pod) == "unschedulable"
 
 
 def test_a_pod_is_no_news_to_itself() -> None:
@@ -238,7 +216,7 @@ def test_a_gate_for_preemption_is_opened_by_whoever_closed_it() -> None:
         (NODE_ADD, None, make_node("n")),
     ):
         assert bench.queue.move(event, old, new) == 0
-    assert bench.queue.activate([pod.key]) == 1
+    assert bench.queue.activate([pod.uid]) == 1
     assert bench.place(pod) == "active"
 
 
@@ -294,5 +272,5 @@ def test_a_promise_that_is_lost_is_news_to_pods_in_flight() -> None:
     queued, high = bench.pop(), make_pod("high", priority=5)
     bench.queue.nominator.nominate(high, "n")
     bench.queue.nominator.nominate(high, "")
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(queued.pod) == "backoff"

@@ -1,6 +1,6 @@
 """Pods that only make sense together are tried one after the other."""
 
-from engine.queueing.queued_pod import Place
+from engine.queueing.transitions import Place
 from tests.builders import make_pod
 from tests.queueing.test_scheduling_queue import Bench
 
@@ -11,7 +11,7 @@ def test_pulled_pods_go_before_all_others_in_the_order_of_their_coming() -> None
     for pod in pods.values():
         bench.queue.add(pod)
     bench.queue.add(make_pod("urgent", priority=1000))
-    bench.queue.pull([pods["d"].uid, pods["c"].uid])
+    bench.queue.activate([pods["d"].uid, pods["c"].uid], to_front=True)
     bench.queue.check_invariants()
     assert bench.pop_names() == ["c", "d", "urgent", "a", "b"]
 
@@ -21,7 +21,7 @@ def test_pods_are_pulled_where_nothing_orders_the_queue() -> None:
     pods = [make_pod(name) for name in ("a", "b", "c")]
     for pod in pods:
         bench.queue.add(pod)
-    bench.queue.pull([pods[2].uid])
+    bench.queue.activate([pods[2].uid], to_front=True)
     assert bench.pop_names() == ["c", "a", "b"]
 
 
@@ -30,7 +30,7 @@ def test_a_rejected_pod_is_pulled_past_its_backoff_and_a_gated_one_is_not() -> N
     rejected, gated = make_pod("rejected"), make_pod("gated", gates=["wait"])
     bench.reject(rejected)
     bench.queue.add(gated)
-    bench.queue.pull([rejected.uid, gated.uid, "nobody"])
+    bench.queue.activate([rejected.uid, gated.uid, "nobody"], to_front=True)
     bench.queue.check_invariants()
     assert bench.pop_names() == ["rejected"]
     assert bench.place(gated) == "gated"
@@ -41,13 +41,13 @@ def test_one_active_pod_is_taken_as_if_it_were_popped() -> None:
     first, second = make_pod("first"), make_pod("second")
     bench.queue.add(first)
     bench.queue.add(second)
-    taken = bench.queue.take(second.uid)
+    taken = bench.queue.pop(second.uid)
     assert taken is not None
     assert (taken.pod.name, taken.attempts, taken.place) == ("second", 1, Place.IN_FLIGHT)
     assert bench.queue.is_being_tried(second.uid)
-    assert bench.queue.take(second.uid) is None
+    assert bench.queue.pop(second.uid) is None
     bench.queue.check_invariants()
     assert bench.pop_names() == ["first"]
-    assert bench.queue.requeue_error(taken)
+    assert bench.queue.requeue(taken)
     bench.queue.check_invariants()
     assert not bench.queue.is_being_tried(second.uid)

@@ -11,13 +11,13 @@ from engine.model.pod import Pod
 from engine.queueing.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
-    FORCE_ACTIVATE,
     NODE_ADD,
     ClusterEvent,
 )
 from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import QueuedPod, SortKey
 from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.transitions import Trigger
 from tests.builders import make_node, make_pod, taint, toleration
 
 FIT = frozenset({"NodeResourcesFit"})
@@ -68,7 +68,7 @@ class Bench:
         self.queue.add(pod)
         queued = self.pop()
         assert queued.pod is pod
-        self.queue.requeue_unschedulable(queued, rejectors)
+        self.queue.requeue(queued, rejectors)
         self.queue.check_invariants()
         return queued
 
@@ -136,7 +136,7 @@ def test_a_pod_with_an_error_is_not_poppable_until_its_wait_is_over() -> None:
     bench.queue.add(make_pod())
     queued = bench.pop()
     ready = bench.ready
-    bench.queue.requeue_error(queued)
+    bench.queue.requeue(queued)
     assert (bench.ready, bench.queue.has_poppable, bench.queue.pop()) == (ready, False, None)
     assert bench.after(1.0) == 0
     assert bench.after(1.0) == 1
@@ -148,11 +148,11 @@ def test_errors_in_a_row_double_the_wait_and_a_rejection_starts_it_over() -> Non
     bench.queue.add(make_pod())
     for want in (1, 2, 4, 8, 10, 10):
         queued = bench.pop()
-        bench.queue.requeue_error(queued)
+        bench.queue.requeue(queued)
         assert bench.queue.next_flush_in() == want + 1
         assert bench.after(want + 1) == 1
     queued = bench.pop()
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert (queued.error_count, queued.unschedulable_count) == (0, 1)
 
 
@@ -198,7 +198,7 @@ def test_an_event_during_the_attempt_is_not_lost() -> None:
     bench.queue.add(make_pod())
     queued = bench.pop()
     bench.queue.move(NODE_ADD, None, big_node())
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(queued.pod) == "backoff"
 
 
@@ -210,7 +210,7 @@ def test_an_event_before_the_attempt_or_of_no_help_is_not_replayed() -> None:
     bench.queue.move(NODE_ADD, None, big_node())  # the snapshot of `p`'s attempt has this node
     queued = bench.pop()
     bench.queue.move(NODE_ADD, None, make_node("small", cpu="1"))
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(queued.pod) == "unschedulable"
 
 
@@ -225,19 +225,10 @@ def test_events_are_let_go_when_no_pod_in_flight_has_to_see_them() -> None:
     assert bench.queue.in_flight_event_count == 2
     bench.queue.done(first.uid)
     assert bench.queue.in_flight_event_count == 1
-    bench.queue.requeue_unschedulable(second, FIT)
+    bench.queue.requeue(second, FIT)
     assert bench.queue.in_flight_event_count == 0
     bench.queue.move(NODE_ADD, None, big_node())
     assert bench.queue.in_flight_event_count == 0
-
-
-def test_an_event_for_a_policy_that_only_waits_skips_the_wait() -> None:
-    bench = Bench()
-    bench.queue.add(make_pod())
-    queued = bench.pop()
-    bench.queue.requeue_unschedulable(queued, frozenset(), pending=FIT)
-    bench.queue.move(NODE_ADD, None, big_node())
-    assert bench.place(queued.pod) == "active"
 
 
 def test_an_event_with_a_priority_concerns_pods_up_to_it() -> None:
@@ -269,9 +260,9 @@ def test_activation_ends_every_wait() -> None:
     bench.queue.add(gated)
     bench.queue.add(rejected)
     queued = bench.pop()
-    bench.queue.requeue_unschedulable(queued, FIT)
-    keys = [pod.key for pod in (rejected, backing_off, gated)]
-    assert bench.queue.activate([*keys, "default/unknown"]) == 2
+    bench.queue.requeue(queued, FIT)
+    uids = [pod.uid for pod in (rejected, backing_off, gated)]
+    assert bench.queue.activate([*uids, "unknown"]) == 2
     assert [bench.place(p) for p in (rejected, backing_off, gated)] == ["active", "active", "gated"]
 
 
@@ -280,9 +271,9 @@ def test_activation_of_a_pod_in_flight_counts_when_its_attempt_fails() -> None:
     for name in ("a", "b"):
         bench.queue.add(make_pod(name))
     one, other = bench.pop(), bench.pop()
-    bench.queue.activate([one.pod.key])
+    bench.queue.activate([one.pod.uid])
     for queued in (one, other):
-        bench.queue.requeue_unschedulable(queued, FIT)
+        bench.queue.requeue(queued, FIT)
     assert (bench.place(one.pod), bench.place(other.pod)) == ("backoff", "unschedulable")
 
 
@@ -306,7 +297,7 @@ def test_an_update_while_in_flight_is_not_lost() -> None:
     bench.queue.add(old)
     queued = bench.pop()
     bench.queue.update(old, new)
-    bench.queue.requeue_unschedulable(queued, TAINTS)
+    bench.queue.requeue(queued, TAINTS)
     assert bench.place(new) == "backoff"
     assert bench.pop().pod is new
 
@@ -339,19 +330,19 @@ def test_a_place_in_the_order_that_is_asked_for_again_holds_wherever_the_pod_wai
     names = ["ready", "backing off", "set aside"]
     aside, off, ready = make_pod("set aside"), make_pod("backing off"), make_pod("ready")
     bench.queue.add(off)
-    bench.queue.requeue_error(bench.pop())
+    bench.queue.requeue(bench.pop())
     bench.reject(aside)
     bench.queue.add(ready)
     keys.update({name: place for place, name in enumerate(names)})
     for pod in (aside, off, ready):
-        bench.queue.reorder(pod.uid, "KeyRetried")
+        bench.queue.reorder(pod.uid)
     assert [bench.place(pod) for pod in (aside, off, ready)] == [
         "unschedulable",
         "backoff",
         "active",
     ]
     bench.after(60)
-    bench.queue.activate([aside.key])
+    bench.queue.activate([aside.uid])
     assert bench.pop_names() == names
 
 
@@ -480,21 +471,21 @@ def test_a_pod_whose_gate_has_opened_by_itself_goes_on_in_its_turn() -> None:
     door.is_open = False
     bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
     assert bench.place(queued.pod) == "gated"
-    assert not bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert not bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
     assert bench.place(queued.pod) == "gated"
     door.is_open = True
-    assert bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
     assert bench.place(queued.pod) == "backoff"
     assert bench.incoming[-1] == ("backoff", "PreemptionDone")
 
 
-def test_a_pod_that_is_reconsidered_takes_its_new_place_in_the_order() -> None:
+def test_a_pod_whose_group_changed_is_retried_with_its_new_sort_key() -> None:
     keys = {"a": 1, "b": 2, "c": 3, "d": 4}
     bench = Bench(key_of=lambda pod: ((0, keys[pod.name]),))
     pods = {name: make_pod(name) for name in keys}
     bench.reject(pods["a"])
     bench.reject(pods["b"])
-    bench.queue.reconsider(pods["b"].uid, "GroupChanged")
+    bench.queue.recheck(pods["b"].uid, Trigger.GROUP_CHANGED)
     bench.queue.add(pods["c"])
     bench.queue.add(pods["d"])
     assert [bench.place(pod) for pod in pods.values()] == [
@@ -505,14 +496,15 @@ def test_a_pod_that_is_reconsidered_takes_its_new_place_in_the_order() -> None:
     ]
     keys.update(a=14, b=13, c=12)
     for pod in pods.values():
-        bench.queue.reconsider(pod.uid, "GroupChanged", reorders=True)
+        bench.queue.reorder(pod.uid)
+        bench.queue.recheck(pod.uid, Trigger.GROUP_CHANGED)
     assert [bench.place(pod) for pod in pods.values()] == ["backoff", "backoff", "active", "active"]
     bench.after(10)
     assert bench.pop_names() == ["d", "c", "b", "a"]
 
 
 @pytest.mark.parametrize("place", ["active", "backoff"])
-def test_a_pod_whose_gate_has_closed_is_held_until_it_opens(place: str) -> None:
+def test_a_pod_whose_gate_has_closed_is_gated_until_it_opens(place: str) -> None:
     door = Door()
     door.is_open = True
     bench = Bench(pre_enqueue=door)
@@ -521,20 +513,20 @@ def test_a_pod_whose_gate_has_closed_is_held_until_it_opens(place: str) -> None:
         bench.queue.add(pod)
     else:
         bench.reject(pod)
-        bench.queue.reconsider(pod.uid, "PreemptionDone")
-    assert not bench.queue.hold(pod.uid, "PreemptionStarted")
+        bench.queue.recheck(pod.uid, Trigger.PREEMPTION_FAILED)
+    assert not bench.queue.recheck(pod.uid, Trigger.PREEMPTION_STARTED)
     assert bench.place(pod) == place
     door.is_open = False
-    assert bench.queue.hold(pod.uid, "PreemptionStarted")
+    assert bench.queue.recheck(pod.uid, Trigger.PREEMPTION_STARTED)
     assert bench.place(pod) == "gated"
     assert bench.incoming[-1] == ("gated", "PreemptionStarted")
     assert bench.queue.pop() is None
     door.is_open = True
-    assert bench.queue.reconsider(pod.uid, "PreemptionDone", only_gated=True)
+    assert bench.queue.recheck(pod.uid, Trigger.PREEMPTION_DONE)
     assert bench.place(pod) == place
 
 
-def test_a_pod_that_is_put_back_was_not_tried() -> None:
+def test_a_pod_that_is_requeued_untried_has_no_attempt_counted() -> None:
     door = Door()
     door.is_open = True
     bench = Bench(pre_enqueue=door)
@@ -543,25 +535,25 @@ def test_a_pod_that_is_put_back_was_not_tried() -> None:
     bench.queue.add(make_pod("second"))
     first = bench.pop()
     door.is_open = False
-    bench.queue.put_back(first, "Throttled")
+    bench.queue.requeue_untried(first, Trigger.THROTTLED)
     assert bench.place(first.pod) == "gated"
     assert bench.incoming[-1] == ("gated", "Throttled")
     assert first.attempts == 0
     door.is_open = True
-    bench.queue.reconsider(first.uid, "ThrottleEnded", only_gated=True)
+    bench.queue.recheck(first.uid, Trigger.THROTTLE_ENDED)
     assert bench.pop_names() == ["first", "second"]
 
 
-def test_a_pod_that_is_gone_is_not_put_back() -> None:
+def test_a_pod_that_is_gone_is_not_requeued_untried() -> None:
     bench = Bench()
     bench.queue.add(make_pod("p"))
     queued = bench.pop()
     bench.queue.delete(queued.pod)
-    bench.queue.put_back(queued, "Throttled")
+    bench.queue.requeue_untried(queued, Trigger.THROTTLED)
     assert bench.place(queued.pod) == "unknown"
 
 
-def test_only_pods_that_wait_for_their_turn_are_held() -> None:
+def test_only_pods_that_wait_for_their_turn_are_gated_by_a_preemption() -> None:
     door = Door()
     door.is_open = True
     bench = Bench(pre_enqueue=door)
@@ -571,7 +563,7 @@ def test_only_pods_that_wait_for_their_turn_are_held() -> None:
     assert tried is not None
     door.is_open = False
     for uid in (rejected.uid, tried.uid, "unknown"):
-        assert not bench.queue.hold(uid, "PreemptionStarted")
+        assert not bench.queue.recheck(uid, Trigger.PREEMPTION_STARTED)
     assert bench.place(rejected.pod) == "unschedulable"
     assert bench.place(tried.pod) == "in_flight"
 
@@ -579,12 +571,12 @@ def test_only_pods_that_wait_for_their_turn_are_held() -> None:
 def test_a_rejected_pod_is_retried_on_news_of_its_own_unless_only_a_gate_was_meant() -> None:
     bench = Bench()
     queued = bench.reject(make_pod())
-    assert not bench.queue.reconsider(queued.uid, "PreemptionDone", only_gated=True)
+    assert not bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
     assert bench.place(queued.pod) == "unschedulable"
-    assert bench.queue.reconsider(queued.uid, "PreemptionDone")
+    assert bench.queue.recheck(queued.uid, Trigger.PREEMPTION_FAILED)
     assert bench.place(queued.pod) == "backoff"
-    assert not bench.queue.reconsider(queued.uid, "PreemptionDone")
-    assert not bench.queue.reconsider("unknown", "PreemptionDone")
+    assert not bench.queue.recheck(queued.uid, Trigger.PREEMPTION_FAILED)
+    assert not bench.queue.recheck("unknown", Trigger.PREEMPTION_FAILED)
 
 
 # --- who is known ------------------------------------------------------------------------------
@@ -607,8 +599,8 @@ def test_a_deleted_pod_is_gone_from_wherever_it_was() -> None:
 def test_a_pod_deleted_while_in_flight_does_not_come_back() -> None:
     bench = Bench()
     calls: list[Callable[[QueuedPod], bool]] = [
-        lambda queued: bench.queue.requeue_unschedulable(queued, FIT),
-        lambda queued: bench.queue.requeue_error(queued),
+        lambda queued: bench.queue.requeue(queued, FIT),
+        lambda queued: bench.queue.requeue(queued),
     ]
     for requeue in calls:
         pod = make_pod()
@@ -629,7 +621,7 @@ def test_a_pod_deleted_or_seen_bound_while_its_binding_runs_does_not_come_back()
     bench.queue.done(queued.uid)
     assert bench.place(pod) == "binding"
     bench.queue.delete(pod.with_node("n"))
-    assert not bench.queue.requeue_error(queued)
+    assert not bench.queue.requeue(queued)
     assert bench.queue.pop() is None
 
 
@@ -641,7 +633,7 @@ def test_a_pod_whose_binding_failed_comes_back_as_it_is_now() -> None:
     bench.queue.done(queued.uid)
     bench.queue.update(old, new)
     assert bench.queue.pop() is None
-    assert bench.queue.requeue_error(queued)
+    assert bench.queue.requeue(queued)
     bench.after(2.0)
     assert bench.pop().pod is new
 
@@ -651,7 +643,7 @@ def test_a_rejection_after_done_is_retried_because_its_events_were_not_recorded(
     bench.queue.add(make_pod())
     queued = bench.pop()
     bench.queue.done(queued.uid)
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(queued.pod) == "backoff"
 
 
@@ -661,7 +653,7 @@ def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
     bench.queue.add(old)
     queued = bench.pop()
     bench.queue.add(new)
-    assert not bench.queue.requeue_unschedulable(queued, FIT)
+    assert not bench.queue.requeue(queued, FIT)
     assert bench.pop().uid == "new"
     bench.queue.delete(old)
     assert bench.place(new) == "in_flight"
@@ -684,7 +676,7 @@ def test_a_pod_that_reappears_while_in_flight_is_tried_once_at_a_time() -> None:
     bench.queue.delete(pod)
     bench.queue.add(make_pod(uid="u", tolerations=[toleration()]))
     assert bench.queue.pop() is None
-    assert bench.queue.requeue_unschedulable(queued, TAINTS)
+    assert bench.queue.requeue(queued, TAINTS)
     assert bench.place(pod) == "backoff"
 
 
@@ -692,7 +684,7 @@ def test_a_rejection_without_rejectors_is_an_error() -> None:
     bench = Bench()
     bench.queue.add(make_pod())
     queued = bench.pop()
-    bench.queue.requeue_unschedulable(queued, frozenset())
+    bench.queue.requeue(queued, frozenset())
     assert (queued.error_count, queued.unschedulable_count) == (1, 0)
     assert bench.queue.pop() is None
 
@@ -723,7 +715,7 @@ def test_new_policies_retry_a_pod_that_the_old_ones_are_rejecting_just_now() -> 
     bench.queue.add(make_pod())
     queued = bench.pop()
     bench.queue.rekey()
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(queued.pod) == "backoff"
 
 
@@ -732,7 +724,7 @@ def test_hints_are_replaced_with_the_policies() -> None:
     queued = bench.reject(make_pod())
     bench.queue.rekey(Hints(policies={"NodeResourcesFit": {}}))
     bench.pop()
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     node = make_node("n")
     assert bench.queue.move(ClusterEvent("Node", "UpdateNodeLabel"), node, node) == 1
 
@@ -785,7 +777,7 @@ def test_a_promise_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
     bench.queue.update(pod, labelled)
     assert bench.queue.nominator.pods_on("n1") == [labelled]
     door.is_open = True
-    bench.queue.reconsider("u", "PreemptionDone", only_gated=True)
+    bench.queue.recheck("u", Trigger.PREEMPTION_DONE)
     assert bench.queue.nominator.pods_on("n1") == [labelled]
 
 
@@ -825,7 +817,7 @@ def test_a_promised_pod_in_flight_hears_of_it_too() -> None:
     bench.queue.add(promised)
     queued = bench.pop()
     bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
-    bench.queue.requeue_unschedulable(queued, FIT)
+    bench.queue.requeue(queued, FIT)
     assert bench.place(promised) == "backoff"
 
 
@@ -866,8 +858,8 @@ def test_a_gated_pod_follows_what_becomes_of_its_promise() -> None:
 
 def test_counts_and_description_say_where_pods_are() -> None:
     bench = Bench()
-    waiting = bench.reject(make_pod("w"))
-    bench.queue.move(FORCE_ACTIVATE, None, waiting.pod)
+    bench.reject(make_pod("w"))
+    bench.queue.move(NODE_ADD, None, big_node())
     bench.reject(make_pod("u"))
     bench.queue.add(make_pod("g", gates=["x"]))
     bench.queue.add(make_pod("f"))
@@ -892,6 +884,13 @@ def test_counts_and_description_say_where_pods_are() -> None:
         "rejectors": ["NodeResourcesFit"],
         "gated_by": None,
         "gate_reason": "",
+        "tried_because": "NodeAdd n (NodeResourcesFit)",
+        "moves": [
+            "0.5s ago: unknown -> active: new pod",
+            "0.5s ago: active -> in_flight: its turn",
+            "0.5s ago: in_flight -> unschedulable: rejected",
+            "0.5s ago: unschedulable -> backoff: NodeAdd n (NodeResourcesFit)",
+        ],
         "seconds_in_queue": 0.5,
         "seconds_of_backoff_left": 1.5,
         "nominated_node": None,

@@ -507,5 +507,5 @@ def test_what_keeps_evictions_from_helping_is_among_the_rejectors() -> None:
     assert rejectors == {"NodeResourcesFit", "InterPodAffinity"}
     cache.remove_pod(loud)
     hints = Hints.of(scheduler.bundle, cache)
-    assert hints.worth_retrying(ASSIGNED_POD_DELETE, pod, rejectors, loud, None)
+    assert hints.helped(ASSIGNED_POD_DELETE, pod, rejectors, loud, None)
     assert victims(scheduler.schedule(pod, cache.snapshot())) == ["small"]

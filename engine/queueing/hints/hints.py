@@ -33,6 +33,9 @@ INTERESTS: Final[Table] = MappingProxyType(
 )
 """The events that each of kube-scheduler's plugins may change its mind for."""
 
+ANY: Final = "every plugin"
+"""What an event helps that is for all of them, such as a change of policies."""
+
 _NOT_KNOWN: Final = DerivedHint({}, at_gate=False)
 
 
@@ -116,7 +119,7 @@ class Hints:
             )
         return known
 
-    def worth_retrying(
+    def helped(
         self,
         event: ClusterEvent,
         pod: Pod,
@@ -125,8 +128,10 @@ class Hints:
         new: Any,
         *,
         is_gated: bool = False,
-    ) -> bool:
-        """If *event* may make one of *rejectors* let *pod* pass.
+    ) -> str | None:
+        """The first of *rejectors* by name that *event* may make accept *pod*; None if none.
+
+        An event for every plugin helps `ANY`.
 
         Args:
             event: What happened.
@@ -138,24 +143,24 @@ class Hints:
         """
         if event.is_wildcard:
             # With a pod, it is meant for that pod alone.
-            return not isinstance(new, Pod) or new.uid == pod.uid
+            return ANY if not isinstance(new, Pod) or new.uid == pod.uid else None
         resource = resource_for(event, pod, new)
         if resource == ASSIGNED_POD and (old if new is None else new).uid == pod.uid:
-            # It was assumed, refused and forgotten: room that it gave back itself is no news.
-            return False
+            # It was assumed, rejected and forgotten: capacity that it freed itself is no news.
+            return None
         around = self._around.get(pod.scheduler_name, self._default_around)
-        for plugin in rejectors:
+        for plugin in sorted(rejectors):
             derived = self._derived(plugin, is_gate=is_gated)
             if derived is not None:
                 if (resource == OWN_POD or derived.is_interested(event)) and derived.is_worth(
                     event, resource, around, pod, old, new
                 ):
-                    return True
+                    return plugin
                 continue
             for interest in self._interests(plugin, resource, event.action):
                 if interest.check(around, pod, old, new):
-                    return True
-        return False
+                    return plugin
+        return None
 
     def _derived(self, plugin: str, *, is_gate: bool) -> DerivedHint | None:
         found = (self._gates if is_gate else self._filters).get(plugin)

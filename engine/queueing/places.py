@@ -1,0 +1,221 @@
+"""The pods of the queue, each in its place, and the one way to move them.
+
+Owns the structures that hold pods by place, and that every move is an entry of the table in
+`transitions.py`. Which move is made when is the scheduling queue's.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from engine.lib.clock import Clock
+from engine.model.pod import Pod
+from engine.queueing.active_queue import ActiveQueue
+from engine.queueing.backoff_queue import BackoffQueue
+from engine.queueing.in_flight import InFlight
+from engine.queueing.queued_pod import QueuedPod, SortKey
+from engine.queueing.transitions import (
+    TRANSITIONS,
+    Cause,
+    Place,
+    Trigger,
+    check_moves,
+)
+from engine.queueing.unschedulable_pods import UnschedulablePods
+
+#: Where pods wait for an event, or for their gate to open.
+SET_ASIDE: Final = (Place.UNSCHEDULABLE, Place.GATED)
+#: Where pods wait.
+WAITING: Final = (Place.ACTIVE, Place.BACKOFF, *SET_ASIDE)
+
+# A member of an enum costs as much to look up as the rest of a step of `Places.move`.
+_ACTIVE: Final = Place.ACTIVE
+_BACKOFF: Final = Place.BACKOFF
+_GATED: Final = Place.GATED
+
+Gate = tuple[str, str]
+"""The plugin that keeps a pod out, and its reason."""
+
+
+class Places:
+    """All known pods, by uid, by name and by place.
+
+    Args:
+        clock: Time.
+        backoff: Holds the pods in backoff, and says which have to go there.
+        pre_enqueue: The gate that keeps a pod out of the active queue, or None.
+        on_ready: Called whenever a pod has become poppable.
+        on_incoming: Called with the queue and the trigger's label for each pod that enters a queue.
+        on_ungated: Called with each pod whose gate has opened.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        backoff: BackoffQueue,
+        *,
+        pre_enqueue: Callable[[Pod], Gate | None],
+        on_ready: Callable[[], None],
+        on_incoming: Callable[[str, str], None],
+        on_ungated: Callable[[Pod], None],
+    ) -> None:
+        self.active = ActiveQueue()
+        self.backoff = backoff
+        #: The gated pods too.
+        self.unschedulable = UnschedulablePods()
+        self.in_flight = InFlight()
+        self._held_by: dict[Place, ActiveQueue | BackoffQueue | UnschedulablePods] = {
+            Place.ACTIVE: self.active,
+            Place.BACKOFF: self.backoff,
+            Place.UNSCHEDULABLE: self.unschedulable,
+            Place.GATED: self.unschedulable,
+        }
+        self._clock = clock
+        self._pre_enqueue = pre_enqueue
+        self._on_ready = on_ready
+        self._on_incoming = on_incoming
+        self._on_ungated = on_ungated
+        self._known: dict[str, QueuedPod] = {}
+        self._uid_of: dict[str, str] = {}  # pod key -> uid
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._known
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod of a uid, or None."""
+        return self._known.get(uid)
+
+    def named(self, key: str) -> QueuedPod | None:
+        """The pod `namespace/name`, or None."""
+        return self._known.get(self._uid_of.get(key, ""))
+
+    def names(self) -> list[str]:
+        """The names of all pods."""
+        return list(self._uid_of)
+
+    def holds(self, queued: QueuedPod) -> bool:
+        """False if the pod was deleted, even if there is one of the same uid again."""
+        return self._known.get(queued.uid) is queued
+
+    def waiting(self) -> list[QueuedPod]:
+        """The pods that are neither tried nor bound, in no particular order."""
+        return [*self.active, *self.backoff, *self.unschedulable]
+
+    def enroll(self, queued: QueuedPod, trigger: Trigger) -> Place:
+        """Make an unknown pod known, and move it; no other pod may have its name."""
+        self._known[queued.uid] = queued
+        self._uid_of[queued.pod.key] = queued.uid
+        return self.move(queued, trigger)
+
+    def dismiss(self, queued: QueuedPod) -> None:
+        """Forget a pod."""
+        self.move(queued, Trigger.DELETED)
+        del self._known[queued.uid]
+        if self._uid_of.get(queued.pod.key) == queued.uid:
+            del self._uid_of[queued.pod.key]
+
+    def can(self, queued: QueuedPod, trigger: Trigger) -> bool:
+        """If the table has an entry for *trigger* where the pod is."""
+        return (queued.place, trigger) in TRANSITIONS
+
+    def move(
+        self,
+        queued: QueuedPod,
+        trigger: Trigger,
+        cause: Cause | None = None,
+        *,
+        key: SortKey | None = None,
+    ) -> Place:
+        """Move a pod as the table says, under the sort key *key* if given; returns its place."""
+        came_from = queued.place
+        # 1. The first place that applies.
+        gate: Gate | None = None
+        for place in TRANSITIONS[came_from, trigger]:
+            if place is _GATED:
+                gate = self._pre_enqueue(queued.pod)
+                if gate is not None:
+                    break
+            elif place is not _BACKOFF or self.backoff.is_backing_off(queued):
+                break
+        else:
+            return came_from
+        # 2. Out of where it is. In flight, its events stay recorded until the attempt has ended.
+        if (held_by := self._held_by.get(came_from)) is not None:
+            held_by.remove(queued)
+        # 3. Into its place.
+        now = self._clock.monotonic()
+        queued.place = place
+        queued.gated_by, queued.gate_reason = (None, "") if gate is None else gate
+        if key is not None:
+            queued.sort_key = key
+        queued.remember(now, came_from, trigger, cause)
+        held_by = self._held_by.get(place)
+        if held_by is None:
+            return place
+        if came_from is _GATED and gate is None:
+            self._on_ungated(queued.pod)
+        is_active = place is _ACTIVE
+        if is_active and queued.initial_attempt_at is None:
+            queued.initial_attempt_at = now
+        held_by.add(queued)
+        label = trigger.label or (cause.event if cause is not None else "")
+        self._on_incoming(place.label, label)
+        # `pop` may take a rejected pod out of backoff early, but not one that met an error.
+        if is_active or (place is _BACKOFF and queued.rejectors):
+            self._on_ready()
+        return place
+
+    def counts(self) -> dict[str, int]:
+        """How many pods are in each place."""
+        gated = self.unschedulable.gated_count
+        return {
+            "active": len(self.active),
+            "backoff": len(self.backoff),
+            "unschedulable": len(self.unschedulable) - gated,
+            "gated": gated,
+            "in_flight": len(self.in_flight),
+        }
+
+    def rejections(self) -> Counter[tuple[str, str]]:
+        """How many pods each plugin rejects or gates, by (plugin, scheduler name).
+
+        Costs a look at every pod that is set aside: for metrics, not for decisions.
+        """
+        return Counter(
+            (plugin, queued.pod.scheduler_name)
+            for queued in self.unschedulable
+            for plugin in UnschedulablePods.obstacles(queued)
+        )
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if a pod is lost, in two places, or not where its moves lead."""
+        parts = (self.active, self.backoff, self.unschedulable, self.in_flight)
+        for part in parts:
+            part.check_invariants()
+        held: dict[str, tuple[Place, ...]] = {}
+        for places, pods in (
+            ((Place.ACTIVE,), self.active),
+            ((Place.BACKOFF,), self.backoff),
+            (SET_ASIDE, self.unschedulable),
+        ):
+            for queued in pods:
+                assert queued.uid not in held, (
+                    f"`{queued.pod.key}` is {held[queued.uid]} and {places}"
+                )
+                assert self._known.get(queued.uid) is queued, f"`{queued.pod.key}` is not known"
+                held[queued.uid] = places
+        for uid, queued in self._known.items():
+            key, place = queued.pod.key, queued.place
+            assert queued.uid == uid, f"`{key}` is filed under another uid"
+            assert self._uid_of.get(key) == uid, f"the name `{key}` leads to another pod"
+            assert (place in WAITING) == (uid in held), f"`{key}` is lost: {place}"
+            assert place in held.get(uid, (place,)), f"`{key}` says {place}, but is {held[uid]}"
+            is_in_flight = self.in_flight.get(uid) is queued
+            assert is_in_flight == (place is Place.IN_FLIGHT), f"`{key}` says {place}"
+            is_gated = place is Place.GATED
+            assert (queued.gated_by is not None) == is_gated, f"`{key}` is {place}, and has a gate"
+            check_moves(queued.moves, place)
+        assert len(self._uid_of) == len(self._known), "a name is kept of an unknown pod"
