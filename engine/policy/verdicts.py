@@ -6,6 +6,7 @@ numpy arrays, so the verdicts of all nodes are one gather. Everything here is bo
 are dropped first, and dead node projections are compacted away.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -284,7 +285,7 @@ class VerdictMemo:
             unknown = table.codes[ids] == (SCORE_UNKNOWN if table.is_score else UNKNOWN)
             if np.count_nonzero(unknown):
                 missing = _each_once(ids[unknown], len(table.codes))
-                nodes = Projected(column.number, column.values, missing)
+                nodes = Projected(column.number, column.values, as_ids(missing))
                 calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
                 targets.append((table, missing))
         if calls:
@@ -295,19 +296,19 @@ class VerdictMemo:
         """Evaluate for the given ids, each once, what is known to be missing; in one round trip."""
         calls = []
         for table, column, ids in wants:
-            nodes = Projected(column.number, column.values, np.array(ids, np.intp))
+            nodes = Projected(column.number, column.values, array("i", ids))
             calls.append(Call(table.instance, table.hook, table.pod, nodes, table.extra))
-        for (table, _, _), call, answer in zip(wants, calls, self.evaluate(calls), strict=True):
-            self._store(table, call.nodes.ids, answer)  # type: ignore[union-attr]  # as made above
+        for (table, _, ids), answer in zip(wants, self.evaluate(calls), strict=True):
+            self._store(table, np.array(ids, np.intp), answer)
 
     def _store(self, table: Table, ids: NDArray[Any], answer: Sequence[Any]) -> None:
         policy = self._policy_names[table.instance]
         if type(answer) is Packed:
             if table.is_score:
-                table.codes[ids] = answer.numbers  # of which `NO_SCORE` is `SCORE_NONE`
+                table.codes[ids] = np.asarray(answer.numbers)  # of which `NO_SCORE` is `SCORE_NONE`
             else:
                 kinds = [self._code(kind, policy) for kind in answer.kinds]
-                table.codes[ids] = np.array(kinds, np.int32)[answer.numbers]
+                table.codes[ids] = np.array(kinds, np.int32)[np.asarray(answer.numbers)]
             return
         # Most answers are plain: ints, or nothing against any node.
         if table.is_score:
@@ -383,6 +384,11 @@ class VerdictMemo:
     def memory_bytes(self) -> int:
         """Bytes of all tables together, with what they answer."""
         return self._bytes
+
+
+def as_ids(numbers: NDArray[np.intp]) -> "array[int]":
+    """*numbers* as `Projected` has them."""
+    return array("i", numbers.astype(np.int32).tobytes())
 
 
 def _each_once(ids: NDArray[np.intp], size: int) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure, first_told
 from engine.policy.sandbox.projected import Projected
-from engine.policy.verdicts import VerdictMemo
+from engine.policy.verdicts import VerdictMemo, as_ids
 from engine.scheduling.hook_use import HookUse
 from engine.scheduling.select_host import SortKey, sort_key
 
@@ -117,7 +117,7 @@ class TieKeys:
         is_missing = numbers == _UNKNOWN
         if is_missing.any():
             missing = np.unique(ids[is_missing])
-            nodes = Projected(column.number, column.values, missing)
+            nodes = Projected(column.number, column.values, as_ids(missing))
             verdicts = self._memo.evaluate([Call(instance, use.hook, use.pod, nodes, use.extra)])[0]
             if failed := [one for one in verdicts if isinstance(one, PolicyFailure)]:
                 return first_told(failed)

@@ -1,9 +1,9 @@
 """Projections that both sides of the border know by number."""
 
 import random
+from array import array
 
 import msgspec
-import numpy as np
 
 from engine.policy.evaluator import Call, InProcessEvaluator, Instance, Limits, Program
 from engine.policy.sandbox.process import SandboxEvaluator
@@ -41,7 +41,7 @@ def _sent(outbox: Outbox, inbox: Inbox, calls: list[Call]) -> list[Call]:
 
 def test_some_projections_of_a_column_read_like_a_list() -> None:
     values = _column(10)
-    some = Projected(7, values, np.array([3, 1, 3]))
+    some = Projected(7, values, array("i", [3, 1, 3]))
     assert list(some) == [values[3], values[1], values[3]]
     assert len(some) == 3
     assert some[1] == values[1]
@@ -59,7 +59,7 @@ def test_the_other_side_sees_what_was_sent_whatever_was_forgotten() -> None:
         for number, values in enumerate(columns):
             if chance.random() < 0.5:
                 values.extend(_column(chance.randrange(3)))
-            ids = np.array([chance.randrange(len(values)) for _ in range(3)], np.int32)
+            ids = array("i", [chance.randrange(len(values)) for _ in range(3)])
             calls.append(Call(0, "score", b"{}", Projected(number, values, ids)))
         request = outbox.request(calls)
         forgotten += request.forgets
@@ -72,7 +72,7 @@ def test_the_other_side_sees_what_was_sent_whatever_was_forgotten() -> None:
 def test_what_is_known_is_not_sent_again() -> None:
     values = _column(50)
     outbox, inbox = Outbox(1 << 20), Inbox()
-    call = Call(0, "score", b"{}", Projected(1, values, np.arange(50, dtype=np.int32)))
+    call = Call(0, "score", b"{}", Projected(1, values, array("i", range(50))))
     first = len(msgspec.msgpack.encode(outbox.request([call])))
     again = len(msgspec.msgpack.encode(outbox.request([call])))
     assert again < first / 10
@@ -82,7 +82,7 @@ def test_what_is_known_is_not_sent_again() -> None:
 def test_more_than_may_be_kept_is_sent_as_it_is() -> None:
     values = _column(50)
     outbox, inbox = Outbox(1_000), Inbox()
-    call = Call(0, "score", b"{}", Projected(1, values, np.arange(50, dtype=np.int32)))
+    call = Call(0, "score", b"{}", Projected(1, values, array("i", range(50))))
     (got,) = _sent(outbox, inbox, [call])
     assert got.nodes == values
     assert not inbox._columns
@@ -94,7 +94,7 @@ def test_the_answers_are_those_to_plain_lists_also_by_a_new_child() -> None:
     plain = InProcessEvaluator(_program(), translates=False)
     with SandboxEvaluator(_program()) as sandbox:
         for step in range(12):
-            ids = np.array([chance.randrange(len(values)) for _ in range(40)], np.int32)
+            ids = array("i", [chance.randrange(len(values)) for _ in range(40)])
             some = Projected(3, values, ids)
             calls = [Call(0, hook, b"{}", some) for hook in ("filter", "score")]
             want = plain.evaluate([call._replace(nodes=list(some)) for call in calls])

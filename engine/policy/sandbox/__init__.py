@@ -6,5 +6,5 @@ crosses the border is in `protocol`, `projected` and `parts`.
 
 The untrusted side: `child` puts up its walls and has the `worker` answer, which runs hooks in the
 interpreter (`modules`, `drivers`, `builtins`, `node_views`) or, where that gives the same, as
-Python (`translations`, `compiled`; see `translation` and `lanes`).
+Python (`translations`, `compiled`; see `translation`).
 """

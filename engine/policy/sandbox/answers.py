@@ -1,48 +1,32 @@
-"""The answer to a call, made of what a translated hook returned for each entry or for many at once.
+"""The answer to a call, made of what a translated hook returned for each entry.
 
 Owns the packed form of verdicts; the forms themselves are in `language.hooks`. Whatever is not
 plainly a good verdict raises: the interpreter, which alone says what is wrong, then answers.
 """
 
+from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.language.hooks import hook_of
 from engine.language.verdicts import checker, reasons_of
-from engine.policy.sandbox.lanes.runs import Places, Way
 from engine.policy.sandbox.protocol import NO_SCORE, Packed, RawAnswer
 from engine.policy.sandbox.protocol import Verdict as Said
 from engine.policy.sandbox.translation.operations import Refused, Verdict
 
 _encode: Final = msgspec.json.Encoder().encode
 
+Names: TypeAlias = Sequence[Any] | None
+"""By entry the name of its node, UNSET where it has none; None: no entry has one."""
+
 
 class Answers:
-    """What was found for each of *count* entries, by position."""
+    """What a hook returned, one of *values* for each entry."""
 
-    def __init__(self, count: int, check: Callable[[Any], Any]) -> None:
-        self._found: list[Any] = [None] * count
-        self._check = check
-
-    def put_each(
-        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
-    ) -> None:
-        """The hook returned these *values*; *places* are those of all positions in *entries*."""
-        for position, value in zip(positions, values, strict=True):
-            self._found[position] = self._check(value)
-
-    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
-        """It went this way for several."""
-        positions = way.positions.tolist()
-        if way.numbers is None:
-            values = [way.result.value] * len(positions)
-        else:
-            values = way.numbers.tolist()
-        self.put_each(positions, values, places, entries)
+    def __init__(self, values: list[Any], check: Callable[[Any], Any]) -> None:
+        self._found = [check(value) for value in values]
 
     def encoded(self) -> RawAnswer:
         """The answer, to be sent."""
@@ -56,47 +40,12 @@ class Answers:
 class Scores(Answers):
     """Ints in *low* to *high*, or None if that *may_be_none*."""
 
-    def __init__(self, count: int, low: int, high: int, *, may_be_none: bool) -> None:
-        self._numbers: NDArray[np.int64] = np.empty(count, np.int64)
-        self._low = low
-        self._high = high
-        self._may_be_none = may_be_none
-
-    def put_each(
-        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
-    ) -> None:
-        """The hook returned these *values*."""
-        if not values:
-            return
-        if set(map(type, values)) != {int} or not (
-            self._low <= min(values) and max(values) <= self._high
+    def __init__(self, values: list[Any], low: int, high: int, *, may_be_none: bool) -> None:
+        if values and (
+            set(map(type, values)) != {int} or not (low <= min(values) and max(values) <= high)
         ):
-            values = [self._checked(value) for value in values]
-        if len(values) == len(self._numbers):
-            self._numbers = np.array(values, np.int64)
-        else:
-            self._numbers[positions] = values
-
-    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
-        """It went this way for several."""
-        low, high = way.result.low, way.result.high
-        if way.numbers is None:
-            self._numbers[way.positions] = self._checked(way.result.value)
-            return
-        if low is None:
-            raise Refused  # bools
-        if (low < self._low or high > self._high) and not (
-            self._low <= way.numbers.min() and way.numbers.max() <= self._high
-        ):
-            raise Refused
-        self._numbers[way.positions] = way.numbers
-
-    def _checked(self, value: Any) -> int:
-        if value is None and self._may_be_none:
-            return NO_SCORE
-        if type(value) is int and self._low <= value <= self._high:
-            return value
-        raise Refused
+            values = [_score(value, low, high, may_be_none=may_be_none) for value in values]
+        self._numbers = array("q", values)
 
     def encoded(self) -> RawAnswer:
         """The answer, to be sent."""
@@ -107,53 +56,35 @@ class Scores(Answers):
         return Packed(self._numbers, [])
 
 
+def _score(value: Any, low: int, high: int, *, may_be_none: bool) -> int:
+    if value is None and may_be_none:
+        return NO_SCORE
+    if type(value) is int and low <= value <= high:
+        return value
+    raise Refused
+
+
 class Rejections(Answers):
-    """What `filter` said: None, or up to *most* reasons.
+    """What `filter` said: None, or up to *most* reasons, none with its node's name in it."""
 
-    *name_of* gives the name of an entry's node, UNSET without one; None: no entry has one.
-    """
-
-    def __init__(self, count: int, most: int, name_of: Callable[[Any], Any] | None) -> None:
+    def __init__(self, values: list[Any], most: int, names: Names) -> None:
         self._most = most
-        self._places: NDArray[np.int64] = np.zeros(count, np.int64)
+        self._places = array("q", bytes(8 * len(values)))
         self._kinds: list[Any] = [None]
         self._known: dict[tuple[str, ...], int] = {}
-        # Kept as long as their ids are looked up.
-        self._by_object: dict[int, int] = {}
-        self._kept: list[Any] = []
-        self._name_of = name_of
-
-    def put_each(
-        self, positions: Sequence[int], values: list[Any], places: Places, entries: list[Any]
-    ) -> None:
-        """The hook returned these *values*."""
         if values.count(None) == len(values):
             return
-        found = self._places
-        for position, value in zip(positions, values, strict=True):
+        # Texts and verdicts that a file writes out are the same objects each time. The values are
+        # alive as long as their ids are looked up.
+        by_object: dict[int, int] = {}
+        for position, value in enumerate(values):
             if value is not None:
-                # Texts and verdicts that a file spells out are the same objects each time.
-                place = self._by_object.get(id(value))
+                place = by_object.get(id(value))
                 if place is None:
-                    place = self._by_object[id(value)] = self._place(value)
-                    self._kept.append(value)
-                found[position] = place
-                if self._name_of is not None:
-                    name = self._name_of(entries[places[position]])
-                    self._check_name(self._kinds[place][1], name)
-
-    def put_all(self, way: Way, places: Places, entries: list[Any]) -> None:
-        """It went this way for several."""
-        if way.numbers is not None:
-            raise Refused
-        if way.result.value is None:
-            return
-        place = self._place(way.result.value)
-        self._places[way.positions] = place
-        if self._name_of is not None:
-            reasons = self._kinds[place][1]
-            for position in way.positions.tolist():
-                self._check_name(reasons, self._name_of(entries[places[position]]))
+                    place = by_object[id(value)] = self._place(value)
+                self._places[position] = place
+                if names is not None:
+                    self._check_name(self._kinds[place][1], names[position])
 
     def _place(self, value: Any) -> int:
         """The place of a rejection among the kinds of them."""
@@ -196,13 +127,11 @@ class Rejections(Answers):
         return reasons
 
 
-def answers_of(
-    hook: str, *, bounded: bool
-) -> Callable[[int, int, Callable[[Any], Any] | None], Answers]:
-    """What makes the place where the verdicts of a call of *hook* go, for so many entries.
+def answers_of(hook: str, *, bounded: bool) -> Callable[[list[Any], int, Names], Answers]:
+    """What makes the answer to a call of *hook* of what it returned for each entry.
 
-    It is also given `most_reasons` of the call, and a function that gives the names of nodes, if
-    any has one. *bounded*: the policy has no `normalize`.
+    It is also given `most_reasons` of the call and the names of nodes. *bounded*: the policy has
+    no `normalize`.
     """
     entry = hook_of(hook)
     if hook == "filter":
@@ -211,6 +140,6 @@ def answers_of(
     if forms[0].bounds is not None:
         low, high = forms[0].bounds
         may_be_none = entry.may_return_none
-        return lambda count, most, name_of: Scores(count, low, high, may_be_none=may_be_none)
+        return lambda values, most, names: Scores(values, low, high, may_be_none=may_be_none)
     check = checker(forms)
-    return lambda count, most, name_of: Answers(count, check)
+    return lambda values, most, names: Answers(values, check)

@@ -16,10 +16,8 @@ from typing import IO, Final
 from engine.lib.memory_file import memory_file
 from engine.policy.sandbox.protocol import Progress
 
-# One thread: numpy would start others for algebra that nobody does here.
 _PROGRAM: Final = (
-    "import os, sys; os.environ['OPENBLAS_NUM_THREADS'] = '1'; sys.path[:] = {path!r}; "
-    "from engine.policy.sandbox.child import main; main()"
+    "import sys; sys.path[:] = {path!r}; from engine.policy.sandbox.child import main; main()"
 )
 # Whoever has taken a process is about to work: the next one starts after that.
 _RESTOCK_SECONDS: Final = 3.0

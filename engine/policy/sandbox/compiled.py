@@ -6,7 +6,6 @@ plainly a good verdict is left to the interpreter, which alone says what is wron
 """
 
 import ast
-import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +18,7 @@ from engine.language.hooks import PARAMETERS, hook_of
 from engine.language.summaries import COUNT, OVER, SummaryField
 from engine.policy.sandbox.answers import Answers, answers_of
 from engine.policy.sandbox.decoding import Decoders
-from engine.policy.sandbox.lanes.functions import LANE_NAMESPACE, for_lanes
-from engine.policy.sandbox.lanes.runs import LEAST, Entries, LaneRuns, Places
+from engine.policy.sandbox.entries import Entries
 from engine.policy.sandbox.protocol import Call, HookSignature, RawAnswer, Verdict, most_reasons
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.hoisting import hoisted
@@ -115,7 +113,7 @@ class CompiledHook:
         entry = {"node", "score"} | ({"counts"} if self._by_entry else set())
         self._entry = [name for name in signature.params if name in entry]
         self._shared = [name for name in signature.params if name not in entry]
-        self._makers, self._makers_of_lanes, reads = self._translate(texts, meaning, types)
+        self._makers, reads = self._translate(texts, meaning, types)
         decoders = Decoders(reads, schema.whole, names=hook == "filter")
         self._decode_pod = decoders.decoder(types["pod"]).decode if "pod" in types else None
         others = {n: t for n, t in types.items() if n in self._shared and n != "pod"}
@@ -133,7 +131,6 @@ class CompiledHook:
         )
         # What the hook takes of an entry; None: the entry itself.
         self._fields = self._entry if self._by_entry or not self._entry else None
-        self._lanes = LaneRuns(self._entries, self._fields)
         self._answers = answers_of(hook, bounded=bounded)
         self._answered = self._refused = 0
 
@@ -148,7 +145,7 @@ class CompiledHook:
 
     def _translate(
         self, texts: Texts, meaning: Function, types: Mapping[str, Type]
-    ) -> tuple[_Makers, Callable[[], _Makers], Mapping[str, set[str]]]:
+    ) -> tuple[_Makers, Mapping[str, set[str]]]:
         shared = Translation(texts)
         params = [argument.arg for argument in meaning.node.args.args]
         if tuple(params) != self._params:
@@ -173,16 +170,8 @@ class CompiledHook:
         ]
         tree = ast.Module([*functions, *makers], [])
         reads = {**shared.reads, "extra": set(self._shared), "entry": {"node", "counts"}}
-
         code = _compiled(tree, meaning.path)
-
-        @functools.cache
-        def of_lanes() -> _Makers:
-            changed = for_lanes(tree)
-            made = code if changed is tree else _compiled(changed, meaning.path)
-            return _made(made, {**LANE_NAMESPACE, **shared.constants})
-
-        return _made(code, {**NAMESPACE, **shared.constants}), of_lanes, reads
+        return _made(code, {**NAMESPACE, **shared.constants}), reads
 
     # --- answering ----------------------------------------------------------------------------
 
@@ -208,50 +197,30 @@ class CompiledHook:
         return answer
 
     def _found(self, call: Call) -> Answers:
-        hook, left = self._prepared(call, self._makers)
+        hook, left = self._prepared(call)
         budget = operations.budget
         if self._hook in _POD_HOOKS:
             if call.nodes:
                 raise Refused
             budget[0] = left
-            found = self._answers(1, 0, None)
-            found.put_each((0,), [hook()], [], [])
-            return found
+            return self._answers([hook()], 0, None)
         if call.nodes is None:
             raise Refused
         places = self._entries.places(call.nodes)
         entries = self._entries.objects
-        count = len(places)
-        name_of = self._name_of if self._entries.are_named else None
-        found = self._answers(count, most_reasons(call), name_of)
-        rest: Sequence[int] = range(count)
-        if count >= LEAST and self._lanes.is_worth_it and self._entry:
-            rest = self._over_lanes(call, places, found)
-        if not isinstance(places, list):
-            places = places.tolist()
         fields = self._fields
         values = []
-        for place in places if len(rest) == count else [places[position] for position in rest]:
+        for place in places:
             budget[0] = left
             entry = entries[place]
             if fields is None:
                 values.append(hook(entry))
             else:
                 values.append(hook(*[getattr(entry, name) for name in fields]))
-        found.put_each(rest, values, places, entries)
-        return found
-
-    def _over_lanes(self, call: Call, places: Places, found: Answers) -> Sequence[int]:
-        """Answer those entries that go the same ways; the positions of the others."""
-
-        def hook() -> Callable[..., Any]:
-            return self._prepared(call, self._makers_of_lanes())[0]
-
-        left = self._prepared(call, self._makers)[1]
-        for way in self._lanes.ways((call.pod, call.extra), hook, left, places):
-            found.put_all(way, places, self._entries.objects)
-        rest: list[int] = self._lanes.rest.tolist()
-        return rest
+        names = (
+            [self._name_of(entries[place]) for place in places] if self._entries.are_named else None
+        )
+        return self._answers(values, most_reasons(call), names)
 
     def _name_of(self, entry: Any) -> Any:
         return entry.node.name if self._by_entry else entry.name
@@ -259,8 +228,9 @@ class CompiledHook:
     def _is_named(self, entry: Any) -> bool:
         return self._name_of(entry) is not msgspec.UNSET
 
-    def _prepared(self, call: Call, makers: _Makers) -> tuple[Callable[..., Any], int]:
+    def _prepared(self, call: Call) -> tuple[Callable[..., Any], int]:
         """The hook for the call's pod, and the steps that are left to it."""
+        makers = self._makers
         pod, extra = call.pod, call.extra
         key = (pod, extra)
         found = makers.made.get(key)

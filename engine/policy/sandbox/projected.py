@@ -5,12 +5,11 @@ at its end only, so what a child has of it is one length. The child keeps what i
 is told to forget all; who decides that is the trusted side, which keeps the bound.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.policy.sandbox.protocol import Call
 
@@ -18,12 +17,13 @@ from engine.policy.sandbox.protocol import Call
 class Projected(Sequence[bytes]):
     """Some of the projections of a column: reads like the list of them.
 
-    `values[id]` for each of `ids`; `column` is a number that no other list of values ever has.
+    `values[id]` for each of `ids`, 32-bit ints as they are sent; `column` is a number that no other
+    list of values ever has.
     """
 
     __slots__ = ("column", "ids", "values")
 
-    def __init__(self, column: int, values: Sequence[bytes], ids: NDArray[Any]) -> None:
+    def __init__(self, column: int, values: Sequence[bytes], ids: "array[int]") -> None:
         self.column = column
         self.values = values
         self.ids = ids
@@ -97,7 +97,7 @@ class Outbox:
             self._bytes += size
             self._lengths[nodes.column] = len(values)
             news.append(News(nodes.column, more))
-        ids = nodes.ids.astype(np.int32).tobytes()
+        ids = nodes.ids.tobytes()
         return Call(call.instance, call.hook, call.pod, None, call.extra, nodes.column, ids)
 
 
@@ -118,7 +118,7 @@ class Inbox:
     def _unpacked(self, call: Call) -> Call:
         if call.column < 0:
             return call
-        ids = np.frombuffer(call.ids, np.int32)
+        ids = array("i", call.ids)
         nodes = Projected(call.column, self._columns[call.column], ids)
         return Call(call.instance, call.hook, call.pod, nodes, call.extra)
 

@@ -10,13 +10,12 @@ import mmap
 import socket
 import struct
 import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from engine.language.hooks import hook_of
 from engine.language.verdicts import wire_of
@@ -202,7 +201,7 @@ class Packed(Sequence[Any]):
 
     __slots__ = ("kinds", "numbers")
 
-    def __init__(self, numbers: NDArray[np.int64], kinds: list[Verdict]) -> None:
+    def __init__(self, numbers: "array[int]", kinds: list[Verdict]) -> None:
         self.numbers = numbers
         self.kinds = kinds
 
@@ -242,7 +241,7 @@ def decode_answer(answer: RawAnswer) -> Sequence[Verdict | PolicyFailure]:
     """The verdicts of one call, one per entry, failures in their places."""
     if answer.packed:
         kinds = msgspec.json.decode(answer.verdicts)
-        return Packed(np.frombuffer(answer.packed, np.int64), kinds)
+        return Packed(array("q", answer.packed), kinds)
     verdicts: list[Verdict | PolicyFailure] = msgspec.json.decode(answer.verdicts)
     for index, failure in answer.failures:
         verdicts[index] = failure
@@ -303,12 +302,12 @@ def _check_numbers(
     if (bounds is None) is not bool(kinds):
         raise msgspec.DecodeError("numbers that are neither scores nor places")
     low, high = bounds or (0, len(kinds) - 1)
-    numbers = np.frombuffer(packed, np.int64)
-    within = (numbers >= low) & (numbers <= high)
-    if bounds is not None and may_be_none:
-        within |= numbers == NO_SCORE
-    if not within.all():
-        raise msgspec.DecodeError("a number out of range")
+    numbers: Sequence[int] = array("q", packed)
+    if numbers and not (low <= min(numbers) and max(numbers) <= high):
+        if bounds is not None and may_be_none:
+            numbers = [number for number in numbers if number != NO_SCORE]
+        if not all(low <= number <= high for number in numbers):
+            raise msgspec.DecodeError("a number out of range")
 
 
 def _failed(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> set[int]:

@@ -70,7 +70,7 @@ class BothWays:
         hook = self.translated[index]
         assert not isinstance(hook, str)
         try:
-            function, left = hook._prepared(Call(0, "", pod), hook._makers)
+            function, left = hook._prepared(Call(0, "", pod))
             (place,) = hook._entries.places([node])
             operations.budget[0] = left
             return Outcome(spelt(function(hook._entries.objects[place])))
