@@ -25,9 +25,9 @@ class Note:
     """A mistake that was found on the way.
 
     `kind` is "field" (there is no such field), "change" (what a hook is given is changed),
-    "presence" (asks if an entry is there that always is) or "unnamed" (asks for an entry that is
-    there only where it is named, by a computed name). `owner` is a view or record, for changes
-    what is changed.
+    "presence" (asks if an entry is there that always is), "unnamed" (asks for an entry that is
+    there only where it is named, by a computed name) or "counter" (the hook's counters do not have
+    that field). `owner` is a view or record, the hook, or for changes what is changed.
     """
 
     module: str

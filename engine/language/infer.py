@@ -19,6 +19,7 @@ from typing import Any, Final
 from engine.language.effects import Effects
 from engine.language.modules import Module, World
 from engine.language.resolve import bound_to, is_open, names_of, parameters_of
+from engine.language.summaries import counter_fields
 from engine.language.syntax import has_star, may_fall_through, stored_names
 from engine.language.table import Effect, builtins
 from engine.language.values import (
@@ -117,10 +118,12 @@ class Inference:
         self._changed = True
         self._pass = 0
         self._calls = 0
+        self._hook = ""
         self._escaped: dict[Function, int] = {}
 
     def enter_hook(self, path: str, name: str, parameters: Iterable[str]) -> None:
         """Infer a hook. Where that goes too far, it reads everything."""
+        self._hook = name
         module = self._world.module(path)
         if module is None:
             self.is_too_much = True
@@ -522,6 +525,11 @@ class Inference:
             got, missing = self._field(atom, node.attr)
             found |= got
             lacking |= missing
+        if self._calls == 1 and owner == _COUNTER:
+            # Only of the hook's own text: a helper may know which hook it serves.
+            given = counter_fields(self._hook)
+            if given and node.attr not in given:
+                self.effects.note(scope.module.path, node, "counter", self._hook, node.attr)
         if lacking and len(lacking) == len(owner - NONE):
             self.effects.note(scope.module.path, node, "field", min(lacking), node.attr)
         return found
@@ -841,6 +849,7 @@ def _items(atom: Atom) -> Value:
     return frozenset({Items(frozenset({atom}), "list")})
 
 
+_COUNTER: Final[Value] = frozenset({Summary("counts")})
 _GIVEN: Final[Mapping[str, Value]] = {
     **{view: frozenset[Atom]({View(view)}) for view in ("pod", "node", "cluster")},
     "group": frozenset[Atom]({View("group")}) | NONE,

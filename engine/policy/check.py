@@ -18,7 +18,7 @@ from engine.language import prelude
 from engine.language.effects import Note
 from engine.language.hooks import AMONG_PREFIX, HOOKS, hook_of, is_hook
 from engine.language.modules import World
-from engine.language.resolve import annotations_of, free_names
+from engine.language.resolve import annotations_of, bound_to, free_names, parameters_of
 from engine.language.summaries import COUNT, counter_fields
 from engine.language.syntax import (
     is_safe_to_parse,
@@ -32,7 +32,6 @@ from engine.policy.analysis import examine
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import builtin_files
 from engine.policy.circles import circles, load_circles
-from engine.policy.counter_fields import misread_counters
 from engine.policy.documents import did_you_mean
 from engine.policy.errors import Problem
 from engine.policy.file_names import STARLARK_SUFFIX, TEST_SUFFIX
@@ -311,27 +310,11 @@ class _Checker:
                     f"want `{_shape(function.name)}`",
                 )
 
-            self._counters(function)
-
         hooks = {function.name: function for function in self._functions()}
         if "score" in hooks and "score_all" in hooks:
             # Both would be added up, under one weight and one name.
             message = "a policy has `score` or `score_all`, and this one has both"
             self._add(hooks["score_all"], message, "move one of them to a policy of its own")
-
-    def _counters(self, hook: ast.FunctionDef) -> None:
-        fields = counter_fields(hook.name)
-        for read in misread_counters(hook):
-            name, line = read.attr, read.end_lineno or 0
-            column = self._column(line, (read.end_col_offset or 0) - len(name))
-            message = f"`counts` of {hook.name}() have no field `{name}`"
-            hint = self._near(name, fields) or f"want {_listed(fields)}"
-            if name in COUNT and len(fields) > 1:
-                hint = "only `score` is given it: when all filters were asked"
-            if len(fields) == 1:
-                message += f", want {_listed(fields)}"
-                hint = f"the numbers are given to `{hook.name.removeprefix('pre_')}`"
-            self._problems.append(Problem(self._file, line, column, message, hint))
 
     def _misspelt_hooks(self) -> None:
         """A function that nobody calls and whose name is nearly a hook's is probably one."""
@@ -486,37 +469,27 @@ class _Checker:
 
     def _call(self, call: ast.Call, name: str, takes: ast.arguments) -> None:
         """What is wrong with *call* of the function *name*, which takes *takes*."""
-        plain = [argument.arg for argument in [*takes.posonlyargs, *takes.args]]
-        only = [argument.arg for argument in takes.kwonlyargs]
-        for keyword in call.keywords:
-            if keyword.arg and keyword.arg not in {*plain, *only} and takes.kwarg is None:
-                hint = self._near(keyword.arg, [*plain, *only])
-                hint = hint or (
-                    f"want {_listed([*plain, *only])}" if plain or only else _called(name, takes)
-                )
-                self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
-                return
-        has_many = any(isinstance(one, ast.Starred) for one in call.args)
-        given = plain[: len(call.args)] if not has_many else []
-        named = [keyword.arg for keyword in call.keywords if keyword.arg]
-        if len(call.args) > len(plain) and takes.vararg is None and not has_many:
+        parameters = parameters_of(takes)
+        arguments = bound_to(parameters, call)
+        known, plain = parameters.named, parameters.positional
+        if arguments.unknown and parameters.keywords is None:
+            keyword = arguments.unknown[0]
+            hint = self._near(keyword.arg or "", known)
+            hint = hint or (f"want {_listed(known)}" if known else _called(name, takes))
+            self._add(keyword, f"{name}() has no parameter `{keyword.arg}`", hint)
+            return
+        if arguments.surplus and parameters.rest is None:
             most = f"{len(plain) or 'no'} argument{'s' * (len(plain) != 1)}"
-            if takes.kwarg is not None and not plain:
+            if parameters.keywords is not None and not plain:
                 most = "named arguments alone"
             message = f"{name}() takes {most}, got {len(call.args)}"
-            self._add(call.args[len(plain)], message, _called(name, takes))
+            self._add(arguments.surplus[0], message, _called(name, takes))
             return
-        twice = [one for one in given if one in named]
-        if twice:
-            self._add(call, f"{name}() is given `{twice[0]}` twice", _called(name, takes))
-        if has_many or any(keyword.arg is None for keyword in call.keywords):
-            return
-        needed = plain[: len(plain) - len(takes.defaults)]
-        defaults = zip(only, takes.kw_defaults, strict=True)
-        needed += [one for one, default in defaults if default is None]
-        missing = [one for one in needed if one not in {*given, *named}]
-        if missing:
-            self._add(call, f"{name}() lacks {_listed(missing)}", _called(name, takes))
+        if arguments.repeated:
+            message = f"{name}() is given `{arguments.repeated[0]}` twice"
+            self._add(call, message, _called(name, takes))
+        if arguments.missing:
+            self._add(call, f"{name}() lacks {_listed(arguments.missing)}", _called(name, takes))
 
     def _instead_of(self, name: str, known: Iterable[str]) -> str:
         """The hint for *name*, which is none of those *known*."""
@@ -575,6 +548,16 @@ class _Checker:
             hint = hint or self._near(note.name, list(fields))
             if not hint and self._hints <= _MOST_HINTS:
                 hint = f"want {_listed(fields)}"
+            return Problem(note.module, note.line, column, message, hint)
+        if note.kind == "counter":
+            fields_given = counter_fields(note.owner)
+            message = f"`counts` of {note.owner}() have no field `{note.name}`"
+            hint = self._near(note.name, fields_given) or f"want {_listed(fields_given)}"
+            if note.name in COUNT and len(fields_given) > 1:
+                hint = "only `score` is given it: when all filters were asked"
+            if len(fields_given) == 1:
+                message += f", want {_listed(fields_given)}"
+                hint = f"the numbers are given to `{note.owner.removeprefix('pre_')}`"
             return Problem(note.module, note.line, column, message, hint)
         if note.kind == "presence":
             message = f"`{note.owner}.{note.name}` has an entry for every name that is written here"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.language.hooks import hook_of
+from engine.language.resolve import bound_to, parameters_of
 from engine.language.syntax import children, loads_of, parse, shown, walk
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
@@ -154,9 +155,8 @@ class _Walker:
         function = functions.get(called)
         if function is None:
             return set()
-        parameters = [a.arg for a in function.args.args]
-        given = {p: _name(a, names) for p, a in zip(parameters, node.args, strict=False)}
-        given |= {k.arg: _name(k.value, names) for k in node.keywords if k.arg is not None}
+        arguments = bound_to(parameters_of(function.args), node)
+        given = {name: _name(value, names) for name, value in arguments.given.items()}
         return self.function(home, called, given, depth + 1)
 
     def _times(self, over: ast.expr, inner: set[Product], names: Mapping[str, str]) -> set[Product]:

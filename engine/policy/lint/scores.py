@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Final
 
+from engine.language.resolve import bound_to, parameters_of
 from engine.language.syntax import (
     alternatives,
     local_names,
@@ -206,17 +207,14 @@ class _Reader:
         if not self._file.calls_left or len(self._callers) > _MAX_CALLERS:
             return None
         self._file.calls_left -= 1
-        is_open = any(isinstance(one, ast.Starred) for one in node.args)
-        if is_open or any(one.arg is None for one in node.keywords):
+        parameters = parameters_of(function.args)
+        arguments = bound_to(parameters, node)
+        if arguments.is_open:
             return None
-        names = [argument.arg for argument in function.args.args]
-        given = dict(zip(names, node.args, strict=False))
-        given |= {one.arg: one.value for one in node.keywords if one.arg is not None}
-        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
-        flags = {n for n in names if isinstance(given.get(n, defaults.get(n)), _FLAGS)}
-        if _asks_for(function, flags):
+        given = {**parameters.defaults, **arguments.given}
+        if _asks_for(function, {n for n, value in given.items() if isinstance(value, _FLAGS)}):
             return None  # which of its answers this call can get is not known
-        known = {one: self.interval(value, depth + 1) for one, value in given.items()}
+        known = {one: self.interval(value, depth + 1) for one, value in arguments.given.items()}
         return _Reader(self._file, function, known, self._callers)
 
     def interval(self, node: ast.expr, depth: int = 0) -> _Interval:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from engine.language.resolve import bound_to, parameters_of
 from engine.policy.sandbox.translation import exports, methods, operators
 from engine.policy.sandbox.translation.kinds import (
     ANY,
@@ -425,29 +426,34 @@ class Expressions:
 
     def _bound(self, node: ast.Call, function: Function) -> list[Code]:
         """The arguments of a call, one for each parameter."""
-        params = function.node.args.args
-        order = [param.arg for param in params]
-        given: dict[str, Code] = {}
-        if len(node.args) > len(order):
+        parameters = parameters_of(function.node.args)
+        arguments = bound_to(parameters, node)
+        if parameters.keyword_only or parameters.rest or parameters.keywords:
+            raise Untranslatable("parameters of another kind")
+        if arguments.surplus:
             raise Untranslatable("too many arguments")
-        for name, argument in zip(order, node.args, strict=False):
-            given[name] = self.value(argument)
+        if arguments.is_open or arguments.unknown or arguments.repeated:
+            raise Untranslatable("arguments that are not spelt out")
+        if arguments.missing:
+            raise Untranslatable("too few arguments")
+        order = parameters.positional
+        by_name = {keyword.arg for keyword in node.keywords}
+        given: dict[str, Code] = {}
+        for name, argument in arguments.given.items():
+            if name not in by_name:
+                given[name] = self.value(argument)
         loop = self.block.open_loop()
-        for keyword in node.keywords:
-            if keyword.arg is None or keyword.arg in given or keyword.arg not in order:
-                raise Untranslatable("arguments that are not spelt out")
-            given[keyword.arg] = self.value(keyword.value)
+        for name, argument in arguments.given.items():
+            if name in by_name:
+                given[name] = self.value(argument)
         self.block.loops.pop()
         places = [order.index(name) for name in given]
         if loop.changes and places != sorted(places):
             # Here they are worked out in the order of the parameters.
             raise Untranslatable("arguments in another order, one of which changes something")
-        defaults = function.node.args.defaults
-        for param, default in zip(order[len(order) - len(defaults) :], defaults, strict=True):
-            if param not in given:
-                given[param] = self._default(default)
-        if set(given) != set(order):
-            raise Untranslatable("too few arguments")
+        for name, default in parameters.defaults.items():
+            if name not in given:
+                given[name] = self._default(default)
         return [given[name] for name in order]
 
     def _default(self, node: ast.expr) -> Code:
