@@ -1,8 +1,8 @@
-"""Requests at little cost: HTTP/1.1 by hand over kept TLS connections, bodies encoded before.
+"""Requests at little cost: encoded in advance, over kept TLS connections, parsed by `httptools`.
 
 A load generator that shares two cores with the scheduler must stay small: a POST costs about 50 us
-of CPU here. Owns sending and framing; what is sent is `objects`' and `workloads`'. Watches and
-lists, which are few, go through aiohttp. Lost connections are errors: the servers are ours.
+of CPU here. Owns sending; what is sent is `objects`' and `workloads`'. Watches and lists, which are
+few, go through aiohttp. Lost connections are errors: the servers are ours.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import aiohttp
+import httptools
 import msgspec
 
 from engine.kube.config import Endpoint
@@ -20,8 +21,6 @@ from engine.kube.config import Endpoint
 #: Answers that carry only metadata: what the API server encodes for us is small, and the same
 #: whichever scheduler runs beside (a JSON watch of whole pods would share the encoding with ours).
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-
-_HEAD_END: Final = b"\r\n\r\n"
 
 
 class WireError(Exception):
@@ -41,12 +40,9 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
         self._waiting: asyncio.Future[Answer] | None = None
-        self._head_end = -1
-        self._length = 0
-        self._is_chunked = False
-        self._is_last = False  # the answer under way is the last one
+        self._parser = httptools.HttpResponseParser(self)
+        self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
@@ -74,62 +70,23 @@ class _Connection(asyncio.Protocol):
         return future
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if self._head_end < 0 and not self._read_head():
-            return
-        body_at = self._head_end + len(_HEAD_END)
-        if self._is_chunked:
-            if not self._buffer.endswith(b"0\r\n\r\n"):
-                return
-            body = _unchunked(self._buffer, body_at)
-            if body is None:  # the ending was inside a chunk
-                return
-        else:
-            if len(self._buffer) < body_at + self._length:
-                return
-            body = bytes(self._buffer[body_at:])
-        status = int(self._buffer[9:12])
-        self._buffer.clear()
-        self._head_end = -1
-        if self._is_last:
+        self._parser.feed_data(data)
+
+    def on_body(self, piece: bytes) -> None:
+        self._body += piece
+
+    def on_message_complete(self) -> None:
+        body, self._body = self._body, b""
+        if not self._parser.should_keep_alive():
             self.close()
         assert self._waiting is not None
         if not self._waiting.done():  # cancelled meanwhile
-            self._waiting.set_result(Answer(status, body))
-
-    def _read_head(self) -> bool:
-        end = self._buffer.find(_HEAD_END)
-        if end < 0:
-            return False
-        head = bytes(self._buffer[:end]).lower()
-        at = head.find(b"content-length:")
-        self._is_chunked = at < 0 and b"transfer-encoding: chunked" in head
-        self._is_last = b"\r\nconnection: close" in head
-        self._length = int(head[at + 15 :].split(b"\r", 1)[0]) if at >= 0 else 0
-        self._head_end = end
-        return True
+            self._waiting.set_result(Answer(self._parser.get_status_code(), body))
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
             self._transport = None
-
-
-def _unchunked(buffer: bytearray, at: int) -> bytes | None:
-    """The body of a chunked answer that starts at *at*, or None if it is not whole yet."""
-    parts: list[bytes] = []
-    while True:
-        line_end = buffer.find(b"\r\n", at)
-        if line_end < 0:
-            return None
-        size = int(buffer[at:line_end].split(b";")[0], 16)
-        at = line_end + 2
-        if size == 0:
-            return b"".join(parts)
-        parts.append(bytes(buffer[at : at + size]))
-        at += size + 2
-        if at >= len(buffer):
-            return None
 
 
 class _WatchedMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):

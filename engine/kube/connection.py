@@ -1,10 +1,10 @@
-"""One kept connection: an HTTP/1.1 request goes out as one write, its answer is read by hand.
+"""One kept connection: an HTTP/1.1 request goes out as one write, `httptools` parses the answer.
 
-Owns the framing of answers, and what is known of a request whose connection broke. At most one
-request is under way on a connection. Which connection takes a request is the pool's business, what
-an answer means the client's.
+Owns what is known of a request whose connection broke. At most one request is under way on a
+connection. Which connection takes a request is the pool's business, what an answer means the
+client's.
 
-A library for this costs several times what the kernel and TLS cost, and a binding is little more
+A whole HTTP client costs several times what the kernel and TLS cost, and a binding is little more
 than a request: see "I/O" in docs/architecture.md.
 """
 
@@ -15,21 +15,14 @@ import zlib
 from collections import deque
 from typing import Final, Protocol, cast
 
+import httptools
+
 from engine.kube.errors import ApiError, ConnectionLost, TimedOut, error_from_answer
 
-_HEAD_END: Final = b"\r\n\r\n"
-_MOST_HEAD: Final = 1 << 17
-_MOST_LINE: Final = 1 << 12
+#: Bytes of an answer before its body; the parser has no bound of its own.
+_MAX_HEAD: Final = 1 << 17
 #: A stream that holds more than this unread makes the server wait.
 _MOST_UNREAD: Final = 1 << 20
-
-# How the body under way is framed: bytes left of a known length, or one of these.
-_CHUNKED: Final = -1
-_UNTIL_CLOSE: Final = -2
-# What comes next of a chunked body: so many bytes of a chunk, or one of these.
-_SIZE_LINE: Final = 0
-_CHUNK_END: Final = -1
-_TRAILER: Final = -2
 
 
 class Owner(Protocol):
@@ -210,12 +203,12 @@ class Connection(asyncio.BufferedProtocol):
         self._asked_at = 0.0  # monotonic, as the next one
         self._heard_at = 0.0  # of a stream
         # The answer under way.
-        self._rest = b""  # of a head or line that is not whole yet
-        self._head = b""
-        self._lower = b""  # the same in lower case
-        self._status = 0
-        self._left = 0
-        self._chunk = _SIZE_LINE
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_size = 0  # bytes that arrived before the body
+        self._status = 0  # 0: the head is not whole yet
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._is_whole = False
+        self._is_last = False  # the connection cannot carry another answer
         self._stream: Stream | None = None
         self._parts: list[bytes] = []
 
@@ -226,16 +219,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by whomever."""
+        """It is closed, by either side."""
         self._transport = None
+        del self._parser  # it refers to this connection
         exchange = self._exchange
-        if exchange is not None and self._head and self._left == _UNTIL_CLOSE and exc is None:
+        if exchange is not None and exc is None and self._status and self._ends_with_connection():
             self._finish(exchange)
         elif exchange is not None:
             self._exchange = None
-            nothing_arrived = not self._head and not self._rest
+            nothing_arrived = not self._status and not self._head_size
             if exchange.may_repeat and nothing_arrived and not self._is_fresh:
-                # It was closed while nobody used it, and the request crossed the news of that.
+                # It was closed while it was idle, and the request crossed the news of that.
                 exchange.may_repeat = False
                 exchange.stop_timer()
                 self._owner.send(exchange)
@@ -249,26 +243,25 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """More of the answer has arrived."""
-        self._received(bytes(self._scratch[:nbytes]))
-
-    def _received(self, data: bytes) -> None:
-        if self._exchange is None:
-            self.abort()  # nobody asked
+        exchange = self._exchange
+        if exchange is None:
+            self.abort()  # there is no request that this could answer
             return
-        if self._rest:
-            data, self._rest = self._rest + data, b""
+        if not self._status:
+            self._head_size += nbytes
         try:
-            at = 0
-            if not self._head:
-                at = self._read_head(data)
-                if at < 0:
-                    return
-            self._read_body(data, at)
-        except ValueError as error:
-            exchange, self._exchange = self._exchange, None
-            if exchange is not None:
-                exchange.lose(f"not an HTTP answer: {error}", sent=True)
-            self.abort()
+            self._parser.feed_data(self._scratch[:nbytes])
+            if not self._status and self._head_size > _MAX_HEAD:
+                raise httptools.HttpParserError("a head without end")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._is_last = True
+            if not self._is_whole:
+                self._exchange = None
+                exchange.lose(f"not an HTTP answer: {_reason(error)}", sent=True)
+                self.abort()
+                return
+        if self._is_whole:
+            self._whole(exchange)
 
     # --- the owner's calls --------------------------------------------------------------------
 
@@ -329,115 +322,64 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # --- reading an answer --------------------------------------------------------------------
+    # --- the parser's calls -------------------------------------------------------------------
 
-    def _read_head(self, data: bytes) -> int:
-        """Read status and framing; where the body starts, or -1 if the head is not whole yet."""
-        at = 0
-        while True:
-            end = data.find(_HEAD_END, at)
-            if end < 0:
-                if len(data) - at > _MOST_HEAD:
-                    raise ValueError("a head without end")
-                self._rest = data[at:]
-                return -1
-            status = data[at + 9 : at + 12]
-            if data[at : at + 7] != b"HTTP/1." or not status.isdigit():
-                raise ValueError("no status line")
-            self._status = int(status)
-            head, at = data[at:end], end + len(_HEAD_END)
-            if self._status >= 200:
-                break
-            if self._status == 101:
+    def on_message_begin(self) -> None:
+        """An answer begins; if it is a second one, it belongs to no request."""
+        if self._is_whole:
+            self._is_last = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a field of the head, or of the trailer."""
+        self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole, of the answer or of an interim one."""
+        if self._is_whole:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            if status == 101:
                 raise ValueError("another protocol")
-        self._head = head
-        self._lower = lower = head.lower()
-        if b"\r\ntransfer-encoding:" in lower:
-            if _field(lower, b"\r\ntransfer-encoding:") != b"chunked":
+            self._fields.clear()
+            return
+        self._status = status
+        if not self._parser.should_keep_alive():
+            self._is_last = True
+            if self._field(b"transfer-encoding") not in (None, b"chunked"):
                 raise ValueError("unknown transfer encoding")
-            self._left = _CHUNKED
-            self._chunk = _SIZE_LINE
-        elif self._status in (204, 304):
-            self._left = 0
-        elif b"\r\ncontent-length:" in lower:
-            length = _field(lower, b"\r\ncontent-length:")
-            if not length.isdigit():
-                raise ValueError("a length that is no number")
-            self._left = int(length)
-        else:
-            self._left = _UNTIL_CLOSE
         exchange = self._exchange
         assert exchange is not None
-        if exchange.stream is not None and 200 <= self._status < 300:
+        if exchange.stream is not None and 200 <= status < 300:
             self._stream = exchange.stream
             if not exchange.answer.done():
                 exchange.answer.set_result(b"")
-        return at
 
-    def _read_body(self, data: bytes, at: int) -> None:
-        left = self._left
-        if left == _CHUNKED:
-            self._read_chunks(data, at)
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body, without its framing."""
+        if self._is_whole:
             return
-        if left == _UNTIL_CLOSE:
-            if at < len(data):
-                self._take(data[at:])
-            return
-        size = len(data) - at
-        if size < left:
-            if size:
-                self._left = left - size
-                self._take(data[at:])
-            return
-        if left:
-            self._take(data[at : at + left])
-        self._whole(is_clean=size == left)
-
-    def _read_chunks(self, data: bytes, at: int) -> None:
-        end = len(data)
-        while at < end:
-            if self._chunk > 0:
-                piece = data[at : at + self._chunk]
-                at += len(piece)
-                # A chunk's end follows the last byte of it.
-                self._chunk = self._chunk - len(piece) or _CHUNK_END
-                self._take(piece)
-                continue
-            line_end = data.find(b"\r\n", at)
-            if line_end < 0:
-                if end - at > _MOST_LINE:
-                    raise ValueError("a line without end")
-                self._rest = data[at:]
-                return
-            line, at = data[at:line_end], line_end + 2
-            if self._chunk == _SIZE_LINE:
-                size = int(line.partition(b";")[0], 16)
-                if size < 0:
-                    raise ValueError("a chunk of negative size")
-                self._chunk = size or _TRAILER
-            elif self._chunk == _CHUNK_END:
-                if line:
-                    raise ValueError("a chunk that is longer than it says")
-                self._chunk = _SIZE_LINE
-            elif not line:
-                self._whole(is_clean=at == end)
-                return
-
-    def _take(self, piece: bytes) -> None:
         if self._stream is not None:
             self._heard_at = time.monotonic()
             self._stream.feed(self, piece)
         else:
             self._parts.append(piece)
 
-    def _whole(self, *, is_clean: bool) -> None:
+    def on_message_complete(self) -> None:
+        """The answer is whole, or an interim one."""
+        self._is_whole = self._status != 0
+
+    # --- the end of an answer -----------------------------------------------------------------
+
+    def _ends_with_connection(self) -> bool:
+        """True if the answer under way has no framing but the end of the connection."""
+        framing = self._field(b"content-length"), self._field(b"transfer-encoding")
+        return framing == (None, None)
+
+    def _whole(self, exchange: Exchange) -> None:
         """The answer is whole: be free, or close if the server will."""
-        exchange, lower = self._exchange, self._lower
-        # Bytes beyond the answer belong to no request.
-        closes = not is_clean or b"\r\nconnection: close" in lower or lower[:8] == b"http/1.0"
-        if exchange is not None:
-            self._finish(exchange)
-        if closes:
+        self._finish(exchange)
+        if self._is_last:
             self.abort()
         else:
             if self._is_fresh:
@@ -446,9 +388,11 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.is_free(self)
 
     def _finish(self, exchange: Exchange) -> None:
-        parts, head, status, stream = self._parts, self._head, self._status, self._stream
+        parts, fields, status, stream = self._parts, self._fields, self._status, self._stream
+        encoding = self._field(b"content-encoding") if parts else None
         self._exchange = None
-        self._head, self._stream = b"", None
+        self._status, self._head_size, self._is_whole = 0, 0, False
+        self._fields, self._stream = [], None
         exchange.connection = None
         exchange.stop_timer()
         if stream is not None:
@@ -459,7 +403,7 @@ class Connection(asyncio.BufferedProtocol):
             self._parts = []
         if exchange.answer.done():  # cancelled
             return
-        if b"\r\ncontent-encoding:" in self._lower and body:  # it was asked not to
+        if encoding is not None:  # though the request allows none
             try:
                 body = zlib.decompress(body, wbits=47)  # gzip or zlib, by their first bytes
             except zlib.error as error:
@@ -468,22 +412,19 @@ class Connection(asyncio.BufferedProtocol):
         if 200 <= status < 300:
             exchange.answer.set_result(body)
         else:
+            headers = {n.decode("latin-1").title(): v.decode("latin-1") for n, v in fields}
             exchange.answer.set_exception(
-                error_from_answer(status, body, headers=_fields(head), request=exchange.label)
+                error_from_answer(status, body, headers=headers, request=exchange.label)
             )
 
+    def _field(self, name: bytes) -> bytes | None:
+        """The value of a field of the answer's head by its name, in lower case."""
+        for key, value in self._fields:
+            if len(key) == len(name) and key.lower() == name:
+                return value.lower()
+        return None
 
-def _field(head: bytes, name: bytes) -> bytes:
-    """The value of the field *name* (`\\r\\nname:`) in *head*, both in lower case."""
-    at = head.index(name) + len(name)
-    end = head.find(b"\r\n", at)
-    return head[at : end if end >= 0 else len(head)].strip()
 
-
-def _fields(head: bytes) -> dict[str, str]:
-    """The fields of an answer's head by their names, as `Retry-After`."""
-    fields: dict[str, str] = {}
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        fields[name.decode("latin-1").strip().title()] = value.decode("latin-1").strip()
-    return fields
+def _reason(error: Exception) -> str:
+    """What a parser's error says; of one in a callback, what that raised."""
+    return str(error.__context__ or error)

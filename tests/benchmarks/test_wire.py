@@ -1,4 +1,4 @@
-"""The hand-written HTTP client, against a server that frames its answers in every way."""
+"""The HTTP client of the load generator, against a server that frames its answers in every way."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
