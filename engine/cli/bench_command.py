@@ -22,7 +22,7 @@ from engine.language.hooks import HOOKS
 from engine.offline.generated import generated_workload
 from engine.offline.hook_costs import Change, HookCost, Subject, changes, measure
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.questions import LostHookError, with_arrivals
+from engine.offline.sampled_calls import LostHookError, with_arrivals
 from engine.offline.workload import Workload, WorkloadError, read_workload
 from engine.policy.bundle import Bundle
 from engine.policy.documents import did_you_mean

@@ -15,7 +15,7 @@ from engine.cli.json_output import print_json
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.conformance import (
     Agreement,
-    Examiner,
+    CaseRunner,
     Outcome,
     Scenario,
     ScenarioError,
@@ -58,7 +58,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
         scenarios = {path: list(read_scenarios(path)) for path in files}
     except (ScenarioError, ClusterFileError) as error:
         raise InputError(str(error)) from error
-    outcomes = _examine(scenarios)
+    outcomes = _run(scenarios)
     every = [outcome for found in outcomes.values() for outcome in found]
     counts = Counter(outcome.agreement for outcome in every)
     if output == "json":
@@ -70,8 +70,8 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
     raise SystemExit(1 if counts[Agreement.DIFFERS] else 0)
 
 
-def _examine(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
-    examiner = Examiner()
+def _run(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
+    runner = CaseRunner()
     # On stderr, so that what is printed can be kept; silent where nobody watches.
     progress = Progress(
         TextColumn("{task.description}"),
@@ -88,7 +88,7 @@ def _examine(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]
             bar = progress.add_task(path.name, total=sum(len(s.incoming) for s in found))
             outcomes[path] = []
             for scenario in found:
-                outcomes[path] += examiner.examine(scenario)
+                outcomes[path] += runner.run(scenario)
                 progress.advance(bar, len(scenario.incoming))
     return outcomes
 

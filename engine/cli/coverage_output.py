@@ -8,8 +8,8 @@ import click
 
 from engine.cli.input_error import input_errors
 from engine.cli.output_file import write_file
-from engine.offline.coverage import FileCoverage, percent
-from engine.offline.coverage_reports import as_html, as_lcov, as_text
+from engine.policy_testing.coverage import FileCoverage, percent
+from engine.policy_testing.coverage_reports import as_html, as_lcov, as_text
 
 
 @dataclass(frozen=True, slots=True)

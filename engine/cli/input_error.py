@@ -12,9 +12,9 @@ import click
 from engine.cli.output_file import real_place
 from engine.offline.cluster_file import ClusterFileError, manifest_files, unpacked
 from engine.offline.decision_log import LogError
-from engine.offline.test_fixtures import FixtureError, find_misshapen
 from engine.offline.workload import WorkloadError
 from engine.offline.world import ManifestError
+from engine.policy_testing.fixtures import FixtureError, find_misshapen
 
 
 class InputError(click.ClickException):

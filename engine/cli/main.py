@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 from click.exceptions import NoSuchCommand
 
-from engine.cli.guard import INTERRUPTED, guard
 from engine.cli.standard_output import lost_output_ends_it
+from engine.cli.supervisor import INTERRUPTED, supervise
 from engine.lib import garbage
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
@@ -32,7 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "check_command",
         "Find everything that is wrong with policy files.",
     ),
-    "test": ("engine.cli.test_command", "test_command", "Run the unit tests of policies."),
+    "test": ("engine.cli.policy_test_command", "test_command", "Run the unit tests of policies."),
     "bench": (
         "engine.cli.bench_command",
         "bench_command",
@@ -91,8 +91,8 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
 }
 
-# Those that ask policies in their own process.
-_GUARDED: Final = frozenset(
+# Commands that run policies in their own process.
+_SUPERVISED: Final = frozenset(
     {"test", "bench", "explain", "simulate", "replay", "diff", "sweep", "conformance"}
 )
 
@@ -101,9 +101,9 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as a program. Who has a process to lose, as a test of the engine, calls `main`."""
-        if _GUARDED.intersection(sys.argv[1:2]):
-            guard()
+        """Run as a program, which may fork. Tests call `main`, in their own process."""
+        if _SUPERVISED.intersection(sys.argv[1:2]):
+            supervise()
             gc.set_threshold(*garbage.UNTIL_THE_END)
         return super().__call__(*args, **kwargs)
 

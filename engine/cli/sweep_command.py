@@ -22,15 +22,15 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.deputy import PolicyEndedError
 from engine.cli.file_notes import tell_workload
-from engine.cli.guard import INTERRUPTED
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.json_output import print_json
 from engine.cli.output_file import naming, write_file
 from engine.cli.policy_option import known_profile, policy_options, read_bundle
 from engine.cli.policy_paths import is_among, read_config
+from engine.cli.supervised_worker import PolicyEndedError
+from engine.cli.supervisor import INTERRUPTED
 from engine.cli.sweep_reports import (
     FormatError,
     bar_chart,
@@ -39,7 +39,7 @@ from engine.cli.sweep_reports import (
     require_parquet,
     write_table,
 )
-from engine.cli.sweep_workers import measure_watched, travelling
+from engine.cli.sweep_workers import measure_supervised, portable_measure
 from engine.lib.cores import usable_cores
 from engine.offline.cluster_file import ClusterFileError
 from engine.offline.sweep import Axis, Measured, Point, SweepError, make_points
@@ -333,8 +333,8 @@ def read_results(path: Path) -> dict[str, Measured]:
 
 def _submit(pool: Executor, point: Point) -> Future[Measured]:
     if isinstance(pool, ProcessPoolExecutor):
-        return pool.submit(measure_watched, point)
-    return pool.submit(travelling(), msgspec.json.encode(point))
+        return pool.submit(measure_supervised, point)
+    return pool.submit(portable_measure(), msgspec.json.encode(point))
 
 
 def _computed(pool: Executor, points: Sequence[Point], path: Path) -> Iterator[Measured]:

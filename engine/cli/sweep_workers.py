@@ -1,7 +1,7 @@
-"""Simulations in processes that are watched, for the workers of a sweep.
+"""Simulations in supervised processes, for the workers of a sweep.
 
-Owns where a point is computed: in a process of a pool, by its deputy; in a worker of Dask, whose
-threads are not to be forked, by a deputy of a process that is started for the thread.
+Owns where a point is computed. A process of a pool forks a supervised worker. A worker of Dask has
+threads and must not fork, so each of its threads starts a process that does.
 """
 
 import functools
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.cli.deputy import Deputy, PolicyEndedError, serve
+from engine.cli.supervised_worker import PolicyEndedError, SupervisedWorker, serve
 from engine.offline.sweep import Measured, Point, measure
 
 _STARTED = (sys.executable, "-c", "from engine.cli.sweep_workers import main; main()")
@@ -23,26 +23,26 @@ _mine = threading.local()
 
 
 @functools.cache
-def _deputy() -> Deputy[Point, Measured]:
-    return Deputy(measure)
+def _worker() -> SupervisedWorker[Point, Measured]:
+    return SupervisedWorker(measure)
 
 
-def measure_watched(point: Point) -> Measured:
-    """Compute *point* in a process that this one, which has no threads, watches."""
-    return _deputy().ask(point)
+def measure_supervised(point: Point) -> Measured:
+    """Compute *point* in a worker of this process, which must have no threads."""
+    return _worker().ask(point)
 
 
-def measure_apart(point: Point) -> Measured:
-    """Compute *point* in a process of this thread's own, which `measure_watched` does there.
+def measure_in_thread(point: Point) -> Measured:
+    """Compute *point* in a process of this thread, by `measure_supervised`.
 
-    Raises what that raises. The process is kept for the thread's next points; one in which a policy
-    was ended is not, as the next sweep may have mended it.
+    Raises what that raises. The process is kept for the thread's next points, unless a policy ended
+    its worker: the next sweep may bring a corrected policy.
     """
     pipe: Connection | None = getattr(_mine, "pipe", None)
     if pipe is None:
         pipe, theirs = Pipe()
         number = theirs.fileno()
-        # It ends when nobody holds the other end of its pipe any more.
+        # It ends when the other end of its pipe is closed.
         _mine.process = subprocess.Popen([*_STARTED, str(number)], pass_fds=[number])
         theirs.close()
         _mine.pipe = pipe
@@ -62,16 +62,16 @@ def measure_apart(point: Point) -> Measured:
 
 
 def measure_encoded(point: bytes) -> Measured:
-    """`measure_apart` of a point that came as JSON."""
-    return measure_apart(msgspec.json.decode(point, type=Point))
+    """`measure_in_thread` of a point in JSON."""
+    return measure_in_thread(msgspec.json.decode(point, type=Point))
 
 
-def travelling() -> Callable[[bytes], Measured]:
-    """`measure_encoded` as something that every worker of Dask, and its scheduler, can decode.
+def portable_measure() -> Callable[[bytes], Measured]:
+    """`measure_encoded` in a form that every worker of Dask, and its scheduler, can unpickle.
 
-    A worker without starsched would lose its connection over a function of ours, and its points
-    would go to the next one. Of a function in a function Dask sends the code: that it can run, and
-    the import in it fails as an error of the point.
+    A worker without starsched could not unpickle a function of a module of ours: it would lose its
+    connection, and its points would move to the next worker. Dask pickles a nested function by its
+    code, so the import in it fails as an error of the point.
     """
 
     def measured(point: bytes) -> Any:
@@ -83,5 +83,5 @@ def travelling() -> Callable[[bytes], Measured]:
 
 
 def main() -> None:
-    """The process of a thread: answer what comes from the pipe whose number is the argument."""
-    serve(measure_watched, Connection(int(sys.argv[1])))
+    """The process of a thread: answer the pipe whose descriptor is the argument."""
+    serve(measure_supervised, Connection(int(sys.argv[1])))

@@ -20,8 +20,8 @@ from engine.facts.collection import FactsDocument
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
+from engine.offline.field_errors import describe_error
 from engine.offline.known_facts import SECTIONS, show_facts
-from engine.offline.misfits import told
 from engine.offline.templates import planned_objects
 from engine.offline.text_places import TextError, decoded, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, Manifest, ManifestError, World, pod_of
@@ -324,7 +324,9 @@ def _require_shape(manifest: Manifest) -> None:
         try:
             api.from_plain(api.PlainObject, manifest)
         except msgspec.ValidationError as error:
-            raise ManifestError(f"{kind} `{name}`: {told(manifest, str(error))}") from error
+            raise ManifestError(
+                f"{kind} `{name}`: {describe_error(manifest, str(error))}"
+            ) from error
 
 
 def _is_same(manifest: Manifest, pod: Pod) -> bool:

@@ -108,7 +108,7 @@ def read_scenarios(path: Path) -> Iterator[Scenario]:
         raise ScenarioError(f"{path}: want scenarios, one a line, found none")
 
 
-class Examiner:
+class CaseRunner:
     """Judges scenarios with the shipped policies and compares the answers.
 
     Schedulers are kept by configuration: scenarios that share one share its memo.
@@ -117,7 +117,7 @@ class Examiner:
     def __init__(self) -> None:
         self._schedulers: dict[bytes, tuple[Bundle, Scheduler]] = {}
 
-    def examine(self, scenario: Scenario) -> list[Outcome]:
+    def run(self, scenario: Scenario) -> list[Outcome]:
         """One outcome per incoming pod, in order."""
         try:
             bundle, scheduler = self._scheduler(scenario.config)

@@ -15,9 +15,9 @@ from engine.framework.profile import Profile
 from engine.framework.status import Status
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
-from engine.offline.matrix import Matrix, ask_each
 from engine.offline.reason_source import reason_source
 from engine.offline.remedies import Remedy, remedies
+from engine.offline.verdict_table import VerdictTable, ask_each
 from engine.offline.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
@@ -196,9 +196,9 @@ def explain(
     gate = scheduler.hooks.pre_enqueue(pod, snapshot)
     explanation = scheduler.explain(pod, snapshot, nominator)
     decision = explanation.decision
-    matrix = ask_each(bundle, evaluator, pod, snapshot, nominator)
+    table = ask_each(bundle, evaluator, pod, snapshot, nominator)
     failures = [str(f) for f in (*decision.failures, *decision.ignored)]
-    failures += [text for f in matrix.failures if (text := str(f)) not in failures]
+    failures += [text for f in table.failures if (text := str(f)) not in failures]
     ranking = _ranking(explanation)
     by_name = {row.node: row for row in ranking}
     eviction = decision.eviction
@@ -220,14 +220,14 @@ def explain(
         why=_why(bundle, pod, ranking, decision.node) if decision.node is not None else (),
         nodes=snapshot.node_count,
         feasible=len(explanation.feasible),
-        verdicts=_verdicts(bundle, world, matrix),
+        verdicts=_verdicts(bundle, world, table),
         ranking=ranking,
         asked=tuple(
             NodeVerdicts(
                 name,
                 {
                     policy: rejected[name].reasons
-                    for policy, rejected in matrix.rejections.items()
+                    for policy, rejected in table.rejections.items()
                     if name in rejected
                 },
                 by_name.get(name),
@@ -237,7 +237,7 @@ def explain(
         eviction={}
         if eviction is None
         else {eviction.node: tuple(p.key for p in eviction.victims)},
-        remedies=tuple(remedies(pod, snapshot, matrix, nominator, decision.diagnosis.kept_by))
+        remedies=tuple(remedies(pod, snapshot, table, nominator, decision.diagnosis.kept_by))
         if decision.node is None
         else (),
         notes=_notes(bundle, pod, unknown_facts),
@@ -245,10 +245,10 @@ def explain(
     )
 
 
-def _verdicts(bundle: Bundle, world: World, matrix: Matrix) -> tuple[PolicyVerdicts, ...]:
+def _verdicts(bundle: Bundle, world: World, table: VerdictTable) -> tuple[PolicyVerdicts, ...]:
     hints = Hints.of(bundle, world.cache)
     found = []
-    for policy, rejected in matrix.rejections.items():
+    for policy, rejected in table.rejections.items():
         by_reason: dict[str, list[str]] = defaultdict(list)
         statuses: dict[str, Status] = {}
         for node, status in sorted(rejected.items()):
@@ -268,12 +268,12 @@ def _verdicts(bundle: Bundle, world: World, matrix: Matrix) -> tuple[PolicyVerdi
         found.append(
             PolicyVerdicts(
                 policy,
-                len(matrix.nodes) - len(rejected),
+                len(table.nodes) - len(rejected),
                 len(rejected),
-                len(matrix.rejected_only_by(policy)),
+                len(table.rejected_only_by(policy)),
                 reasons,
                 waited_events(bundle, hints, policy) if rejected else (),
-                any(failure.policy == policy for failure in matrix.failures),
+                any(failure.policy == policy for failure in table.failures),
             )
         )
     return tuple(found)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from engine.offline.operations import Line, OperationCounter, source_line
-from engine.offline.questions import HookQuestions, entries_of, questions_of
+from engine.offline.sampled_calls import HookQuestions, entries_of, questions_of
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call

@@ -16,7 +16,7 @@ from engine.model.node_info import NodeInfo
 from engine.model.objects import NodeSelectorRequirement, NodeSelectorTerm, Taint
 from engine.model.pod import Pod
 from engine.model.selectors import matches_node_selector_term
-from engine.offline.matrix import Matrix
+from engine.offline.verdict_table import VerdictTable
 from engine.queueing.hints.nodes import tolerates
 from engine.queueing.nominator import Nominator
 
@@ -46,7 +46,7 @@ class Remedy(msgspec.Struct, frozen=True):
 def remedies(
     pod: Pod,
     snapshot: Snapshot,
-    matrix: Matrix,
+    table: VerdictTable,
     nominator: Nominator,
     kept_by: Mapping[str, int],
 ) -> list[Remedy]:
@@ -55,11 +55,11 @@ def remedies(
     *kept_by*: on how many nodes a policy keeps the pods whose eviction would make room.
     """
     found: list[Remedy] = []
-    cordoned = _only_cordoned(pod, snapshot, matrix)
-    for policy, rejected in matrix.rejections.items():
+    cordoned = _only_cordoned(pod, snapshot, table)
+    for policy, rejected in table.rejections.items():
         if not rejected:
             continue
-        alone = matrix.rejected_only_by(policy)
+        alone = table.rejected_only_by(policy)
         if alone:
             found.append(Remedy(policy, "leave this policy out", len(alone)))
         match policy:
@@ -85,7 +85,7 @@ def remedies(
     return found
 
 
-def _only_cordoned(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> dict[str, bool]:
+def _only_cordoned(pod: Pod, snapshot: Snapshot, table: VerdictTable) -> dict[str, bool]:
     """The nodes that their cordon and their taints alone keep the pod off; True if the cordon does.
 
     Where there is a controller for it a cordoned node has a taint that says so. It goes with the
@@ -93,9 +93,9 @@ def _only_cordoned(pod: Pod, snapshot: Snapshot, matrix: Matrix) -> dict[str, bo
     """
     both = {"NodeUnschedulable", "TaintToleration"}
     found = {}
-    for name in matrix.rejections.get("NodeUnschedulable", ()):
+    for name in table.rejections.get("NodeUnschedulable", ()):
         info = snapshot.info(name)
-        if info is not None and set(matrix.rejectors_of(name)) == both:
+        if info is not None and set(table.rejectors_of(name)) == both:
             unborne = _unborne(pod, info)
             if _CORDON in unborne:
                 found[name] = len(unborne) == 1

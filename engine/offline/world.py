@@ -17,7 +17,7 @@ from engine.model import devices, storage
 from engine.model import objects as api
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.offline.misfits import told
+from engine.offline.field_errors import describe_error
 
 Manifest = Mapping[str, Any]
 
@@ -104,7 +104,9 @@ def pod_of(manifest: Manifest) -> Pod:
     try:
         return Pod.from_raw(msgspec.json.encode(manifest))
     except msgspec.DecodeError as error:
-        raise ManifestError(f"pod `{_name(manifest)}`: {told(manifest, str(error))}") from error
+        raise ManifestError(
+            f"pod `{_name(manifest)}`: {describe_error(manifest, str(error))}"
+        ) from error
 
 
 def node_of(manifest: Manifest) -> Node:
@@ -112,7 +114,9 @@ def node_of(manifest: Manifest) -> Node:
     try:
         return Node.from_raw(msgspec.json.encode(manifest))
     except msgspec.DecodeError as error:
-        raise ManifestError(f"node `{_name(manifest)}`: {told(manifest, str(error))}") from error
+        raise ManifestError(
+            f"node `{_name(manifest)}`: {describe_error(manifest, str(error))}"
+        ) from error
 
 
 def _object_of(manifest: Manifest) -> tuple[str, Any]:
@@ -124,7 +128,9 @@ def _object_of(manifest: Manifest) -> tuple[str, Any]:
     try:
         return plural, api.from_plain(record, manifest)
     except msgspec.ValidationError as error:
-        raise ManifestError(f"{kind} `{_name(manifest)}`: {told(manifest, str(error))}") from error
+        raise ManifestError(
+            f"{kind} `{_name(manifest)}`: {describe_error(manifest, str(error))}"
+        ) from error
 
 
 def _kinds() -> str:

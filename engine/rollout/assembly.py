@@ -6,14 +6,14 @@ Owns nothing but the choice; a process with other needs passes other functions t
 import threading
 from collections.abc import Mapping
 
-from engine.offline.policy_tests import failed
-from engine.offline.test_process import run_tests_confined
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Evaluator
 from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.policy_testing.process import run_tests_confined
+from engine.policy_testing.runner import failed
 from engine.rollout.trial import Examiner
 
 

@@ -11,7 +11,7 @@ _LIMITED = f"""
 import resource
 
 resource.setrlimit(resource.RLIMIT_AS, ({600 * MIB}, {600 * MIB}))
-from engine.offline.test_process import run_tests_confined
+from engine.policy_testing.process import run_tests_confined
 from engine.policy.evaluator import Instance, Limits, Program
 from engine.policy.sandbox.process import SandboxEvaluator
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.offline.conformance import (
     Agreement,
-    Examiner,
+    CaseRunner,
     Scenario,
     ScenarioError,
     read_scenarios,
@@ -29,13 +29,13 @@ PARTIAL = ("volumes", "preemption")
 
 
 @pytest.fixture(scope="module")
-def examiner() -> Examiner:
-    return Examiner()
+def runner() -> CaseRunner:
+    return CaseRunner()
 
 
 @pytest.mark.parametrize("name", COMPLETE)
-def test_every_recorded_answer_is_ours(examiner: Examiner, name: str) -> None:
-    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in examiner.examine(s)]
+def test_every_recorded_answer_is_ours(runner: CaseRunner, name: str) -> None:
+    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in runner.run(s)]
     assert [o for o in outcomes if o.agreement is not Agreement.MATCHED] == []
     assert len(outcomes) == 200
 
@@ -43,13 +43,13 @@ def test_every_recorded_answer_is_ours(examiner: Examiner, name: str) -> None:
 @pytest.mark.parametrize(
     "scenario", [*read_scenarios(DATA / "found.jsonl")], ids=lambda scenario: scenario.id
 )
-def test_a_difference_that_was_found_once_is_gone(examiner: Examiner, scenario: Scenario) -> None:
-    assert [o for o in examiner.examine(scenario) if o.agreement is not Agreement.MATCHED] == []
+def test_a_difference_that_was_found_once_is_gone(runner: CaseRunner, scenario: Scenario) -> None:
+    assert [o for o in runner.run(scenario) if o.agreement is not Agreement.MATCHED] == []
 
 
 @pytest.mark.parametrize("name", PARTIAL)
-def test_no_answer_differs_where_plugins_are_missing(examiner: Examiner, name: str) -> None:
-    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in examiner.examine(s)]
+def test_no_answer_differs_where_plugins_are_missing(runner: CaseRunner, name: str) -> None:
+    outcomes = [o for s in read_scenarios(DATA / f"{name}.jsonl") for o in runner.run(s)]
     assert [o for o in outcomes if o.agreement is Agreement.DIFFERS] == []
     assert len(outcomes) == 200
 
@@ -94,8 +94,8 @@ def _scenario(**pod_spec: Any) -> dict[str, Any]:
     }
 
 
-def _examine(examiner: Examiner, plain: dict[str, Any]) -> Any:
-    (outcome,) = examiner.examine(msgspec.convert(plain, Scenario))
+def _run(runner: CaseRunner, plain: dict[str, Any]) -> Any:
+    (outcome,) = runner.run(msgspec.convert(plain, Scenario))
     return outcome
 
 
@@ -109,20 +109,20 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
     return plain
 
 
-def test_the_scenario_of_these_tests_matches(examiner: Examiner) -> None:
-    outcome = _examine(examiner, _scenario())
+def test_the_scenario_of_these_tests_matches(runner: CaseRunner) -> None:
+    outcome = _run(runner, _scenario())
     assert outcome.differences == ()
     assert outcome.agreement is Agreement.MATCHED
 
 
-def test_a_pod_that_was_promised_a_node_takes_its_room(examiner: Examiner) -> None:
+def test_a_pod_that_was_promised_a_node_takes_its_room(runner: CaseRunner) -> None:
     """It was refused as one that is placed nowhere, though the oracle has answers for it."""
     plain = _scenario()
     requests = plain["incoming"][0]["spec"]["containers"][0]["resources"]["requests"]
     other = {"containers": [{"resources": {"requests": {**requests, "cpu": "600m"}}}]}
     status = {"nominatedNodeName": "a"}
     plain["pods"] = [{"metadata": {"name": "first"}, "spec": other, "status": status}]
-    assert _examine(examiner, plain).differences[0] == (
+    assert _run(runner, plain).differences[0] == (
         "node a: want no rejection, got rejected by NodeResourcesFit "
         "(Unschedulable: Insufficient cpu)"
     )
@@ -150,9 +150,9 @@ def test_a_pod_that_was_promised_a_node_takes_its_room(examiner: Examiner) -> No
     ],
 )
 def test_every_part_of_an_answer_is_compared(
-    examiner: Examiner, path: str, value: Any, want: str
+    runner: CaseRunner, path: str, value: Any, want: str
 ) -> None:
-    outcome = _examine(examiner, _changed(path, value))
+    outcome = _run(runner, _changed(path, value))
     assert outcome.agreement is Agreement.DIFFERS
     assert any(want in difference for difference in outcome.differences), outcome.differences
 
@@ -170,21 +170,21 @@ def test_every_part_of_an_answer_is_compared(
     ],
 )
 def test_an_answer_that_needs_a_missing_plugin_is_unsupported(
-    examiner: Examiner, plain: dict[str, Any], missing: str
+    runner: CaseRunner, plain: dict[str, Any], missing: str
 ) -> None:
-    outcome = _examine(examiner, plain)
+    outcome = _run(runner, plain)
     assert outcome.agreement is Agreement.UNSUPPORTED
     assert missing in outcome.missing
 
 
-def test_plain_volumes_need_no_plugin(examiner: Examiner) -> None:
-    outcome = _examine(examiner, _scenario(volumes=[{"name": "v", "emptyDir": {}}]))
+def test_plain_volumes_need_no_plugin(runner: CaseRunner) -> None:
+    outcome = _run(runner, _scenario(volumes=[{"name": "v", "emptyDir": {}}]))
     assert outcome.agreement is Agreement.MATCHED
 
 
-def test_a_configuration_that_cannot_be_used_differs(examiner: Examiner) -> None:
+def test_a_configuration_that_cannot_be_used_differs(runner: CaseRunner) -> None:
     plain = _scenario() | {"config": {"kind": "KubeSchedulerConfiguration", "profils": []}}
-    outcome = _examine(examiner, plain)
+    outcome = _run(runner, plain)
     assert outcome.agreement is Agreement.DIFFERS
     assert any("profils" in difference for difference in outcome.differences)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from engine.model.pod import Pod
 from engine.offline.cluster_file import Cluster
 from engine.offline.explanation import PodExplanation, explain
-from engine.offline.matrix import ask_each
 from engine.offline.remedies import amount_text, bytes_text, shortfall
+from engine.offline.verdict_table import ask_each
 from engine.offline.world import World
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
@@ -62,7 +62,7 @@ def explained(
     return explain(bundle, evaluator, cluster.world(), cluster.pod_of(wanted), **words)
 
 
-# --- the matrix ------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 _nodes = st.lists(
@@ -98,13 +98,13 @@ def test_asking_each_policy_alone_agrees_with_the_decision(
 ) -> None:
     _, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    matrix = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
+    table = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
     decided = Scheduler(BUNDLE, EVALUATOR).explain(asked, world.snapshot)
-    assert not matrix.failures
-    assert set(decided.feasible) == {n for n in matrix.nodes if not matrix.rejectors_of(n)}
+    assert not table.failures
+    assert set(decided.feasible) == {n for n in table.nodes if not table.rejectors_of(n)}
     for name, status in decided.rejected.items():
-        assert matrix.rejectors_of(name)[0] == status.plugin
-        assert matrix.rejections[status.plugin][name] == status
+        assert table.rejectors_of(name)[0] == status.plugin
+        assert table.rejections[status.plugin][name] == status
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,12 +114,12 @@ def test_what_a_node_lacks_is_what_has_to_be_added_and_no_less(
 ) -> None:
     nodes, world = _world(shapes, taken)
     asked = Pod.from_plain(pod(**wanted))
-    matrix = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
+    table = ask_each(BUNDLE, EVALUATOR, asked, world.snapshot, Nominator())
     for i, shape in enumerate(nodes):
         info = world.snapshot.info(f"n{i}")
         assert info is not None
         lacking = shortfall(asked, info)
-        assert bool(lacking) == (f"n{i}" in matrix.rejections["NodeResourcesFit"])
+        assert bool(lacking) == (f"n{i}" in table.rejections["NodeResourcesFit"])
         for more, is_enough in ((0, True), (-1, False)) if lacking else ():
             room = shape["status"]["allocatable"]
             millis = int(room["cpu"]) * 1000 + lacking["cpu"] + more

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from engine.cli.main import main
 from engine.model.pod import Pod
-from engine.offline.policy_tests import describe, discover, run_tests
 from engine.policy.builtin import PACKS, pack_modules, pack_stem
 from engine.policy.bundle import build_bundle
+from engine.policy_testing.runner import describe, discover, run_tests
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"

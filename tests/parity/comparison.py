@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from engine.offline.conformance import Agreement, Examiner, Scenario
+from engine.offline.conformance import Agreement, CaseRunner, Scenario
 from tests.parity.oracle import Oracle
 
 Plain = dict[str, Any]
 
-# Examiners keep what they build for each configuration; after so many, a new one takes over.
+# A CaseRunner keeps what it builds for each configuration; it is replaced after this many.
 _CONFIGURATIONS = 64
 # kube-scheduler breaks ties by chance: before an outcome of ours is called different, the oracle
 # is asked this often.
@@ -86,10 +86,10 @@ class Tally:
 class Comparison:
     """Asks the oracle and ours."""
 
-    def __init__(self, oracle: Oracle, new_examiner: Callable[[], Examiner] = Examiner) -> None:
+    def __init__(self, oracle: Oracle, new_runner: Callable[[], CaseRunner] = CaseRunner) -> None:
         self._oracle = oracle
-        self._new_examiner = new_examiner
-        self._examiner = new_examiner()
+        self._new_runner = new_runner
+        self._runner = new_runner()
         self._seen: set[bytes] = set()
 
     def compare(self, scenarios: Iterable[Plain]) -> Iterator[Tally]:
@@ -112,7 +112,7 @@ class Comparison:
             tally.findings.append(Finding(answered, (f"the oracle: {answered['error']}",)))
             return tally
         scenario = msgspec.convert(answered, Scenario)
-        outcomes = self._examiner_for(answered.get("config")).examine(scenario)
+        outcomes = self._runner_for(answered.get("config")).run(scenario)
         for i, outcome in enumerate(outcomes):
             differences = _real_differences(outcome.differences, answered["answers"][i])
             if outcome.agreement is Agreement.UNSUPPORTED:
@@ -126,13 +126,13 @@ class Comparison:
                 tally.matched += 1
         return tally
 
-    def _examiner_for(self, config: Plain | None) -> Examiner:
+    def _runner_for(self, config: Plain | None) -> CaseRunner:
         key = msgspec.json.encode(config)
         if key not in self._seen and len(self._seen) >= _CONFIGURATIONS:
-            self._examiner = self._new_examiner()
+            self._runner = self._new_runner()
             self._seen.clear()
         self._seen.add(key)
-        return self._examiner
+        return self._runner
 
 
 def only_pod(answered: Plain, i: int) -> Plain:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.offline.conformance import Examiner, Outcome, Scenario
+from engine.offline.conformance import CaseRunner, Outcome, Scenario
 from tests.parity import fuzz, generator
 from tests.parity.comparison import Comparison
 from tests.parity.oracle import Oracle
@@ -17,17 +17,17 @@ from tests.parity.shrinking import shrink
 SEED = 2026
 
 
-class TaintBlind(Examiner):
+class TaintBlind(CaseRunner):
     """Ours with a mistake in it: no taint of value `red` is ever seen."""
 
-    def examine(self, scenario: Scenario) -> list[Outcome]:
+    def run(self, scenario: Scenario) -> list[Outcome]:
         nodes = [
             {**node, "spec": {**node["spec"], "taints": _without_red(node["spec"])}}
             if "taints" in node.get("spec", {})
             else node
             for node in scenario.nodes
         ]
-        return super().examine(msgspec.structs.replace(scenario, nodes=nodes))
+        return super().run(msgspec.structs.replace(scenario, nodes=nodes))
 
 
 def _without_red(spec: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from engine.offline.policy_files import read_policy_files
-from engine.offline.policy_tests import describe, discover, run_tests
-from engine.offline.test_fixtures import DirectoryFiles
 from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator, PolicyFailure
+from engine.policy_testing.fixtures import DirectoryFiles
+from engine.policy_testing.runner import describe, discover, run_tests
 
 POLICIES = Path(__file__).parents[2] / "policies"
 FOLDERS = ("kubernetes", "examples", *PACKS)

@@ -186,8 +186,8 @@ def test_the_document_on_facts_shows_a_configuration_that_works() -> None:
 
 
 def test_the_policy_of_the_document_on_facts_works() -> None:
-    from engine.offline.policy_tests import describe, discover, run_tests
     from engine.policy.bundle import build_bundle
+    from engine.policy_testing.runner import describe, discover, run_tests
 
     text = (DOCUMENT.parent / "facts.md").read_text()
     policy = text.split("```python\n")[1].split("```")[0]

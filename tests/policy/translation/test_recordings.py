@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine.offline import conformance
-from engine.offline.conformance import Examiner, read_scenarios
+from engine.offline.conformance import CaseRunner, read_scenarios
 from engine.policy.evaluator import (
     Call,
     PolicyFailure,
@@ -54,7 +54,7 @@ class BothEvaluator:
 def test_recorded_questions_are_answered_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "InProcessEvaluator", BothEvaluator)
     BothEvaluator.translated = BothEvaluator.interpreted = 0
-    examiner = Examiner()
+    runner = CaseRunner()
     for scenario in list(read_scenarios(DATA / f"{name}.jsonl"))[:40]:
-        examiner.examine(scenario)
+        runner.run(scenario)
     assert BothEvaluator.translated > 400

@@ -9,9 +9,9 @@ from engine.cli.coverage_output import CoverageOutput
 from engine.cli.input_error import require_places
 from engine.cli.json_output import print_json
 from engine.cli.policy_paths import command_paths
-from engine.cli.test_reports import as_counts, as_junit, as_plain, print_result, summary
-from engine.cli.test_session import TestSession
-from engine.cli.test_watch import watch
+from engine.cli.policy_test_reports import as_counts, as_junit, as_plain, print_result, summary
+from engine.cli.policy_test_session import PolicyTestSession
+from engine.cli.policy_test_watch import watch
 
 
 @click.command("test", short_help="Run the unit tests of policies.")
@@ -107,7 +107,9 @@ def test_command(
     require_places(html_file, lcov_file)
     if with_libraries and not lines.is_wanted:
         raise click.UsageError("--with-libraries is about coverage: want --coverage or the like")
-    session = TestSession(paths, config, pattern=pattern, seed=seed, counts_lines=lines.is_wanted)
+    session = PolicyTestSession(
+        paths, config, pattern=pattern, seed=seed, counts_lines=lines.is_wanted
+    )
     if is_list:
         _list(session, output)
     if is_watch:
@@ -139,7 +141,7 @@ def test_command(
     raise SystemExit(0 if outcome.results else 2)
 
 
-def _list(session: TestSession, output: str) -> None:
+def _list(session: PolicyTestSession, output: str) -> None:
     """Print the names of the tests, and end."""
     names, problems = session.names()
     if output == "json":

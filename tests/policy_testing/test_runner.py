@@ -2,9 +2,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.offline.policy_tests import TestResult, describe, discover, failed, run_tests
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
+from engine.policy_testing.runner import PolicyTestResult, describe, discover, failed, run_tests
 
 LOADS = 'load("@std/testing.star", "asserts", "cluster", "judge", "make_node", "make_pod")\n'
 POLICY = """
@@ -18,12 +18,12 @@ def score(pod, node):
 """
 
 
-def _run(test: str, policy: str = POLICY, **other: str) -> list[TestResult]:
+def _run(test: str, policy: str = POLICY, **other: str) -> list[PolicyTestResult]:
     bundle = build_bundle({"x.star": policy, "x_test.star": LOADS + test, **other}, None)
     return list(run_tests(bundle, discover(bundle)))
 
 
-def _failure(test: str, policy: str = POLICY) -> TestResult:
+def _failure(test: str, policy: str = POLICY) -> PolicyTestResult:
     (result,) = _run(test, policy)
     assert not result.passed
     return result

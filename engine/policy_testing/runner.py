@@ -16,9 +16,13 @@ import msgspec
 import starlark
 
 from engine.language.syntax import parse
-from engine.offline.test_answers import Answers
-from engine.offline.test_drawing import Plan, runs_of, shown, shrunk
-from engine.offline.test_fixtures import (
+from engine.policy.bundle import Bundle
+from engine.policy.errors import PolicyErrors, Problem
+from engine.policy.sandbox import messages
+from engine.policy.sandbox.modules import Modules, Natives
+from engine.policy_testing.answers import Answers
+from engine.policy_testing.drawing import Plan, runs_of, shown, shrunk
+from engine.policy_testing.fixtures import (
     FixtureError,
     GivenFiles,
     NoFileHere,
@@ -26,10 +30,6 @@ from engine.offline.test_fixtures import (
     read_data,
     read_manifests,
 )
-from engine.policy.bundle import Bundle
-from engine.policy.errors import PolicyErrors, Problem
-from engine.policy.sandbox import messages
-from engine.policy.sandbox.modules import Modules, Natives
 
 TESTING_MODULE: Final = "@std/testing.star"
 
@@ -55,13 +55,11 @@ _OTHER_ARGUMENTS: Final = re.compile(r"Missing parameter|Found .*extra (named|po
 
 
 @dataclass(frozen=True, slots=True)
-class TestCase:
+class PolicyTest:
     """One test: its file (module path), name and the line that defines it.
 
     `is_table` says that it is a table of cases; `case` is one of them.
     """
-
-    __test__ = False
 
     file: str
     name: str
@@ -78,7 +76,7 @@ class TestCase:
         return f"{self.file}::{self.title}"
 
 
-class TestResult(msgspec.Struct, frozen=True):
+class PolicyTestResult(msgspec.Struct, frozen=True):
     """What became of one test.
 
     `line` is the line of the failed assertion, else of the test. `got` and `want` are the two
@@ -86,8 +84,6 @@ class TestResult(msgspec.Struct, frozen=True):
     `example` is the drawn case that failed, which `seed` gives again. `skipped` says why a test
     that counts as passed was not run.
     """
-
-    __test__ = False
 
     file: str
     name: str
@@ -102,26 +98,26 @@ class TestResult(msgspec.Struct, frozen=True):
     skipped: str = ""
 
 
-def discover(bundle: Bundle) -> list[TestCase]:
+def discover(bundle: Bundle) -> list[PolicyTest]:
     """The tests of the bundle's own test files, in the order of file and line."""
     return [case for file in sorted(bundle.tests) for case in _cases(file, bundle.files[file])]
 
 
 def run_tests(
     bundle: Bundle,
-    cases: Iterable[TestCase],
+    cases: Iterable[PolicyTest],
     *,
     seconds: float = TEST_SECONDS,
     monotonic: Callable[[], float] = time.monotonic,
     natives: Mapping[str, Natives] | None = None,
     files: Callable[[str], TestFiles] | None = None,
     seed: int = 0,
-) -> Iterator[TestResult]:
+) -> Iterator[PolicyTestResult]:
     """Run *cases* one after the other, giving each result as soon as it is known.
 
-    Of a table every case is run. See `TestRunner` for the rest.
+    Of a table every case is run. See `PolicyTestRunner` for the rest.
     """
-    runner = TestRunner(
+    runner = PolicyTestRunner(
         bundle, seconds=seconds, monotonic=monotonic, natives=natives, files=files, seed=seed
     )
     for test in cases:
@@ -129,11 +125,11 @@ def run_tests(
             yield runner.run(case)
 
 
-def _cases(file: str, text: str) -> list[TestCase]:
+def _cases(file: str, text: str) -> list[PolicyTest]:
     tree = parse(text)
     if tree is None:
         return [
-            TestCase(
+            PolicyTest(
                 file,
                 match[1] or match[2],
                 text.count("\n", 0, match.start()) + 1,
@@ -144,11 +140,11 @@ def _cases(file: str, text: str) -> list[TestCase]:
     found = []
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test_"):
-            found.append(TestCase(file, statement.name, statement.lineno))
+            found.append(PolicyTest(file, statement.name, statement.lineno))
         elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
             if isinstance(target, ast.Name) and target.id.startswith("test_"):
-                found.append(TestCase(file, target.id, statement.lineno, is_table=True))
+                found.append(PolicyTest(file, target.id, statement.lineno, is_table=True))
     return found
 
 
@@ -161,7 +157,7 @@ class _Drawn:
     current: int = -1
 
 
-class TestRunner:
+class PolicyTestRunner:
     """Runs the tests of one bundle; modules and schedulers are shared between them.
 
     Runs in this process: time is limited between Starlark instructions, memory is not.
@@ -174,8 +170,6 @@ class TestRunner:
         files: What the tests of a file may read; without, nothing is there.
         seed: What properties draw their cases with.
     """
-
-    __test__ = False
 
     def __init__(
         self,
@@ -219,7 +213,7 @@ class TestRunner:
             },
         )
 
-    def expand(self, test: TestCase) -> list[TestCase]:
+    def expand(self, test: PolicyTest) -> list[PolicyTest]:
         """The cases of a table; *test* itself if it is none, or its cases cannot be told."""
         if not test.is_table:
             return [test]
@@ -233,7 +227,7 @@ class TestRunner:
             return [test]  # running it says why
         return [replace(test, case=name) for name in msgspec.json.decode(names)]
 
-    def run(self, case: TestCase) -> TestResult:
+    def run(self, case: PolicyTest) -> PolicyTestResult:
         """The result of one test, or of one case of a table."""
         start = self._monotonic()
         self._begin(case)
@@ -242,13 +236,13 @@ class TestRunner:
             result = self._simplified(case, result)
         return msgspec.structs.replace(result, seconds=self._monotonic() - start)
 
-    def _begin(self, case: TestCase) -> None:
+    def _begin(self, case: PolicyTest) -> None:
         self._deadline = self._monotonic() + self._seconds
         self._file = self._answers.file = case.file
         self._draw_seed = f"{self._seed}:{case}"
         self._forced = None
 
-    def _attempt(self, case: TestCase) -> TestResult:
+    def _attempt(self, case: PolicyTest) -> PolicyTestResult:
         self._sides = self._absent = None
         self._draws = []
         line, message = case.line, ""
@@ -272,7 +266,7 @@ class TestRunner:
         # A file that its top level missed is missed by every test in it.
         absent = self._absent or self._absent_of.get(case.file)
         sides: dict[str, str] = self._sides or {}
-        return TestResult(
+        return PolicyTestResult(
             case.file,
             case.title,
             line,
@@ -293,7 +287,7 @@ class TestRunner:
                 self._absent_of[file] = self._absent
             raise
 
-    def _driver(self, case: TestCase, module: starlark.FrozenModule) -> starlark.FrozenModule:
+    def _driver(self, case: PolicyTest, module: starlark.FrozenModule) -> starlark.FrozenModule:
         text = _TABLE_DRIVER.format(
             file=msgspec.json.encode(case.file).decode(),
             name=msgspec.json.encode(case.name).decode(),
@@ -312,14 +306,14 @@ class TestRunner:
 
     # --- what went wrong ---------------------------------------------------------------------
 
-    def _not_loaded(self, case: TestCase, error: PolicyErrors) -> tuple[int, str]:
+    def _not_loaded(self, case: PolicyTest, error: PolicyErrors) -> tuple[int, str]:
         """Why the file of the test cannot be loaded."""
         if error.__cause__ is not None and error.problems[0].file == TESTING_MODULE:
             # What the top level asked of the testing library: the line there is what matters.
             return self._understand(case, error.__cause__)
         return case.line, "; ".join(str(problem) for problem in error.problems)
 
-    def _understand(self, case: TestCase, error: BaseException) -> tuple[int, str]:
+    def _understand(self, case: PolicyTest, error: BaseException) -> tuple[int, str]:
         """The line of the test file that led to *error*, and what to say."""
         problem = messages.read(error, case.file)
         frames = [int(line) for file, line in _FRAME.findall(str(error)) if file == case.file]
@@ -333,7 +327,7 @@ class TestRunner:
         place = "" if problem.file in (case.file, TESTING_MODULE) else f"{problem.file}: "
         return line, f"{place}{problem.message}"
 
-    def _with_given(self, case: TestCase, message: str) -> str:
+    def _with_given(self, case: PolicyTest, message: str) -> str:
         """*message* about the arguments of a case, with those that it gives."""
         driver = self._driver(case, self._load(case.file))
         text: str = driver.call("given", case.case)  # type: ignore[assignment]  # ours
@@ -348,7 +342,7 @@ class TestRunner:
                 return number
         return None
 
-    def _simplified(self, case: TestCase, result: TestResult) -> TestResult:
+    def _simplified(self, case: PolicyTest, result: PolicyTestResult) -> PolicyTestResult:
         """The failure of the simplest case that fails as well, with the case."""
         number = self._failing()
         assert number is not None
@@ -418,7 +412,7 @@ class TestRunner:
         self._draws[-1].current = index
 
 
-def failed(results: Iterable[TestResult]) -> list[Problem]:
+def failed(results: Iterable[PolicyTestResult]) -> list[Problem]:
     """The failed tests as problems, for those who report both."""
     return [
         Problem(result.file, result.line, 0, f"{result.name}: {describe(result)}")
@@ -427,7 +421,7 @@ def failed(results: Iterable[TestResult]) -> list[Problem]:
     ]
 
 
-def describe(result: TestResult) -> str:
+def describe(result: PolicyTestResult) -> str:
     """What a failed test has to say, on one line."""
     text = result.message
     if result.got or result.want:

@@ -6,7 +6,7 @@ Owns the three forms; the counts are `coverage`'s.
 import html
 from collections.abc import Iterable, Sequence
 
-from engine.offline.coverage import FileCoverage, percent
+from engine.policy_testing.coverage import FileCoverage, percent
 
 
 def as_text(files: Sequence[FileCoverage], *, is_whole: bool = False) -> str:

@@ -1,9 +1,9 @@
 """The tests of paths, run once or again after changes.
 
-Owns the choice of tests: by path, by name, and by what a changed file concerns. It knows which
-files a test stands on: the policy beside it, all that both load, what it reads as fixtures, and
-the configuration of its directory. A test that ended a process before this one, see `guard`, is not
-run again but has failed.
+Owns the choice of tests: by path, by name, and by which files changed. A test depends on its
+policy, on the files that both load, on the fixtures that it reads and on the configuration of its
+directory. A test that ended an earlier worker (see `supervisor`) counts as failed and is not run
+again.
 """
 
 import fnmatch
@@ -17,22 +17,22 @@ from typing import Final
 
 import msgspec
 
-from engine.cli import guard
+from engine.cli import supervisor
 from engine.cli.policy_paths import build, read_paths
-from engine.offline.coverage import Coverage, FileCoverage, merged, with_libraries
 from engine.offline.policy_files import PolicyFiles
-from engine.offline.policy_tests import (
-    TEST_SECONDS,
-    TestCase,
-    TestResult,
-    TestRunner,
-    discover,
-)
-from engine.offline.test_fixtures import DirectoryFiles
 from engine.policy import whereabouts
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_DATA_SUFFIXES, TEST_SUFFIX
+from engine.policy_testing.coverage import Coverage, FileCoverage, merged, with_libraries
+from engine.policy_testing.fixtures import DirectoryFiles
+from engine.policy_testing.runner import (
+    TEST_SECONDS,
+    PolicyTest,
+    PolicyTestResult,
+    PolicyTestRunner,
+    discover,
+)
 
 _WHOLE_PROFILE: Final = re.compile(r"\bprofile\s*=")
 
@@ -49,7 +49,7 @@ class Outcome:
     Lines are of all tests, those too that this run had no reason to run again.
     """
 
-    results: list[TestResult] = field(default_factory=list)
+    results: list[PolicyTestResult] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     reached: list[FileCoverage] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Outcome:
         return not self.problems and all(result.passed for result in self.results)
 
 
-class TestSession:
+class PolicyTestSession:
     """The tests of *paths*.
 
     Args:
@@ -70,8 +70,6 @@ class TestSession:
             order of the files, and the draws of 0.
         counts_lines: Tell which lines are reached.
     """
-
-    __test__ = False
 
     def __init__(
         self,
@@ -115,7 +113,7 @@ class TestSession:
         return names, problems
 
     def run(
-        self, on_result: Callable[[TestResult], None], changed: Iterable[Path] | None = None
+        self, on_result: Callable[[PolicyTestResult], None], changed: Iterable[Path] | None = None
     ) -> Outcome:
         """Run the tests, or only those that the *changed* files concern.
 
@@ -158,7 +156,7 @@ class TestSession:
                 has_run = True
                 shown = msgspec.structs.replace(result, file=files.shown(result.file))
                 outcome.results.append(shown)
-                if self._runs or len(outcome.results) > guard.told:
+                if self._runs or len(outcome.results) > supervisor.reported:
                     on_result(shown)
                 if place is not None:
                     place.told = len(outcome.results)
@@ -179,13 +177,13 @@ class TestSession:
 
     def _results(
         self, files: PolicyFiles, counts: Coverage, changed: set[Path] | None
-    ) -> Iterator[TestResult]:
+    ) -> Iterator[PolicyTestResult]:
         readers: dict[str, DirectoryFiles] = {}
 
         def reader(file: str) -> DirectoryFiles:
             return readers.setdefault(file, DirectoryFiles(files.directory))
 
-        runner = TestRunner(
+        runner = PolicyTestRunner(
             counts.bundle, natives=counts.natives, files=reader, seed=self._seed or 0
         )
         chosen = self._chosen(runner, counts.bundle, files, changed)
@@ -200,7 +198,7 @@ class TestSession:
             elif lost[case.file] >= _MOST_LOST:
                 why = f"not run: {_MOST_LOST} tests of the file had to be ended before it"
             if why is not None:
-                yield TestResult(case.file, case.title, case.line, False, 0.0, why)
+                yield PolicyTestResult(case.file, case.title, case.line, False, 0.0, why)
                 continue
             with whereabouts.at(whereabouts.TEST, name):
                 result = runner.run(case)
@@ -209,8 +207,12 @@ class TestSession:
             self._fixtures[files.directory / file] = {path.resolve() for path in used.used}
 
     def _chosen(
-        self, runner: TestRunner, bundle: Bundle, files: PolicyFiles, changed: set[Path] | None
-    ) -> list[TestCase]:
+        self,
+        runner: PolicyTestRunner,
+        bundle: Bundle,
+        files: PolicyFiles,
+        changed: set[Path] | None,
+    ) -> list[PolicyTest]:
         tests = [
             test
             for test in discover(bundle)
@@ -222,7 +224,7 @@ class TestSession:
         }
         if self._counts_lines and any(concerned.values()):
             concerned = dict.fromkeys(concerned, True)
-        chosen: list[TestCase] = []
+        chosen: list[PolicyTest] = []
         for test in tests:
             if not concerned[test.file]:
                 continue
@@ -239,9 +241,9 @@ class TestSession:
     @property
     def _lost(self) -> Mapping[str, str]:
         """The tests that ended a process before this one, unless something has changed since."""
-        return {} if self._runs else guard.lost
+        return {} if self._runs else supervisor.failed_tests
 
-    def _matches(self, case: TestCase) -> bool:
+    def _matches(self, case: PolicyTest) -> bool:
         return self._pattern is None or any(
             fnmatch.fnmatchcase(name, self._pattern) for name in (case.title, str(case))
         )
@@ -274,8 +276,8 @@ class TestSession:
         return path in (directory, config) or path.parent == directory
 
 
-def _runner(bundle: Bundle, files: DirectoryFiles) -> TestRunner:
-    return TestRunner(bundle, files=lambda _: files)
+def _runner(bundle: Bundle, files: DirectoryFiles) -> PolicyTestRunner:
+    return PolicyTestRunner(bundle, files=lambda _: files)
 
 
 def _policy_of(name: str) -> str:

@@ -22,7 +22,7 @@ _HOOKS = ("pre_filter", "filter", "counters")
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class VerdictTable:
     """Who rejects which node.
 
     Attributes:
@@ -52,7 +52,7 @@ class Matrix:
 
 def ask_each(
     bundle: Bundle, evaluator: Evaluator, pod: Pod, snapshot: Snapshot, nominator: Nominator
-) -> Matrix:
+) -> VerdictTable:
     """Every filter of the pod's profile, asked alone. Raises `KeyError` if it has no profile."""
     profile = {p.scheduler_name: p for p in bundle.profiles}[pod.scheduler_name]
     names = tuple(sorted(info.name for info in snapshot.infos if info is not None and info.node))
@@ -72,7 +72,7 @@ def ask_each(
             found[name] = dict.fromkeys(outside, left_out_by((name,))) | {
                 node: status for node, status in explanation.rejected.items() if status.is_rejection
             }
-    return Matrix(names, found, tuple(failures))
+    return VerdictTable(names, found, tuple(failures))
 
 
 def filter_names(profile: Profile) -> list[str]:

@@ -1,7 +1,7 @@
-"""A process that computes one thing after the other for the process of a pool, which watches it.
+"""A supervised worker: a child process that computes answers for a process of a pool.
 
-Owns the questions and answers between the two. A process of a pool cannot be the watched one: the
-pool knows it by its id.
+Owns the exchange of questions and answers between the two. A process of a pool cannot itself be the
+supervised one, because the pool knows it by its process id.
 """
 
 import multiprocessing
@@ -10,43 +10,43 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Generic, NoReturn, TypeVar
 
-from engine.cli.guard import LOOK_SECONDS, fork, new_place
+from engine.cli.supervisor import CHECK_SECONDS, fork, new_progress
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 
 class PolicyEndedError(Exception):
-    """A policy took all time or memory, and was ended; the message names it."""
+    """A policy exceeded its time or memory, and its process was killed; the message names it."""
 
 
-class Deputy(Generic[Question, Answer]):
-    """*function*, computed by another process, that lives as long as this one at most."""
+class SupervisedWorker(Generic[Question, Answer]):
+    """Computes *function* in a child process, which ends with this one at the latest."""
 
     def __init__(self, function: Callable[[Question], Answer]) -> None:
         ours, theirs = multiprocessing.Pipe()
-        ward = fork(new_place())
-        if ward is None:
+        worker = fork(new_progress())
+        if worker is None:
             ours.close()
             serve(function, theirs)
         theirs.close()
         self._pipe = ours
-        self._ward = ward
-        self._death: str | None = None
+        self._worker = worker
+        self._exit_reason: str | None = None
 
     def ask(self, question: Question) -> Answer:
         """What *function* returns or raises. Raises `PolicyEndedError`, from then on always."""
-        if self._death is not None:
-            raise PolicyEndedError(self._death)
+        if self._exit_reason is not None:
+            raise PolicyEndedError(self._exit_reason)
         try:
             self._pipe.send(question)
-            while not self._pipe.poll(LOOK_SECONDS):
-                self._ward.look()
+            while not self._pipe.poll(CHECK_SECONDS):
+                self._worker.check()
             answer, error = self._pipe.recv()
         except (EOFError, OSError):
-            death = self._ward.death(self._ward.wait())
-            self._death = death or "a process that simulated died"
-            raise PolicyEndedError(self._death) from None
+            reason = self._worker.exit_reason(self._worker.wait())
+            self._exit_reason = reason or "a process that simulated died"
+            raise PolicyEndedError(self._exit_reason) from None
         if error is not None:
             raise error
         result: Answer = answer
@@ -54,7 +54,7 @@ class Deputy(Generic[Question, Answer]):
 
 
 def serve(function: Callable[[Question], Answer], pipe: Connection) -> NoReturn:
-    """Answer until nobody asks. Whatever happens, this process does not go on as its parent."""
+    """Answer until the pipe is closed. Exits in any case: the parent's code must not run twice."""
     try:
         while True:
             question = pipe.recv()

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from engine.language.syntax import parse
-from engine.offline.coverage import Coverage, FileCoverage, marked_text, percent
-from engine.offline.coverage_reports import as_html, as_lcov, as_text
-from engine.offline.policy_tests import TestResult, discover, run_tests
 from engine.policy.bundle import build_bundle
+from engine.policy_testing.coverage import Coverage, FileCoverage, marked_text, percent
+from engine.policy_testing.coverage_reports import as_html, as_lcov, as_text
+from engine.policy_testing.runner import PolicyTestResult, discover, run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = sorted((ROOT / "policies").rglob("*.star"))
@@ -50,7 +50,7 @@ def test_failing():
 """
 
 
-def run(policy: str, test: str, *names: str) -> tuple[list[TestResult], FileCoverage]:
+def run(policy: str, test: str, *names: str) -> tuple[list[PolicyTestResult], FileCoverage]:
     counts = Coverage(build_bundle({"x.star": policy, "x_test.star": test}))
     counts.watch(["x.star"])
     cases = [c for c in discover(counts.bundle) if not names or c.name in names]

@@ -23,7 +23,7 @@ from engine.model.pod import Pod
 from engine.offline.cluster_file import API_VERSION as SNAPSHOT_VERSION
 from engine.offline.cluster_file import KIND as SNAPSHOT
 from engine.offline.cluster_file import Cluster
-from engine.offline.misfits import misfit, place_of, shown, written
+from engine.offline.field_errors import field_error, place_of, shown, written
 from engine.offline.text_places import TextError, decoded, line_at, parsed_json, parsed_yaml
 from engine.offline.world import OBJECT_KINDS, ManifestError
 
@@ -307,7 +307,7 @@ def _shape_problems(found: _Found, kind: str) -> Iterable[str]:
         elif kind in OBJECT_KINDS:
             from_plain(OBJECT_KINDS[kind][1], manifest)
     except msgspec.DecodeError as error:
-        at, message = misfit(manifest, str(error))
+        at, message = field_error(manifest, str(error))
         raise found.problem(message, at) from error
     return ()
 

@@ -17,8 +17,8 @@ import msgspec
 import structlog
 
 from engine.lib.stopping import never
-from engine.offline.policy_tests import TEST_SECONDS, TestResult
-from engine.offline.test_child import Announcement, Refusal, Report, Request
+from engine.policy_testing.child import Announcement, Refusal, Report, Request
+from engine.policy_testing.runner import TEST_SECONDS, PolicyTestResult
 
 MIB: Final = 1 << 20
 
@@ -33,7 +33,7 @@ _GRACE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 1 << 16
 
 _PROGRAM: Final = (
-    "import sys; sys.path[:] = {path!r}; from engine.offline.test_child import main; main()"
+    "import sys; sys.path[:] = {path!r}; from engine.policy_testing.child import main; main()"
 )
 
 # The name of the result that says why no test could run.
@@ -53,7 +53,7 @@ def run_tests_confined(
     address_space: int = ADDRESS_SPACE,
     monotonic: Callable[[], float] = time.monotonic,
     is_stopped: Callable[[], bool] = never,
-) -> list[TestResult]:
+) -> list[PolicyTestResult]:
     """Run all tests of *user_files* (with the text *config* as their configuration) in a child.
 
     Blocks until they are done. After *total_seconds*, or soon after *is_stopped* says so, the test
@@ -63,7 +63,7 @@ def run_tests_confined(
     problem.
     """
     deadline = monotonic() + total_seconds
-    results: list[TestResult] = []
+    results: list[PolicyTestResult] = []
     while True:
         done = [f"{result.file}::{result.name}" for result in results]
         request = Request(dict(user_files), config, seconds, address_space, done)
@@ -104,7 +104,7 @@ class _Child:
             cwd="/",
         )
 
-    def collect(self, results: list[TestResult]) -> bool:
+    def collect(self, results: list[PolicyTestResult]) -> bool:
         """Append the results as they come; False if a test ended the child before the others."""
         try:
             assert self._process.stdin is not None
@@ -138,7 +138,7 @@ class _Child:
             if stream is not None:
                 stream.close()
 
-    def _blame(self, running: Announcement | None, *, is_late: bool) -> TestResult:
+    def _blame(self, running: Announcement | None, *, is_late: bool) -> PolicyTestResult:
         """What ended the child: the test that ran, or the files themselves."""
         if running is None:
             what = "took too long" if is_late else "took more memory than there is"
@@ -148,7 +148,7 @@ class _Child:
             message = f"took longer than {seconds:g} s, in a call that cannot be interrupted"
         else:
             message = "ended the sandbox: it took more memory than there is"
-        return TestResult(running.file, running.name, running.line, False, 0.0, message)
+        return PolicyTestResult(running.file, running.name, running.line, False, 0.0, message)
 
     def _read_line(self, until: float) -> bytes | None:
         """The next line; empty at the end of the child, None when it is *until* or to stop."""
@@ -170,5 +170,5 @@ class _Child:
         return line
 
 
-def _unloaded(file: str, line: int, message: str) -> TestResult:
-    return TestResult(file, LOADING, line, False, 0.0, message)
+def _unloaded(file: str, line: int, message: str) -> PolicyTestResult:
+    return PolicyTestResult(file, LOADING, line, False, 0.0, message)

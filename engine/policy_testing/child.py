@@ -1,6 +1,6 @@
 """The child process in which the tests of a candidate bundle run.
 
-Owns its own confinement and the loop over the tests; the parent is `test_process`. The request is
+Owns its own confinement and the loop over the tests; the parent is `process`. The request is
 one JSON document on stdin. What happens is told in JSON lines on stdout, each test before it runs,
 so that the parent knows which one ended the child.
 """
@@ -17,12 +17,12 @@ import numpy.ma  # noqa: F401  # numpy loads it when first needed, and then no f
 
 from engine.lib.address_space import be_ended_first, limit_address_space
 from engine.lib.system_calls import leave_others_alone
-from engine.offline.policy_tests import TestCase, TestResult, TestRunner, discover
-from engine.offline.test_fixtures import GivenFiles
 from engine.policy.builtin import builtin_files
 from engine.policy.bundle import build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import PolicyErrors, Problem
+from engine.policy_testing.fixtures import GivenFiles
+from engine.policy_testing.runner import PolicyTest, PolicyTestResult, PolicyTestRunner, discover
 
 _PR_SET_NO_NEW_PRIVS: Final = 38
 # The parent kills a test that is late before this is over; it is for a child that has none left.
@@ -55,7 +55,7 @@ class Announcement(msgspec.Struct, frozen=True, tag="runs"):
 class Report(msgspec.Struct, frozen=True, tag="ran"):
     """What became of the test that was announced."""
 
-    result: TestResult
+    result: PolicyTestResult
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):
@@ -81,7 +81,9 @@ def run(request: Request, sink: BinaryIO) -> None:
     except PolicyErrors as error:
         _tell(sink, Refusal(error.problems))
         return
-    runner = TestRunner(bundle, seconds=request.seconds, files=lambda _: GivenFiles(request.files))
+    runner = PolicyTestRunner(
+        bundle, seconds=request.seconds, files=lambda _: GivenFiles(request.files)
+    )
     done = set(request.done)
     for test in discover(bundle):
         if str(test) in done:
@@ -96,7 +98,7 @@ def run(request: Request, sink: BinaryIO) -> None:
     _tell(sink, Announcement(is_last=True))
 
 
-def _announce(case: TestCase, sink: BinaryIO, seconds: float) -> None:
+def _announce(case: PolicyTest, sink: BinaryIO, seconds: float) -> None:
     _tell(sink, Announcement(case.file, case.title, case.line))
     # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
     signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)

@@ -18,11 +18,6 @@ from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.offline.judge import Judgement, judge
-from engine.offline.test_properties import (
-    order_matters,
-    unknown_labels_matter,
-    worse_with_more_room,
-)
 from engine.offline.world import World, pod_of
 from engine.policy.arguments import read_arguments
 from engine.policy.bundle import Bundle, Policy
@@ -31,6 +26,11 @@ from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import InProcessEvaluator, Instance, PolicyFailure, Program
 from engine.policy.file_names import TEST_SUFFIX
 from engine.policy.sandbox.modules import Natives
+from engine.policy_testing.properties import (
+    order_matters,
+    unknown_labels_matter,
+    worse_with_more_room,
+)
 from engine.scheduling.pod_groups import POD_GROUPS, PodGroups
 from engine.scheduling.pod_hooks import GroupSource
 from engine.scheduling.scheduling_cycle import Scheduler

@@ -2,7 +2,7 @@
 
 Owns the generators of `@std/generators.star` as plain data (plans), the drawing from them with a
 seed, and the search for a simple case among those that fail. Building nodes and pods of what was
-drawn is Starlark's; running the test again is `policy_tests`'s.
+drawn is Starlark's; running the test again is `runner`'s.
 
 A plan is an object with `any`: `int` (low, high, unit), `float` (low, high), `bool`, `of`
 (shown: how each choice is written), `list` (of: a plan, least, most) or `fields` (of: plans by

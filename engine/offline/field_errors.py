@@ -18,7 +18,7 @@ _JSON_TYPES: Final = {
 }  # fmt: skip
 
 
-def misfit(manifest: Any, text: str) -> tuple[Path, str]:
+def field_error(manifest: Any, text: str) -> tuple[Path, str]:
     """Where in *manifest* something is wrong, and what: "want `str`, got `1` (int)".
 
     *text* is what decoding says: "Expected `str`, got `int` - at `$.metadata.labels[...]`".
@@ -57,9 +57,9 @@ def place_of(manifest: Any, path: str, got: str) -> Path:
     return tuple(at)
 
 
-def told(manifest: Any, text: str) -> str:
+def describe_error(manifest: Any, text: str) -> str:
     """The same as one text: "metadata.labels.x: want `str`, got `1` (int)"."""
-    at, what = misfit(manifest, text)
+    at, what = field_error(manifest, text)
     return f"{written(at)}: {what}" if at else what
 
 

@@ -37,13 +37,13 @@ profiles:
 """
 # Tests have no time.
 _PROGRAM = """
-from engine.cli import guard, test_session
+from engine.cli import policy_test_session, supervisor
 {} = {}
 from engine.cli.main import main
 main()
 """
-WITH_SHORT_CALLS = (sys.executable, "-c", _PROGRAM.format("guard.CALL_SECONDS", 0.5))
-WITH_SHORT_TESTS = (sys.executable, "-c", _PROGRAM.format("test_session.TEST_SECONDS", 0))
+WITH_SHORT_CALLS = (sys.executable, "-c", _PROGRAM.format("supervisor.CALL_SECONDS", 0.5))
+WITH_SHORT_TESTS = (sys.executable, "-c", _PROGRAM.format("policy_test_session.TEST_SECONDS", 0))
 STARSCHED = (sys.executable, "-m", "engine.cli.main")
 SECONDS = 60.0
 

@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import click
 import msgspec
 
-from engine.offline.coverage import FileCoverage, percent
-from engine.offline.policy_tests import TestResult, describe
 from engine.policy.errors import Problem
+from engine.policy_testing.coverage import FileCoverage, percent
+from engine.policy_testing.runner import PolicyTestResult, describe
 
 _COLOURS = {"PASS": "green", "FAIL": "red", "SKIP": "yellow"}
 
 
-def print_result(result: TestResult) -> None:
+def print_result(result: PolicyTestResult) -> None:
     """One test, as it ends."""
     verdict = "SKIP" if result.skipped else "PASS" if result.passed else "FAIL"
     # click leaves the colours out where the output is no terminal.
@@ -34,7 +34,7 @@ def print_result(result: TestResult) -> None:
         click.echo(f"        again starsched test {shlex.quote(result.file)} --run {name}{seed}")
 
 
-def summary(results: Sequence[TestResult], problems: Sequence[Problem]) -> str:
+def summary(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -> str:
     """The last line for people."""
     if not results and not problems:
         return "no tests to run"
@@ -44,7 +44,7 @@ def summary(results: Sequence[TestResult], problems: Sequence[Problem]) -> str:
     return f"{text}; {len(problems)} problem(s) in the policies" if problems else text
 
 
-def as_plain(results: Sequence[TestResult], problems: Sequence[Problem]) -> dict[str, Any]:
+def as_plain(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -> dict[str, Any]:
     """The results for JSON."""
     failures = sum(not result.passed for result in results)
     return {
@@ -70,7 +70,7 @@ def _lines(one: FileCoverage) -> dict[str, Any]:
     return {"lines": len(one.hits), "covered": one.covered, "missing": one.missing}
 
 
-def as_junit(results: Sequence[TestResult], problems: Sequence[Problem]) -> str:
+def as_junit(results: Sequence[PolicyTestResult], problems: Sequence[Problem]) -> str:
     """The results as JUnit's XML, which every CI reads."""
     failures = sum(not result.passed for result in results)
     suite = ElementTree.Element(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from engine.offline.policy_tests import describe
-from engine.offline.test_process import LOADING, MIB, run_tests_confined
+from engine.policy_testing.process import LOADING, MIB, run_tests_confined
+from engine.policy_testing.runner import describe
 
 LOADS = 'load("@std/testing.star", "asserts", "cluster", "make_node", "make_pod")\n'
 GOOD = 'def test_good():\n    asserts.scores(cluster(make_node("a")), make_pod(), {"a": 1})\n'

@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.offline.policy_tests import TestResult, TestRunner, describe, discover, run_tests
-from engine.offline.test_drawing import draw, runs_of, shown, shrunk, simpler, simplest
-from engine.offline.test_fixtures import DirectoryFiles
 from engine.policy.bundle import build_bundle
 from engine.policy.errors import PolicyErrors
+from engine.policy_testing.drawing import draw, runs_of, shown, shrunk, simpler, simplest
+from engine.policy_testing.fixtures import DirectoryFiles
+from engine.policy_testing.runner import (
+    PolicyTestResult,
+    PolicyTestRunner,
+    describe,
+    discover,
+    run_tests,
+)
 
 LOADS = """
 load("@std/generators.star", "any_bool", "any_built", "any_cluster", "any_float", "any_int")
@@ -31,13 +37,13 @@ def score(pod, node):
 
 def run(
     test: str, policy: str = POLICY, *, seed: int = 0, root: Path | None = None
-) -> list[TestResult]:
+) -> list[PolicyTestResult]:
     bundle = build_bundle({"x.star": policy, "x_test.star": LOADS + test})
     files = None if root is None else (lambda _: DirectoryFiles(root))
     return list(run_tests(bundle, discover(bundle), files=files, seed=seed))
 
 
-def only(test: str, policy: str = POLICY, *, seed: int = 0) -> TestResult:
+def only(test: str, policy: str = POLICY, *, seed: int = 0) -> PolicyTestResult:
     (result,) = run(test, policy, seed=seed)
     return result
 
@@ -161,7 +167,7 @@ def test_a_value_that_is_called_a_test_and_is_none_fails() -> None:
 def test_one_case_can_be_run_alone() -> None:
     test = CHECK + 'test_it = cases(_check, {"a": {"node": "a", "want": 1}, "b": {}})\n'
     bundle = build_bundle({"x.star": POLICY, "x_test.star": LOADS + test})
-    runner = TestRunner(bundle)
+    runner = PolicyTestRunner(bundle)
     (table,) = discover(bundle)
     assert [str(case) for case in runner.expand(table)] == [
         "x_test.star::test_it[a]",

@@ -1,4 +1,4 @@
-"""A function that another process computes, with this one watching."""
+"""A function computed by a supervised worker."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 # In a process of its own: a test's may have threads, and is not to be forked.
 _PROGRAM = """
 import os, signal
-from engine.cli.deputy import Deputy, PolicyEndedError
+from engine.cli.supervised_worker import PolicyEndedError, SupervisedWorker
 from engine.policy import whereabouts
 
 asked = []
@@ -20,12 +20,12 @@ def function(question):
             os.kill(os.getpid(), signal.SIGSEGV)
     return len(asked), os.getpid()
 
-deputy = Deputy(function)
-(first, pid), (second, same) = deputy.ask("a"), deputy.ask("b")
+worker = SupervisedWorker(function)
+(first, pid), (second, same) = worker.ask("a"), worker.ask("b")
 print(first, second, pid == same != os.getpid())
 for question in ("fails", "crashes", "a"):
     try:
-        deputy.ask(question)
+        worker.ask(question)
     except (ValueError, PolicyEndedError) as error:
         print(type(error).__name__, error)
 """
@@ -33,7 +33,7 @@ for question in ("fails", "crashes", "a"):
 CRASHED = "x.star:1: filter() crashed the interpreter, as values that nest too deep do"
 
 
-def test_a_deputy_keeps_what_it_knows_and_says_what_it_died_of() -> None:
+def test_a_worker_keeps_its_state_and_reports_why_it_exited() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True
     )

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from engine.offline.cluster_file import snapshot_bytes
-from engine.offline.policy_tests import TestResult, describe, discover, run_tests
-from engine.offline.test_fixtures import (
+from engine.policy.bundle import build_bundle
+from engine.policy_testing.fixtures import (
     DirectoryFiles,
     FixtureError,
     GivenFiles,
@@ -18,7 +18,7 @@ from engine.offline.test_fixtures import (
     read_data,
     read_manifests,
 )
-from engine.policy.bundle import build_bundle
+from engine.policy_testing.runner import PolicyTestResult, describe, discover, run_tests
 from tests.controlplane import ControlPlane
 
 LOADS = (
@@ -70,7 +70,7 @@ spec: {replicas: 2}
 """
 
 
-def run(root: Path, test: str, policy: str = POLICY) -> list[TestResult]:
+def run(root: Path, test: str, policy: str = POLICY) -> list[PolicyTestResult]:
     bundle = build_bundle({"x.star": policy, "x_test.star": LOADS + test})
     return list(run_tests(bundle, discover(bundle), files=lambda _: DirectoryFiles(root)))
 
@@ -465,7 +465,7 @@ def test_data_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: Any, 
 def test_what_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.offline.test_fixtures.MOST_BYTES", 1000)
+    monkeypatch.setattr("engine.policy_testing.fixtures.MOST_BYTES", 1000)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b" " * 2000))
     (tmp_path / "a.json").write_text(" " * 2000)
     for name in ("a.json.gz", "a.json"):

@@ -25,8 +25,8 @@ from watchdog.observers import Observer
 
 from engine.cli.coverage_output import CoverageOutput
 from engine.cli.input_error import InputError
-from engine.cli.test_reports import print_result, summary
-from engine.cli.test_session import Outcome, TestSession
+from engine.cli.policy_test_reports import print_result, summary
+from engine.cli.policy_test_session import Outcome, PolicyTestSession
 
 _SUFFIXES: Final = (".star", ".yaml", ".yml", ".json", ".csv", ".gz")
 _LOOK_SECONDS: Final = 1.0
@@ -36,7 +36,7 @@ _MOST_SETTLING: Final = 50
 
 
 def watch(
-    session: TestSession, paths: tuple[Path, ...], config: Path | None, lines: CoverageOutput
+    session: PolicyTestSession, paths: tuple[Path, ...], config: Path | None, lines: CoverageOutput
 ) -> bool:
     """Run the tests of *session*, and again after changes, until interrupted.
 
@@ -58,7 +58,7 @@ def watch(
 
 
 def _run(
-    session: TestSession, due: set[Path] | None, lines: CoverageOutput, *, was_good: bool
+    session: PolicyTestSession, due: set[Path] | None, lines: CoverageOutput, *, was_good: bool
 ) -> bool:
     try:
         outcome: Outcome = session.run(print_result, due)
