@@ -5,9 +5,10 @@ on go through `operations`, which refuses the other cases at run time.
 """
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from engine.language.table import Builtin, builtins
 from engine.language.verdicts import NoVerdictError
 from engine.policy.sandbox.translation import operations
 from engine.policy.sandbox.translation.kinds import (
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 
 VERDICT: Final = Struct("", (("verdict", STR), ("reasons", frozenset({List(STR)}))))
 
-# Functions of `math` that are Python's own, with how many numbers they take.
-_MATH: Final = {"sqrt": 1, "exp": 1, "log": 1, "pow": 2, "lgamma": 1, "beta_cdf": 3}
-_MATH_INTS: Final = {"floor": "h_floor", "ceil": "h_ceil", "round": "h_rounded"}
+_RESULTS: Final[Mapping[str, Type]] = {"bool": BOOL, "int": INT, "float": FLOAT, "str": STR}
 
 
 def in_order(code: Code) -> Code:
@@ -263,10 +262,9 @@ def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
         raise Untranslatable("arguments that are not spelt out")
     if any(not only(code.type, "int", "float", "none") for code in codes):
         raise Untranslatable("a number that may be none")
-    if name in _MATH and len(codes) == _MATH[name]:
-        return Code(call(f"h_{name}", *(_native(code) for code in codes)), FLOAT)
-    if name in _MATH_INTS and len(codes) == 1:
-        return Code(call(_MATH_INTS[name], codes[0].node), INT)
+    known = builtins().get(f"math.{name}")
+    if known is not None and known.python is not None:
+        return _native_call(known, codes)
     if name == "abs" and len(codes) == 1:
         return Code(call("b_abs", codes[0].node), codes[0].type - NONE)
     if name == "clamp" and len(codes) == 3:
@@ -288,7 +286,10 @@ def builtin(here: "Expressions", node: ast.Call, name: str) -> Code:
         raise Untranslatable("a value of any type")
     found = _BUILTINS.get(name)
     if found is None:
-        raise Untranslatable(f"`{name}`")
+        known = builtins().get(name)
+        if known is None or known.python is None:
+            raise Untranslatable(f"`{name}`")
+        return _native_call(known, codes)
     least, most, make = found
     if not least <= len(codes) <= most:
         raise Untranslatable("arguments of another number")
@@ -433,15 +434,24 @@ def _native(code: Code) -> ast.expr:
     return code.node if isinstance(code.node, ast.Constant) else call("h_number", code.node)
 
 
-def _parse(name: str, result: Type) -> Make:
-    def make(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
-        default = codes[1] if len(codes) == 2 else here.known(None)
-        if not only(default.type, "none", "bool", "int", "float", "str"):
-            raise Untranslatable("a default that does not come back as it was")
-        made = call(f"h_{name}", codes[0].node, _native(default))
-        return Code(made, join(result, default.type))
-
-    return make
+def _native_call(known: Builtin, codes: Sequence[Code]) -> Code:
+    """A call of a builtin that is written in Python."""
+    if not known.required <= len(codes) <= len(known.parameters):
+        raise Untranslatable("arguments of another number")
+    result, nodes = _RESULTS[known.result], []
+    for parameter, code in zip(known.parameters, codes, strict=False):
+        if parameter.name == known.default:
+            if not only(code.type, "none", "bool", "int", "float", "str"):
+                raise Untranslatable("a default that does not come back as it was")
+            nodes.append(_native(code))
+            result = join(result, code.type)
+        elif not only(code.type, *parameter.kinds, "none"):
+            raise Untranslatable("an argument of another kind")
+        else:
+            nodes.append(_native(code) if "int" in parameter.kinds else code.node)
+    if known.default and len(codes) < len(known.parameters):
+        result = join(result, NONE)
+    return Code(call(f"h{known.native}", *nodes), result)
 
 
 def _verdict(name: str) -> Make:
@@ -479,8 +489,6 @@ _BUILTINS: Final[dict[str, tuple[int, int, Make]]] = {
     "list": (0, 1, _list),
     "zip": (1, _MANY, _loop_list),
     "enumerate": (1, 1, _loop_list),
-    "parse_int": (1, 2, _parse("parse_int", INT)),
-    "parse_float": (1, 2, _parse("parse_float", FLOAT)),
     "unresolvable": (1, 1, _verdict("unresolvable")),
     "reject": (1, 1, _verdict("reject")),
     "type": (1, 1, _type),

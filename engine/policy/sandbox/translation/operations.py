@@ -5,13 +5,13 @@ raising `Refused`; then the interpreter answers. Nothing here fails on behalf of
 """
 
 import functools
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from engine.language import numbers
+from engine.language.table import builtins
 from engine.language.verdicts import reasons_of
 
 # Larger lists and texts are left to the interpreter, and so are ints that need a second word.
@@ -191,11 +191,6 @@ def whole(number: Any) -> int:
     return bounded(int(number))
 
 
-def rounded(number: Any) -> int:
-    """`math.round`: to the nearest int, halves away from zero."""
-    return bounded(numbers.round_half_away(number))
-
-
 def clamped(x: Any, low: Any, high: Any) -> Any:
     """`math.clamp`, as it is written in `numbers`."""
     return greatest((low, least((x, high))))
@@ -210,29 +205,27 @@ def number(given: Any) -> Any:
     return bounded(given) if type(given) is int else given
 
 
-def floor(given: Any) -> int:
-    """`math.floor`."""
-    return bounded(math.floor(given))
-
-
-def ceil(given: Any) -> int:
-    """`math.ceil`."""
-    return bounded(math.ceil(given))
-
-
 def product(a: Any, b: Any) -> Any:
     """The product of two numbers, an int within bounds."""
     found = a * b
     return bounded(found) if type(found) is int else found
 
 
-# The functions of `math` as the interpreter calls them.
-sqrt: Final = math.sqrt
-exp: Final = math.exp
-log: Final = math.log
-pow: Final = math.pow
-lgamma: Final = math.lgamma
-beta_cdf: Final = numbers.beta_cdf
+def _bounded_result(function: Callable[..., int]) -> Callable[..., int]:
+    def call(*given: Any) -> int:
+        return bounded(function(*given))
+
+    return call
+
+
+@functools.cache
+def natives() -> Mapping[str, Callable[..., Any]]:
+    """The builtins in Python, by `Builtin.native`; an int that they give fits in 64 bits."""
+    return {
+        one.native: _bounded_result(one.python) if one.result == "int" else one.python
+        for one in builtins().values()
+        if one.python is not None
+    } | {"_parse_int": parse_int}
 
 
 @functools.lru_cache(maxsize=16_384)
@@ -242,10 +235,8 @@ def _parsed_int(text: str) -> int | None:
 
 
 def parse_int(text: Any, default: Any = None) -> Any:
-    """`parse_int`; the same few texts are parsed again and again."""
-    if type(text) is not str:
-        return default
-    found = _parsed_int(text)
+    """`parse_int`, kept: the same few texts are parsed again and again."""
+    found = None if type(text) is not str else _parsed_int(text)
     return default if found is None else found
 
 
@@ -263,11 +254,6 @@ def hashed(text: Any) -> int:
     if type(text) is not str or len(text) > _MAX_HASHED:
         raise Refused
     return _hashed(text)
-
-
-def parse_float(text: Any, default: Any = None) -> Any:
-    """`parse_float`."""
-    return numbers.parse_float(text, default)
 
 
 def texts(given: Any) -> Any:

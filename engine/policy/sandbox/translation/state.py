@@ -157,14 +157,16 @@ def call(name: str, *arguments: ast.expr) -> ast.Call:
 
 
 HELPERS: Final = {
-    f"h_{name}": getattr(operations, name)
-    for name in (
-        "refuse", "spend", "bounded", "concatenated", "repeated", "less", "less_or_equal", "equal",
-        "lesser", "larger", "float_less", "float_less_or_equal",
-        "least", "greatest", "ordered", "whole", "rounded", "clamped", "parse_int", "parse_float",
-        "hashed", "texts", "joined", "spelt", "unresolvable", "reject", "kind_of", "product",
-        "number", "small", "floor", "ceil", "sqrt", "exp", "log", "pow", "lgamma", "beta_cdf",
-    )
+    **{f"h{native}": function for native, function in operations.natives().items()},
+    **{
+        f"h_{name}": getattr(operations, name)
+        for name in (
+            "refuse", "spend", "bounded", "concatenated", "repeated", "less", "less_or_equal",
+            "equal", "lesser", "larger", "float_less", "float_less_or_equal", "least", "greatest",
+            "ordered", "whole", "clamped", "hashed", "texts", "joined", "spelt", "unresolvable",
+            "reject", "kind_of", "product", "number", "small",
+        )
+    },
 }  # fmt: skip
 _PYTHON: Final = (
     len, sorted, min, max, any, all, bool, int, float, abs, list, zip, enumerate, range,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.language import prelude
+from engine.language.table import builtins
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy.sandbox.protocol import Files
 from engine.policy.sandbox.translation import exports
@@ -90,13 +91,11 @@ class Texts:
                 raise Untranslatable(f"`{name}` is no plain constant")
             return Constant(self._values[path][name])
         if path != _BUILTINS_PATH and name in prelude.names():
-            found = self._builtin(name)
-            return found if found is not None else Builtin(name)
+            entry = builtins().get(name)
+            # Others are functions in Python, or `methods` knows what they make.
+            if entry is not None and entry.python is None and not entry.makes:
+                return self.meaning(_BUILTINS_PATH, name)
         return Builtin(name)
-
-    def _builtin(self, name: str) -> Meaning | None:
-        """A builtin that is worth translating from its own text."""
-        return self.meaning(_BUILTINS_PATH, name) if name == "matches" else None
 
     def _file(self, path: str) -> _File:
         found = self._files.get(path)
