@@ -13,6 +13,7 @@ import msgspec
 from engine.binding.placement import THROTTLED_REASON, WAITING_REASON
 from engine.framework.profile import Profile
 from engine.framework.status import Status
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
 from engine.offline.reason_source import reason_source
@@ -21,14 +22,7 @@ from engine.offline.verdict_table import VerdictTable, ask_each
 from engine.offline.world import World
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Evaluator
-from engine.queueing.events import (
-    ADD,
-    ASSIGNED_POD,
-    DELETE,
-    NODE,
-    UPDATE,
-    ClusterEvent,
-)
+from engine.queueing.events import ADD, DELETE, UPDATE, ClusterEvent
 from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.hints.interest import OWN_POD
 from engine.queueing.nominator import Nominator

@@ -8,33 +8,32 @@ from engine.caching.attachments import (
     volume_limits,
     volumes_in_use,
 )
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE
 from engine.model.node_info import NodeInfo
 from engine.model.resources import spec_limits
 from engine.policy.device_views import DeviceShares
-from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
+from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
 from engine.policy.volume_views import (
+    STORAGE_KINDS,
     used_claims_view,
     used_disks_view,
 )
 
 
-def _node(
+def _node(type_: str, doc: str, extract: Callable[[NodeInfo], Any]) -> ViewField:
+    return ViewField(type_, doc, lambda info, _: extract(info), ())
+
+
+def _pods(
     type_: str,
     doc: str,
     extract: Callable[[NodeInfo], Any],
-    *,
-    is_placed: bool = False,
-    parts: tuple[str, ...] = (),
-    is_asked: bool = False,
+    *parts: str,
+    entries: Entries = Entries.PRESENT,
 ) -> ViewField:
+    """What pods on the node change: a function of these parts of the NodeInfo."""
     return ViewField(
-        type_,
-        doc,
-        lambda info, _: extract(info),
-        is_placed=is_placed or bool(parts),
-        is_asked=is_asked,
-        parts=parts,
-        is_own=True,
+        type_, doc, lambda info, _: extract(info), (ASSIGNED_POD,), parts, entries=entries
     )
 
 
@@ -118,93 +117,82 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     "declared_features": _node(
         "list[str]", "features that its kubelet declares", lambda i: list(_of(i).declared_features)
     ),
-    "images": ViewField("dict[str, Image]", "images present, by name", _images, is_shared=True),
-    "requested": _node(
-        "dict[str, int]",
-        "the sum of its pods' requests",
-        lambda i: i.requested,
-        parts=("requested",),
+    "images": ViewField("dict[str, Image]", "images present, by name", _images, (NODE,)),
+    "requested": _pods(
+        "dict[str, int]", "the sum of its pods' requests", lambda i: i.requested, "requested"
     ),
-    "limits": _node(
+    "limits": _pods(
         "dict[str, int]",
         "the sum of what its pods may use at most, as in `pod.limits`",
         _limits_of_pods,
-        parts=("pods",),
+        "pods",
     ),
-    "nonzero_requested": _node(
+    "nonzero_requested": _pods(
         "dict[str, int]",
         "cpu and memory of its pods, with a default where a container names none",
         lambda i: i.nonzero_requested,
-        parts=("nonzero_requested",),
+        "nonzero_requested",
     ),
-    "pod_count": _node("int", "how many pods are on it", lambda i: i.pod_count, parts=("pods",)),
-    "used_ports": _node(
-        "list[HostPort]", "host ports in use on it", _used_ports, parts=("used_ports",)
+    "pod_count": _pods("int", "how many pods are on it", lambda i: i.pod_count, "pods"),
+    "used_ports": _pods("list[HostPort]", "host ports in use on it", _used_ports, "used_ports"),
+    "used_disks": _pods(
+        "list[Disk]", "disks that its pods name themselves, each once", used_disks_view, "volumes"
     ),
-    "used_disks": _node(
-        "list[Disk]",
-        "disks that its pods name themselves, each once",
-        used_disks_view,
-        parts=("volumes",),
-    ),
-    "used_claims": _node(
-        "list[str]",
-        "claims that its pods name, as `namespace/name`",
-        used_claims_view,
-        parts=("volumes",),
+    "used_claims": _pods(
+        "list[str]", "claims that its pods name, as `namespace/name`", used_claims_view, "volumes"
     ),
     "volume_limits": ViewField(
         "dict[str, int]",
         "how many volumes it takes, by CSI driver; without an entry there is no limit",
         lambda info, facts: volume_limits(info.name, facts.objects),
-        is_placed=True,
+        ("CSINode",),
         parts=("storage",),
     ),
     "volumes_in_use": ViewField(
         "dict[str, list[str]]",
         "the handles of the volumes that its pods use, by CSI driver",
         lambda info, facts: volumes_in_use(info, facts.objects),
-        is_placed=True,
+        (*STORAGE_KINDS, "CSINode", ASSIGNED_POD),
         parts=("volumes", "storage"),
     ),
     "other_attached_volumes": ViewField(
         "dict[str, int]",
         "how many volumes are attached to it that its pods do not use, by CSI driver",
         lambda info, facts: other_attached_volumes(info, facts.objects),
-        is_placed=True,
+        (*STORAGE_KINDS, "CSINode", "VolumeAttachment", ASSIGNED_POD),
         parts=("volumes", "storage"),
     ),
-    "pod_annotations": _node(
+    "pod_annotations": _pods(
         "dict[str, list[dict[str, str]]]",
         "annotations of its pods whose keys start with the one that is asked for: a dict for each "
         "pod that has such; ask with a constant",
         _PodAnnotations,
-        parts=("pods",),
-        is_asked=True,
+        "pods",
+        entries=Entries.MADE,
     ),
-    "device_shares": _node(
+    "device_shares": _pods(
         "dict[str, list[int]]",
         "thousandths left of each of its devices, by index, as annotations of its pods say; ask "
         "with the constant that their names start with, such as `alibabacloud.com/gpu-`",
         DeviceShares,
-        parts=("pods",),
-        is_asked=True,
+        "pods",
+        entries=Entries.MADE,
     ),
     "facts": ViewField(
         "dict[str, Fact?]",
         "what is known of it from elsewhere, such as its measured load; None: nothing",
         lambda info, _: info.facts.own,
-        is_placed=True,
+        (FACTS,),
         parts=("facts",),
-        fills=True,
+        entries=Entries.FILLED,
     ),
     "pod_facts": ViewField(
         "dict[str, dict[str, Fact]]",
         "what is known of kinds of pods on it: by name, then by `pod.type`",
         lambda info, _: info.facts.of_pods,
-        is_placed=True,
+        (FACTS,),
         parts=("facts",),
-        fills=True,
+        entries=Entries.FILLED,
     ),
     "manifest": _node(
         "dict[str, any]",

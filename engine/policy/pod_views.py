@@ -7,12 +7,13 @@ import msgspec
 
 from engine.caching.device_classes import device_resources
 from engine.model import objects as api
+from engine.model.event_kinds import ASSIGNED_POD, FACTS
 from engine.model.fact import Facts, pod_type
 from engine.model.pod import Pod
 from engine.model.quantity import QuantityError, resource_amount
 from engine.model.resources import spec_limits
-from engine.policy.view_fields import ClusterFacts, ViewField, manifest_view
-from engine.policy.volume_views import volumes_view
+from engine.policy.view_fields import ClusterFacts, Entries, ViewField, manifest_view
+from engine.policy.volume_views import STORAGE_KINDS, volumes_view
 
 
 def _requirements(given: list[Any]) -> list[dict[str, Any]]:
@@ -180,11 +181,11 @@ def _spread_selector(pod: Pod, facts: ClusterFacts) -> dict[str, Any] | None:
 
 
 def _pod(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda pod, _: extract(pod))
+    return ViewField(type_, doc, lambda pod, _: extract(pod), ())
 
 
 def _spec(type_: str, doc: str, extract: Callable[[Pod], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda pod, _: extract(pod), is_spec=True)
+    return ViewField(type_, doc, lambda pod, _: extract(pod), (), is_spec=True)
 
 
 def spec_text(pod: Pod) -> bytes:
@@ -287,12 +288,14 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     "namespace_labels": ViewField(
         "dict[str, str]",
         "the labels of its namespace",
-        lambda pod, facts: _namespace_labels(pod, facts),
+        _namespace_labels,
+        ("Namespace",),
     ),
     "spread_selector": ViewField(
         "Selector?",
         "what its services and its owner select, merged; None if nothing does",
-        lambda pod, facts: _spread_selector(pod, facts),
+        _spread_selector,
+        ("Service", *_OWNERS),
     ),
     "tolerations": _spec("list[Toleration]", "the taints that it bears", _tolerations),
     "scheduling_gates": _spec(
@@ -340,11 +343,13 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         lambda pod, facts: (
             volumes_view(pod, facts.objects, facts.volume_users) if pod.volumes else []
         ),
+        (*STORAGE_KINDS, ASSIGNED_POD),  # their objects, and what uses them
     ),
     "device_resources": ViewField(
         "list[str]",
         "the resources among its requests that devices may stand for: a device class names them",
         lambda pod, facts: device_resources(pod.requests, facts.objects),
+        ("DeviceClass",),
     ),
     "host_ports": _spec("list[HostPort]", "host ports that it needs", _host_ports),
     "host_network": _spec(
@@ -364,12 +369,14 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         "str",
         "its kind, by which facts are kept: the first of the configured labels, else its name",
         _type,
+        (FACTS,),
     ),
     "facts": ViewField(
         "dict[str, Fact?]",
         "what is known of it or of its type from elsewhere; None: nothing",
         _pod_facts,
-        fills=True,
+        (FACTS,),
+        entries=Entries.FILLED,
     ),
     "manifest": _pod(
         "dict[str, any]",

@@ -83,8 +83,8 @@ class Projector:
     paths: a hook that does not look at ages is not asked again as time passes. Cost: one
     extraction per field and one encoding.
 
-    `parts` are the attributes of a NodeInfo that the projection depends on, beside the node; None
-    if that is not known.
+    `parts` are the attributes of a NodeInfo that the projection depends on, besides the node
+    object; `is_placed`: there are such.
     """
 
     def __init__(self, view: str, paths: Iterable[str]) -> None:
@@ -106,11 +106,8 @@ class Projector:
         # Of these the whole has nothing in it but what is named.
         keys.update({name: wanted for name, wanted in named.items() if fields[name].is_asked})
         self.is_shared = any(fields[name].is_shared for name in keys)
-        placed = [fields[name] for name in keys if fields[name].is_placed]
-        self.is_placed = bool(placed)
-        self.parts: tuple[str, ...] | None = None
-        if all(field.parts for field in placed):
-            self.parts = tuple(sorted({part for field in placed for part in field.parts}))
+        self.parts = tuple(sorted({part for name in keys for part in fields[name].parts}))
+        self.is_placed = bool(self.parts)
         self._parts: list[Part] = [
             (name, fields[name], None if wanted is None else tuple(sorted(wanted)))
             for name, wanted in sorted(keys.items())
@@ -119,11 +116,11 @@ class Projector:
         self._fixed = [
             (name, field, wanted)
             for name, field, wanted in self._parts
-            if view == "node" and not (field.is_placed or field.is_shared or field.fills)
+            if view == "node" and not (field.parts or field.is_shared or field.fills)
         ]
         self._moving = [part for part in self._parts if part not in self._fixed]
         self._members: tuple[_Member, ...] | None = None
-        if view == "node" and all(field.is_own for _, field, _ in self._moving):
+        if view == "node" and not any(f.is_shared or f.fills for _, f, _ in self._moving):
             self._members = tuple(_member(*part) for part in self._moving)
         self._has_ages = AGES in self.paths
         # Of facts, by field: if they are of several pods, and what is told of missing ones.

@@ -159,7 +159,7 @@ def _over_nodes(paths: frozenset[str]) -> str:
     if not paths:
         return "on every node"
     names = {path.partition("[")[0] for path in paths} - {AGES}
-    placed = [n for n in sorted(names) if n in NODE_FIELDS and NODE_FIELDS[n].is_placed]
+    placed = [n for n in sorted(names) if n in NODE_FIELDS and NODE_FIELDS[n].parts]
     alike = "on nodes alike in what it reads"
     if EVERYTHING in paths:
         return f"{alike}; asked again when a node changes in anything"

@@ -3,6 +3,7 @@
 Owns the words; the fields themselves are in `pod_views`, `node_views` and `views`.
 """
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -11,6 +12,7 @@ import msgspec
 
 from engine.caching.attachments import VolumeUsers
 from engine.caching.objects import ObjectStore
+from engine.model.event_kinds import NODE
 from engine.model.fact import Facts
 from engine.policy.volume_views import VOLUME_RECORDS
 
@@ -59,31 +61,66 @@ class ClusterFacts(Protocol):
         ...
 
 
+class Entries(enum.Enum):
+    """What a hook is given of a dict field of which it names entries by constants."""
+
+    #: Those of them that are there.
+    PRESENT = "present"
+    #: Each of them, None where there is none (`{}` where entries are dicts). Without names: all.
+    FILLED = "filled"
+    #: Each of them, made for its name. Without names: none.
+    MADE = "made"
+
+
 @dataclass(frozen=True, slots=True)
 class ViewField:
     """One attribute of a view.
 
-    `type` is the type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
-    a record name. `extract` gives the plain value; its arguments are the object and the facts.
-    `is_placed` marks what changes while the object stays the same: with placements, or with facts;
-    `parts` are the attributes of a NodeInfo that such a field is a function of, beside the node:
-    while they are the same objects, it is the same. `is_own` marks what depends on the object
-    alone, and `is_shared` what other nodes' changes can change. `is_spec` marks fields of a pod
-    that are the same for pods with the same `spec_text`. In a dict field with `fills`, an entry
-    that is named and missing is there as None (or as `{}`, where entries are dicts). One with
-    `is_asked` has the entries that are named, and no others.
+    | field | of interest | so it is |
+    | --- | --- | --- |
+    | `pod.labels` | nothing | extracted once for each pod |
+    | `pod.priority` | `is_spec` | not extracted again for pods with the same `spec_text` |
+    | `pod.namespace_labels` | `changed_by=("Namespace",)` | a reason to retry a rejected pod |
+    | `node.labels` | nothing | extracted once for each node object |
+    | `node.requested` | `parts=("requested",)` | extracted when pods come to the node or go |
+    | `node.images` | `changed_by=(NODE,)` | extracted when any node changes |
+    | `node.facts` | `entries=FILLED` | there for each name that a hook asks for, if as None |
+    | `node.pod_annotations` | `entries=MADE` | made for the prefix that a hook asks for |
+
+    Attributes:
+        type: The type text of the documents: int, str, bool, float, T?, list[T], dict[str, T] or
+            the name of a record.
+        doc: What it is, for the documents.
+        extract: Gives the plain value; its arguments are the object and the facts.
+        changed_by: The kinds of objects whose changes can change it, besides its own object.
+        parts: Of a node, the attributes of NodeInfo that it is a function of, besides the node
+            object. While they are the same objects, it is the same.
+        entries: What hooks are given of a dict.
+        is_spec: It is the same for pods with the same `spec_text`.
     """
 
     type: str
     doc: str
     extract: Callable[[Any, ClusterFacts], Any]
-    is_placed: bool = False
-    is_shared: bool = False
-    fills: bool = False
-    is_asked: bool = False
+    changed_by: tuple[str, ...]
     parts: tuple[str, ...] = ()
-    is_own: bool = False
+    entries: Entries = Entries.PRESENT
     is_spec: bool = False
+
+    @property
+    def is_shared(self) -> bool:
+        """True for a field of a node that the change of another node can change."""
+        return NODE in self.changed_by
+
+    @property
+    def fills(self) -> bool:
+        """True for a dict in which each entry that is named is there, if only as None."""
+        return self.entries is Entries.FILLED
+
+    @property
+    def is_asked(self) -> bool:
+        """True for a dict that has no entries but those that are named."""
+        return self.entries is Entries.MADE
 
 
 # --- records -------------------------------------------------------------------------------

@@ -9,24 +9,29 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.language.values import Schema
+from engine.model.event_kinds import FACTS, NODE
 from engine.model.pod_group import PodGroupState
 from engine.policy.node_views import NODE_FIELDS
 from engine.policy.pod_views import POD_FIELDS
-from engine.policy.view_fields import RECORDS, ViewField
+from engine.policy.view_fields import RECORDS, Entries, ViewField
 
 CLUSTER_FIELDS: Final[dict[str, ViewField]] = {
-    "node_count": ViewField("int", "how many nodes there are", lambda facts, _: facts.node_count),
+    "node_count": ViewField(
+        "int", "how many nodes there are", lambda facts, _: facts.node_count, (NODE,)
+    ),
     "facts": ViewField(
         "dict[str, Fact?]",
         "what is known of the cluster from elsewhere; None: nothing",
         lambda facts, _: facts.cluster_facts,
-        fills=True,
+        (FACTS,),
+        entries=Entries.FILLED,
     ),
 }
 
 
 def _group(type_: str, doc: str, extract: Callable[[PodGroupState], Any]) -> ViewField:
-    return ViewField(type_, doc, lambda group, _: extract(group))
+    # Pods of a group are reconsidered by those that count groups, so no other event has to.
+    return ViewField(type_, doc, lambda group, _: extract(group), ())
 
 
 GROUP_FIELDS: Final[dict[str, ViewField]] = {

@@ -19,6 +19,9 @@ from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk, PodVolume
 from engine.model.storage import READ_WRITE_ONCE_POD, PersistentVolumeClaim
 
+#: The kinds of objects that say what a claim stands for.
+STORAGE_KINDS: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
 VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Volume": {
         "name": ("str", "its name in the pod"),

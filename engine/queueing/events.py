@@ -9,17 +9,10 @@ from typing import Final
 
 import msgspec
 
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, POD
 from engine.model.node import Node
 from engine.model.objects import ObjectMeta
 from engine.model.pod import Pod
-
-POD: Final = "Pod"
-"""A pod without a node: the pending pod itself, or another one."""
-ASSIGNED_POD: Final = "AssignedPod"
-"""A pod on a node, or nominated to one."""
-NODE: Final = "Node"
-FACTS: Final = "Facts"
-"""What is measured or known elsewhere about nodes, pods or the cluster."""
 
 # Kinds that kube-scheduler names with their API group.
 _GROUPS: Final = {

@@ -185,6 +185,4 @@ class NodeColumns:
 
 def _dependencies(projector: Projector) -> int:
     """The parts of a NodeInfo that a projection depends on, in `_BITS`."""
-    if projector.parts is None:
-        return _ANY
     return _BITS["node"] | sum(_BITS[part] for part in projector.parts)

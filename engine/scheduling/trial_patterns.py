@@ -63,7 +63,7 @@ class TrialPatterns:
 
 
 def _sees_sums_alone(projector: Projector) -> bool:
-    if projector.is_shared or projector.parts is None:
+    if projector.is_shared:
         return False
     for path in projector.paths:
         name = path.partition("[")[0]

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from engine.model.event_kinds import ASSIGNED_POD, FACTS
 from engine.model.node import Node
 from engine.model.objects import ObjectMeta, Service
 from engine.policy.bundle import build_bundle
-from engine.policy.views import VIEWS
+from engine.policy.node_views import NODE_FIELDS
 from engine.queueing.events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -22,7 +23,7 @@ from engine.queueing.events import (
     ClusterEvent,
 )
 from engine.queueing.hints import Hints
-from engine.queueing.hints.view_events import FIELD_EVENTS
+from engine.queueing.hints.view_events import ANYTHING, resources_behind
 from tests.builders import make_node, make_pod, node_manifest, taint
 from tests.queueing.hinting import namespace, plain, worth
 
@@ -373,22 +374,16 @@ def test_a_policy_that_reads_everything_is_retried_on_everything_but_status() ->
     assert not policy.after(ASSIGNED_POD_UPDATE, placed(), placed(phase="Running"))
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS))
-def test_every_field_of_a_view_says_what_can_change_it(view: str) -> None:
-    """Without an entry, a policy that reads the field is retried on every event there is."""
-    fields, known = set(VIEWS[view]), set(FIELD_EVENTS[view])
-    assert not fields - known, (
-        f"add these fields of `{view}` to FIELD_EVENTS in engine/queueing/hints/view_events.py, "
-        f"each with the resources whose events change it beside the object itself: "
-        f"{sorted(fields - known)}"
-    )
-    assert not known - fields, f"not fields of `{view}` any more: {sorted(known - fields)}"
+_CHANGE_PARTS = {"facts": FACTS, "storage": "CSINode"}
 
 
-def test_a_field_without_an_entry_counts_as_one_that_anything_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    entries = {name: kinds for name, kinds in FIELD_EVENTS["node"].items() if name != "labels"}
-    monkeypatch.setitem(FIELD_EVENTS, "node", entries)
-    policy = Policy('def filter(pod, node):\n    return None if node.labels.get("disk") else "no"')
-    assert policy.after(ClusterEvent("Service", "Add"), None, plain("s", "mine"))
+@pytest.mark.parametrize("name", [name for name, field in NODE_FIELDS.items() if field.parts])
+def test_what_changes_a_part_of_a_node_is_a_reason_to_retry(name: str) -> None:
+    """A part that is not named here changes with the pods on the node."""
+    field = NODE_FIELDS[name]
+    want = {_CHANGE_PARTS.get(part, ASSIGNED_POD) for part in field.parts}
+    assert want <= set(field.changed_by)
+
+
+def test_a_field_that_no_view_has_counts_as_one_that_anything_changes() -> None:
+    assert resources_behind("node", frozenset({"unknown"})) == {ANYTHING}

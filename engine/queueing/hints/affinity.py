@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.node import Node
 from engine.model.objects import Affinity, PodAffinity, PodAffinityTerm
 from engine.model.pod import Pod
@@ -22,7 +23,7 @@ from engine.model.selectors import (
     is_selected,
     matches_label_selector,
 )
-from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
+from engine.queueing.events import ADD, DELETE, UPDATE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
 
 _NO_AFFINITY: Final = Affinity()

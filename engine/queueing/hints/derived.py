@@ -13,24 +13,14 @@ import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.language.effects import AGES
+from engine.model.event_kinds import ASSIGNED_POD, FACTS, NODE, POD
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.projections import Projector
 from engine.policy.views import VIEWS
-from engine.queueing.events import (
-    ADD,
-    AGE,
-    ASSIGNED_POD,
-    DELETE,
-    FACTS,
-    NODE,
-    POD,
-    UPDATE,
-    ClusterEvent,
-    is_meaningful_pod_change,
-)
+from engine.queueing.events import ADD, AGE, DELETE, UPDATE, ClusterEvent, is_meaningful_pod_change
 from engine.queueing.hints.interest import OWN_POD, Around
 from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_behind
 

@@ -7,8 +7,9 @@ deleted, and a claim that a failed placement gave back, free devices too.
 from typing import Any, Final
 
 from engine.model.devices import EXTENDED_CLAIM_ANNOTATION
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.pod import Pod
-from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
+from engine.queueing.events import ADD, DELETE, UPDATE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
 
 

@@ -12,11 +12,12 @@ from typing import Any, Final
 from engine.caching.cache import Cache
 from engine.caching.objects import ObjectStore
 from engine.framework.profile import Profile
+from engine.model.event_kinds import ASSIGNED_POD
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.analysis import Reads
 from engine.policy.bundle import Bundle
-from engine.queueing.events import ASSIGNED_POD, ClusterEvent
+from engine.queueing.events import ClusterEvent
 from engine.queueing.hints import affinity, devices, groups, nodes, spreading, volumes
 from engine.queueing.hints.derived import DerivedHint
 from engine.queueing.hints.interest import OWN_POD, Around, Interest, Table, resource_for

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.caching.objects import ObjectStore
+from engine.model.event_kinds import POD
 from engine.model.node_info import NodeInfo
 from engine.model.objects import NodeAffinity, NodeSelector, from_plain
 from engine.model.pod import Pod
 from engine.model.resources import is_extended_resource
-from engine.queueing.events import POD, ClusterEvent
+from engine.queueing.events import ClusterEvent
 
 OWN_POD: Final = "OwnPod"
 """The rejected pod itself, where tables have to tell it from other pods without a node (`POD`)."""

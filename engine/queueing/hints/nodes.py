@@ -6,12 +6,13 @@ Source: `EventsToRegister` of kube-scheduler's plugins of these names.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.node import Node
 from engine.model.objects import Taint, Toleration
 from engine.model.pod import ANY_IP, HostPort, Pod
 from engine.model.resources import Amounts
 from engine.model.selectors import matches_node_selector
-from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE, is_meaningful_pod_change
+from engine.queueing.events import ADD, DELETE, UPDATE, is_meaningful_pod_change
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on, peek
 
 _CORDONED: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from engine.caching.snapshot import Snapshot
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.node import Node
 from engine.model.objects import (
     LabelSelector,
@@ -19,7 +20,7 @@ from engine.model.objects import (
 from engine.model.pod import Pod
 from engine.model.selectors import SelectorError, SelectorSet
 from engine.policy.pod_views import POD_FIELDS
-from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE
+from engine.queueing.events import ADD, DELETE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
 from engine.queueing.hints.nodes import has_untolerated_taint, is_meant
 

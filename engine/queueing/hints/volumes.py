@@ -8,11 +8,12 @@ one that grew; a volume that a failed placement gave back is free again.
 from typing import Any, Final
 
 from engine.caching.objects import object_key
+from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.model.pod_volumes import ClaimUse, Disk
 from engine.model.quantity import QuantityError, resource_amount
-from engine.queueing.events import ADD, ASSIGNED_POD, DELETE, NODE, UPDATE
+from engine.queueing.events import ADD, DELETE, UPDATE
 from engine.queueing.hints.interest import Around, Table, on, peek
 
 _CLAIM: Final = "PersistentVolumeClaim"
