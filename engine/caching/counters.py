@@ -386,7 +386,7 @@ class Counters:
         self._version = version
         self._snapshot = snapshot
 
-    def inherit(self, other: "Counters", most: int = 64) -> None:
+    def reuse_from(self, other: "Counters", most: int = 64) -> None:
         """Begin with what *other* has counted: of its counters the *most* used last.
 
         Counters count pods by namespace, labels and terms, whatever the policies make of it. Only

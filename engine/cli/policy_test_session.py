@@ -20,7 +20,7 @@ import msgspec
 from engine.cli import supervisor
 from engine.cli.policy_paths import build, read_paths
 from engine.offline.policy_files import PolicyFiles
-from engine.policy import whereabouts
+from engine.policy import current_hook
 from engine.policy.bundle import Bundle
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_DATA_SUFFIXES, TEST_SUFFIX
@@ -95,8 +95,8 @@ class PolicyTestSession:
         # Changes that came while the paths could not even be read.
         self._postponed: set[Path] | None = set()
         self._runs = 0
-        if whereabouts.current is not None:
-            whereabouts.current.allow(whereabouts.TEST, TEST_SECONDS + _GRACE_SECONDS)
+        if current_hook.current is not None:
+            current_hook.current.allow(current_hook.TEST, TEST_SECONDS + _GRACE_SECONDS)
 
     def names(self) -> tuple[list[str], list[Problem]]:
         """Every test that would run, as `file::name`, and the problems of the policies."""
@@ -124,7 +124,7 @@ class PolicyTestSession:
         for a path that cannot be read.
         """
         outcome = Outcome()
-        place = whereabouts.current
+        place = current_hook.current
         if place is not None:
             place.runs = self._runs
         found = read_paths(self._paths)
@@ -159,7 +159,7 @@ class PolicyTestSession:
                 if self._runs or len(outcome.results) > supervisor.reported:
                     on_result(shown)
                 if place is not None:
-                    place.told = len(outcome.results)
+                    place.reported = len(outcome.results)
             if has_run:
                 found_here = [replace(one, file=files.shown(one.file)) for one in counts.files()]
                 self._reached[files.directory] = found_here
@@ -200,7 +200,7 @@ class PolicyTestSession:
             if why is not None:
                 yield PolicyTestResult(case.file, case.title, case.line, False, 0.0, why)
                 continue
-            with whereabouts.at(whereabouts.TEST, name):
+            with current_hook.at(current_hook.TEST, name):
                 result = runner.run(case)
             yield result
         for file, used in readers.items():
@@ -233,7 +233,7 @@ class PolicyTestSession:
                 if name in self._lost:
                     chosen.append(test)
                     continue
-                with whereabouts.at(whereabouts.TEST, name):
+                with current_hook.at(current_hook.TEST, name):
                     cases = runner.expand(test)
                 chosen += [case for case in cases if self._matches(case)]
         return chosen

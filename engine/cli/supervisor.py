@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from engine.lib.parent_death import die_with
-from engine.policy import whereabouts
-from engine.policy.whereabouts import CALL, LEVELS, TEST, Whereabouts
+from engine.policy import current_hook
+from engine.policy.current_hook import CALL, LEVELS, TEST, CurrentHook
 
 #: Time limit of one call of a hook. Longer than in a scheduler, because coverage slows calls down.
 CALL_SECONDS = 30.0
@@ -80,36 +80,36 @@ def supervise() -> None:
         if progress.runs:
             failed_tests, reported = {}, 0
         else:
-            reported = max(reported, progress.told)
+            reported = max(reported, progress.reported)
         test = progress.text(TEST)
         if worker.is_interrupted or not test or test in failed_tests:
             _exit_because(reason, INTERRUPTED if worker.is_interrupted else _EXIT_CODE)
         failed_tests = {**failed_tests, test: reason}
 
 
-def new_progress() -> Whereabouts:
+def new_progress() -> CurrentHook:
     """Shared memory in which a process that is forked afterwards records what it is running."""
-    progress = Whereabouts()
+    progress = CurrentHook()
     progress.allow(CALL, CALL_SECONDS, _MEMORY)
     progress.allow(TEST, 0.0, _MEMORY)
     return progress
 
 
-def fork(progress: Whereabouts) -> "Worker | None":
+def fork(progress: CurrentHook) -> "Worker | None":
     """Fork a process that records in *progress*: None in it, its `Worker` in the calling one."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
         return Worker(pid, progress)
     die_with(parent)
-    whereabouts.current = progress
+    current_hook.current = progress
     return None
 
 
 class Worker:
     """A watched child process, and how long it has been running the same call or test."""
 
-    def __init__(self, pid: int, progress: Whereabouts) -> None:
+    def __init__(self, pid: int, progress: CurrentHook) -> None:
         self._pid = pid
         self._progress = progress
         self._seen = dict.fromkeys(LEVELS, 0)

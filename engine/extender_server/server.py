@@ -32,7 +32,7 @@ from engine.lib.clock import Clock
 from engine.lib.listening import listen
 from engine.model.pod import Pod
 from engine.policy.evaluator import PolicyFailure
-from engine.telemetry.crowds import no_crowds
+from engine.telemetry.connection_limit import connection_limit
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="extender")
@@ -131,7 +131,7 @@ class ExtenderServer:
         )
         await self._runner.setup()
         bound = await listen(self._runner, host, port, context)
-        await self._open.enter_async_context(no_crowds(self._runner))
+        await self._open.enter_async_context(connection_limit(self._runner))
         if tls is not None and context is not None:
             self._following = asyncio.ensure_future(_follow(tls, context))
         log.info("Serving the extender protocol", host=host, port=bound, tls=tls is not None)

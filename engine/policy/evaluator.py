@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine.policy import whereabouts
+from engine.policy import current_hook
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.hook_signatures import hook_signatures
 from engine.policy.sandbox.modules import Natives
@@ -96,7 +96,7 @@ class InProcessEvaluator:
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
-    time are not, so whoever does not trust the text watches this process: see `whereabouts`.
+    time are not, so whoever does not trust the text watches this process: see `current_hook`.
     *natives* are extra functions for single files, by module path; the coverage of tests is counted
     with them.
     Without *translates* every hook runs in the interpreter, see `sandbox.translation`.
@@ -110,24 +110,24 @@ class InProcessEvaluator:
         translates: bool = True,
     ) -> None:
         image = program_image(program)
-        self._place = place = whereabouts.current
+        self._place = place = current_hook.current
         self._labels: dict[tuple[int, str], int] = {}
         if place is None:
             self._worker = PolicyWorker(image, natives=natives, translates=translates)
             return
         limits = program.limits
-        place.allow(whereabouts.CALL, limits.deadline, limits.address_space)
-        place.allow(whereabouts.TEST, 0.0, limits.address_space)
+        place.allow(current_hook.CALL, limits.deadline, limits.address_space)
+        place.allow(current_hook.TEST, 0.0, limits.address_space)
         loading = [place.label(f"{instance.module}: loading") for instance in image.instances]
         try:
             self._worker = PolicyWorker(
                 image,
-                lambda index: place.begin(whereabouts.CALL, loading[index]),
+                lambda index: place.begin(current_hook.CALL, loading[index]),
                 natives,
                 translates=translates,
             )
         finally:
-            place.end(whereabouts.CALL)
+            place.end(current_hook.CALL)
         for index, instance in enumerate(image.instances):
             for hook, signature in instance.hooks.items():
                 text = f"{instance.module}:{signature.line}: {hook}() of policy `{instance.policy}`"
@@ -141,10 +141,10 @@ class InProcessEvaluator:
         answers = []
         try:
             for call in calls:
-                place.begin(whereabouts.CALL, self._labels.get((call.instance, call.hook), 0))
+                place.begin(current_hook.CALL, self._labels.get((call.instance, call.hook), 0))
                 answers.append(self._worker.verdicts(call))
         finally:
-            place.end(whereabouts.CALL)
+            place.end(current_hook.CALL)
         return answers
 
     def close(self) -> None:

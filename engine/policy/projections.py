@@ -224,7 +224,7 @@ class NodeColumn:
         self.epoch = 0  # grows when ids are renumbered: whatever is indexed by them must follow
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
-    def inherit(self, other: "NodeColumn") -> None:
+    def reuse_from(self, other: "NodeColumn") -> None:
         """Know what *other*, a column of the same fields, knows; only for an empty column."""
         self.ids = other.ids.copy()
         self.values, self._index = other.values.copy(), other._index.copy()

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure
+from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn
 from engine.policy.sandbox.projected import Projected
 from engine.policy.sandbox.protocol import NO_SCORE, Packed
-from engine.policy.succession import carried
 
 # Codes in a filter's table. Positive ones index `Reasons`.
 FITS: Final = 0
@@ -165,7 +165,7 @@ class VerdictMemo:
 
     # --- life ------------------------------------------------------------------------------
 
-    def inherit(
+    def reuse_from(
         self, other: "VerdictMemo", instances: Mapping[int, int], columns: Mapping[int, NodeColumn]
     ) -> None:
         """Begin with what *other* knows of some policies; only for a memo that was never asked.
@@ -179,11 +179,11 @@ class VerdictMemo:
         """
         self.reasons = other.reasons.copy()
         self._codes = other._codes.copy()
-        for question, verdict in carried(other._singles, instances):
+        for question, verdict in reusable_entries(other._singles, instances):
             if not isinstance(verdict, PolicyFailure):
                 self._singles[question] = verdict
                 self.single_bytes += _size_of(question)
-        for asked, verdict in carried(other._node_singles, instances):
+        for asked, verdict in reusable_entries(other._node_singles, instances):
             if not isinstance(verdict, PolicyFailure):
                 self._node_singles[asked] = verdict
                 self.single_bytes += _size_of(asked)

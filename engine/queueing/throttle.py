@@ -147,7 +147,7 @@ class Throttle:
         Returns:
             Those of them that lost time. One that is over at once costs no other pod anything.
         """
-        lost = [one for one in failures if one.takes_time] if seconds >= SLOW_SECONDS else []
+        lost = [one for one in failures if one.is_timeout] if seconds >= SLOW_SECONDS else []
         if lost:
             self._pause(work, pod, lost[0], seconds)
             if work is Work.GROUP:

@@ -22,7 +22,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Evaluator, PolicyFailure
-from engine.policy.succession import unchanged_instances
+from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.metered import Evaluations, MeteredEvaluator
 from engine.rollout.rehearsal import rehearse
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -80,7 +80,7 @@ class Deployment:
 
     async def follow(self, before: "Deployment") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
-        self.scheduler.inherit(before.scheduler, await self.compare(before))
+        self.scheduler.reuse_from(before.scheduler, await self.compare(before))
 
     async def compare(self, before: "Deployment") -> Mapping[int, int]:
         """Find out which policies are as they were in *before*; their index there -> here."""

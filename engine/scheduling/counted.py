@@ -19,8 +19,8 @@ from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
 from engine.policy.evaluator import Call, PolicyFailure, first_told
+from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn
-from engine.policy.succession import carried
 from engine.policy.verdicts import (
     FAILED,
     FITS,
@@ -128,12 +128,12 @@ class CountedHooks:
         # identity their counters are told apart.
         self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
 
-    def inherit(self, other: "CountedHooks", instances: Mapping[int, int]) -> None:
+    def reuse_from(self, other: "CountedHooks", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*.
 
         The codes are those of a memo that has inherited from the other's.
         """
-        self._verdicts.update(carried(other._verdicts, instances))
+        self._verdicts.update(reusable_entries(other._verdicts, instances))
 
     def columns(
         self, use: CountedHook, present: NDArray[np.bool_]

@@ -71,7 +71,7 @@ class NodeColumns:
             self._affected.clear()
         return column
 
-    def inherit(
+    def reuse_from(
         self, other: "NodeColumns", keys: Collection[frozenset[str]]
     ) -> dict[int, NodeColumn]:
         """Begin with what *other* knows: its columns for the read fields among *keys*.
@@ -83,7 +83,7 @@ class NodeColumns:
         for key, known in other._columns.items():
             if key in keys and known not in other._behind:
                 column = self.column(key)
-                column.inherit(known)
+                column.reuse_from(known)
                 self._behind.remove(column)
                 inherited[id(known)] = column
         self.present, self.name_hashes = other.present.copy(), other.name_hashes.copy()

@@ -147,7 +147,7 @@ class Scheduler:
         """The verdict tables, for metrics."""
         return self._memo
 
-    def inherit(self, other: "Scheduler", unchanged: Mapping[int, int]) -> None:
+    def reuse_from(self, other: "Scheduler", unchanged: Mapping[int, int]) -> None:
         """Begin with what *other* knows: of nodes and pods, and what its policies said of them.
 
         Only policies that are new or changed are asked anew, those with the same text and arguments
@@ -156,21 +156,21 @@ class Scheduler:
 
         Args:
             other: Goes on as it is.
-            unchanged: What `succession.unchanged_instances` says of the two programs.
+            unchanged: What `memo_reuse.unchanged_instances` says of the two programs.
         """
-        columns = self._inherit(other._columns, other._counted)
-        self._memo.inherit(other._memo, unchanged, columns)
-        self._normalizer.inherit(other._normalizer, unchanged)
-        self._counted.inherit(other._counted, unchanged)
+        columns = self._reuse_from(other._columns, other._counted)
+        self._memo.reuse_from(other._memo, unchanged, columns)
+        self._normalizer.reuse_from(other._normalizer, unchanged)
+        self._counted.reuse_from(other._counted, unchanged)
 
-    def _inherit(self, columns: NodeColumns, counted: CountedHooks) -> dict[int, NodeColumn]:
+    def _reuse_from(self, columns: NodeColumns, counted: CountedHooks) -> dict[int, NodeColumn]:
         read = {
             frozenset(reads.node)
             for policy in self.bundle.policies.values()
             for reads in policy.hooks.values()
         }
-        self._counted.counters.inherit(counted.counters)
-        return self._columns.inherit(columns, read)
+        self._counted.counters.reuse_from(counted.counters)
+        return self._columns.reuse_from(columns, read)
 
     def recent_pods(self, most: int) -> list[Pod]:
         """A pod of each of the *most* pod classes that were decided last, the latest first."""
@@ -662,7 +662,7 @@ class Scheduler:
         self._pod_bytes = 0
         self._begin()
         self.hooks.classifier = self._classifier
-        self._inherit(columns, counted)
+        self._reuse_from(columns, counted)
         self._memo.continue_counts(memo)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.policy.evaluator import Call, PolicyFailure, first_told
-from engine.policy.succession import carried
+from engine.policy.memo_reuse import reusable_entries
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 
 # Raw scores this close together are normalised through a table indexed by score.
@@ -38,11 +38,11 @@ class Normalizer:
         self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
         self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int16]] = OrderedDict()
 
-    def inherit(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
+    def reuse_from(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*."""
-        for over, known in carried(other._tables, instances):
+        for over, known in reusable_entries(other._tables, instances):
             self._tables[over] = known.copy()
-        for over, table in carried(other._arrays, instances):
+        for over, table in reusable_entries(other._arrays, instances):
             self._arrays[over] = table.copy()
 
     def normalize(

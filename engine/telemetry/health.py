@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.exposition import (
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from engine.lib.listening import listen
-from engine.telemetry.crowds import no_crowds
+from engine.telemetry.connection_limit import connection_limit
 
 log = structlog.get_logger(component="health")
 
@@ -73,7 +73,7 @@ class HealthServer:
         self._runner = web.AppRunner(self._application, access_log=None)
         await self._runner.setup()
         bound_port = await listen(self._runner, host, port)
-        await self._open.enter_async_context(no_crowds(self._runner))
+        await self._open.enter_async_context(connection_limit(self._runner))
         log.info("Serving health and metrics", host=host, port=bound_port)
         return bound_port
 

@@ -7,7 +7,7 @@ import sys
 _PROGRAM = """
 import os, signal
 from engine.cli.supervised_worker import PolicyEndedError, SupervisedWorker
-from engine.policy import whereabouts
+from engine.policy import current_hook
 
 asked = []
 
@@ -16,7 +16,7 @@ def function(question):
     if question == "fails":
         raise ValueError("no such thing")
     if question == "crashes":
-        with whereabouts.at(whereabouts.CALL, "x.star:1: filter()"):
+        with current_hook.at(current_hook.CALL, "x.star:1: filter()"):
             os.kill(os.getpid(), signal.SIGSEGV)
     return len(asked), os.getpid()
 

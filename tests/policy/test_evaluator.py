@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.policy import whereabouts
+from engine.policy import current_hook
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import (
     Evaluator,
@@ -647,12 +647,12 @@ def test_a_hook_that_does_not_exist_is_the_callers_mistake() -> None:
 
 def test_who_watches_sees_which_hook_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beginning with the files' own text, and call by call."""
-    place = whereabouts.Whereabouts()
-    monkeypatch.setattr(whereabouts, "current", place)
+    place = current_hook.CurrentHook()
+    monkeypatch.setattr(current_hook, "current", place)
     seen: list[tuple[str, int]] = []
 
     def look() -> None:
-        seen.append((place.text(whereabouts.CALL), place.number(whereabouts.CALL)))
+        seen.append((place.text(current_hook.CALL), place.number(current_hook.CALL)))
 
     text = "look()\ndef score(pod, node):\n    look()\n    return 1\n"
     evaluator = InProcessEvaluator(program_of(text), {"x.star": {"look": look}})
@@ -660,16 +660,16 @@ def test_who_watches_sees_which_hook_is_asked(monkeypatch: pytest.MonkeyPatch) -
     want = "x.star:2: score() of policy `x`"
     assert [name for name, _ in seen] == ["x.star: loading", want, want]
     assert len({number for _, number in seen}) == 3
-    assert (place.number(whereabouts.CALL), place.text(whereabouts.CALL)) == (0, "")
+    assert (place.number(current_hook.CALL), place.text(current_hook.CALL)) == (0, "")
 
 
 def test_what_a_hook_may_take_is_what_the_most_generous_limits_say(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = whereabouts.Whereabouts()
-    place.allow(whereabouts.CALL, 30.0, 1 << 30)
-    monkeypatch.setattr(whereabouts, "current", place)
+    place = current_hook.CurrentHook()
+    place.allow(current_hook.CALL, 30.0, 1 << 30)
+    monkeypatch.setattr(current_hook, "current", place)
     for limits in (Limits(deadline=60.0, address_space=1 << 20), Limits(address_space=1 << 32)):
         InProcessEvaluator(program_of("def score(pod, node):\n    return 1\n", limits=limits))
-    got = place.seconds(whereabouts.CALL), place.memory(whereabouts.CALL)
+    got = place.seconds(current_hook.CALL), place.memory(current_hook.CALL)
     assert got == (60.0, 1 << 32)

@@ -34,5 +34,5 @@ def test_large_questions_about_a_pod_alone_are_not_kept_for_ever() -> None:
     small.single(0, "pre_enqueue", b"5000")
     assert small.asked == 20_000
     successor = VerdictMemo(evaluator, ["x"])
-    successor.inherit(memo, {0: 0}, {})
+    successor.reuse_from(memo, {0: 0}, {})
     assert successor.single_bytes == memo.single_bytes

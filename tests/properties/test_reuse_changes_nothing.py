@@ -24,7 +24,7 @@ from engine.model.pod_group import PodGroupState
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.hook_signatures import hook_signatures
-from engine.policy.succession import unchanged_instances
+from engine.policy.memo_reuse import unchanged_instances
 from engine.rollout.trial import frozen_copy
 from engine.scheduling import (
     hook_changes,
@@ -388,7 +388,7 @@ class _Sameness(RuleBasedStateMachine):
         self.revision = revision % len(self.revisions)
         self.schedulers.pop(self.revision, None)
         programs = before.bundle.program, self.scheduler.bundle.program
-        self.scheduler.inherit(before, unchanged_instances(*programs))
+        self.scheduler.reuse_from(before, unchanged_instances(*programs))
         for kind in self.kinds:
             self.scheduler.schedule(self.cluster.new_pod(kind), copy)
 

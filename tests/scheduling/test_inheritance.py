@@ -6,7 +6,7 @@ from typing import Any
 from engine.caching.cache import Cache
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.evaluator import Call, InProcessEvaluator
-from engine.policy.succession import unchanged_instances
+from engine.policy.memo_reuse import unchanged_instances
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_node, make_pod
 from tests.profiles import only
@@ -66,7 +66,7 @@ def decided(
     scheduler = Scheduler(bundle, asked)
     if heir_of is not None:
         unchanged = unchanged_instances(heir_of.bundle.program, bundle.program)
-        scheduler.inherit(heir_of, unchanged)
+        scheduler.reuse_from(heir_of, unchanged)
     pods = [make_pod("a", labels={"app": "web"}, spec=SPREADS), make_pod("b", cpu="900")]
     found = [scheduler.explain(pod, cache.snapshot()).decision for pod in pods]
     return scheduler, [(one.node, one.message()) for one in found], asked.policies
@@ -146,7 +146,7 @@ def test_failures_are_asked_again() -> None:
     assert first.failures
     asked = _Asked(bundle)
     heir = Scheduler(bundle, asked)
-    heir.inherit(before, unchanged_instances(bundle.program, bundle.program))
+    heir.reuse_from(before, unchanged_instances(bundle.program, bundle.program))
     second = heir.schedule(make_pod("a"), cache.snapshot())
     assert second.failures == first.failures
     assert asked.policies == {"likes"}

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.telemetry import crowds
+from engine.telemetry import connection_limit
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 
@@ -93,7 +93,7 @@ async def test_a_crowd_of_silent_connections_leaves(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever reached the port could take all descriptors, and the API server with them."""
-    monkeypatch.setattr(crowds, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(connection_limit, "MAX_CONNECTIONS", 3)
     host, _, port = url.removeprefix("http://").partition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
     slow = await asyncio.open_connection(host, int(port))

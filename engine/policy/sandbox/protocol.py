@@ -100,7 +100,7 @@ class PolicyFailure:
         return self.kind in _TRANSIENT
 
     @property
-    def takes_time(self) -> bool:
+    def is_timeout(self) -> bool:
         """True if a limit was hit that a hook only reaches by way of everybody's time."""
         return self.is_transient or self.kind == "steps"
 

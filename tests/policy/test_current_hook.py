@@ -1,10 +1,10 @@
-"""What a process says that it is at."""
+"""What a process reports that it is running."""
 
-from engine.policy.whereabouts import CALL, TEST, Whereabouts
+from engine.policy.current_hook import CALL, TEST, CurrentHook
 
 
-def test_each_level_has_a_thing_of_its_own_that_is_under_way() -> None:
-    place = Whereabouts()
+def test_each_level_reports_its_own() -> None:
+    place = CurrentHook()
     place.begin(TEST, place.label("x_test.star::test_a"))
     place.begin(CALL, place.label("x.star:1: filter()"))
     assert (place.text(TEST), place.text(CALL)) == ("x_test.star::test_a", "x.star:1: filter()")
@@ -12,8 +12,8 @@ def test_each_level_has_a_thing_of_its_own_that_is_under_way() -> None:
     assert (place.text(TEST), place.text(CALL)) == ("x_test.star::test_a", "")
 
 
-def test_two_of_one_name_are_two() -> None:
-    place = Whereabouts()
+def test_two_starts_with_the_same_label_differ() -> None:
+    place = CurrentHook()
     label = place.label("x.star:1: filter()")
     assert place.label("x.star:1: filter()") == label
     numbers = set()
@@ -23,8 +23,8 @@ def test_two_of_one_name_are_two() -> None:
     assert len(numbers) == 3
 
 
-def test_names_beyond_what_the_memory_holds_are_not_told() -> None:
-    place = Whereabouts()
+def test_labels_beyond_what_the_memory_holds_are_not_reported() -> None:
+    place = CurrentHook()
     labels = [place.label(f"{number}{'é' * 3000}") for number in range(400)]
     assert labels[-1] == 0
     place.begin(CALL, labels[-1])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.succession import carried, unchanged_instances
+from engine.policy.memo_reuse import reusable_entries, unchanged_instances
 from tests.profiles import only
 
 FILES = {
@@ -101,8 +101,8 @@ def test_other_limits_change_every_policy() -> None:
     assert unchanged_instances(now.program, now.program)
 
 
-def test_the_last_entries_are_carried_in_their_order() -> None:
+def test_the_last_entries_are_reused_in_their_order() -> None:
     known = {(index % 2, "hook", str(index)): index for index in range(20)}
-    found = list(carried(known, {1: 7}, most=3))
+    found = list(reusable_entries(known, {1: 7}, most=3))
     assert found == [((7, "hook", str(index)), index) for index in (15, 17, 19)]
-    assert len(list(carried(known, {0: 0, 1: 1}))) == 20
+    assert len(list(reusable_entries(known, {0: 0, 1: 1}))) == 20

@@ -1,8 +1,8 @@
-"""What of the policies a process is at, for another process that watches it.
+"""Which hook or unit test a process is running, for a watchdog in another process.
 
-Owns the memory that both see. One call of the interpreter's own functions cannot be interrupted, so
-a process that is in one for too long cannot say so itself. Where nobody watches, as in the
-scheduler and in tests of the engine, `current` is None and nothing is told.
+Owns the memory that both processes see. A call of one of the interpreter's own functions cannot be
+interrupted, so a process that is stuck in one cannot report it. Without a watchdog, as in the
+scheduler and in tests of the engine, `current` is None and nothing is reported.
 """
 
 import mmap
@@ -10,24 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: What can be under way, the one inside the other: a call of a hook, a unit test.
+#: What can be running, one inside the other: a call of a hook, a unit test.
 CALL: Final = 0
 TEST: Final = 1
 LEVELS: Final = (CALL, TEST)
 
 # The memory: some numbers, then texts, each after its length.
 _NUMBERS: Final = 16
-_MILLISECONDS, _MEMORY, _RUNS, _TOLD = 4, 6, 8, 9
+_MILLISECONDS, _MEMORY, _RUNS, _REPORTED = 4, 6, 8, 9
 _BYTES: Final = 1 << 20
 _LENGTH_BYTES: Final = 2
 _MOST_TEXT: Final = 4096
 
 
-class Whereabouts:
-    """What a process is at: at most one thing on each level.
+class CurrentHook:
+    """What a process is running: at most one thing on each level.
 
-    Written by the process itself, before it begins and when it is done; read by its parent, also
-    when the process is no more. To tell costs one number: the texts are there beforehand.
+    Written by the process itself, before it begins something and when that is done; read by its
+    parent, also after the process has ended. A report costs one number: the texts are written in
+    advance.
     """
 
     def __init__(self) -> None:
@@ -38,44 +39,44 @@ class Whereabouts:
         self._free = 8 * _NUMBERS
         self._serial = 0
 
-    # --- told by the process ------------------------------------------------------------------
+    # --- written by the process ---------------------------------------------------------------
 
     def label(self, text: str) -> int:
-        """What `begin` takes for something that is called *text*."""
+        """The label for `begin` of something that is called *text*; 0 if there are too many."""
         found = self._labels.get(text)
         if found is not None:
             return found
         raw = text.encode(errors="replace")[:_MOST_TEXT]
         end = self._free + _LENGTH_BYTES + len(raw)
         if end > _BYTES:
-            return 0  # so many names are not told any more
+            return 0
         self._memory[self._free : end] = len(raw).to_bytes(_LENGTH_BYTES, "big") + raw
         found = self._labels[text] = self._free
         self._free = end
         return found
 
     def begin(self, level: int, label: int) -> None:
-        """Something begins; two that are called the same are told apart."""
+        """Report a start; two things with the same label get different numbers."""
         self._serial = serial = self._serial + _BYTES
         self._numbers[level] = serial + label
 
     def end(self, level: int) -> None:
-        """It is done."""
+        """Report that it is done."""
         self._numbers[level] = 0
 
     def allow(self, level: int, seconds: float, memory: int = 0) -> None:
-        """What begins on this level may take so much time, and bytes of memory, if not more."""
+        """Raise the limits of what begins on this level: seconds, and bytes of memory."""
         for field, amount in ((_MILLISECONDS, int(seconds * 1000)), (_MEMORY, memory)):
             self._numbers[field + level] = max(amount, self._numbers[field + level])
 
     # --- read by its parent -------------------------------------------------------------------
 
     def number(self, level: int) -> int:
-        """Another one for all that begins; 0 if nothing is under way."""
+        """A number that differs for each start; 0 if nothing is running."""
         return self._numbers[level]
 
     def text(self, level: int) -> str:
-        """What is under way; "" if nothing is."""
+        """What is running; "" if nothing is."""
         at = self._numbers[level] % _BYTES
         if not at:
             return ""
@@ -84,14 +85,14 @@ class Whereabouts:
         return self._memory[start : start + length].decode(errors="replace")
 
     def seconds(self, level: int) -> float:
-        """How long it may take."""
+        """How long it may run."""
         return self._numbers[_MILLISECONDS + level] / 1000
 
     def memory(self, level: int) -> int:
-        """By how many bytes its process may grow meanwhile."""
+        """By how many bytes its process may grow in that time."""
         return self._numbers[_MEMORY + level]
 
-    # --- for who begins again in its place ----------------------------------------------------
+    # --- for the process that is started in its place -----------------------------------------
 
     @property
     def runs(self) -> int:
@@ -103,22 +104,22 @@ class Whereabouts:
         self._numbers[_RUNS] = count
 
     @property
-    def told(self) -> int:
-        """How many results of the first run are told."""
-        return self._numbers[_TOLD]
+    def reported(self) -> int:
+        """How many results of the first run are reported."""
+        return self._numbers[_REPORTED]
 
-    @told.setter
-    def told(self, count: int) -> None:
-        self._numbers[_TOLD] = count
+    @reported.setter
+    def reported(self, count: int) -> None:
+        self._numbers[_REPORTED] = count
 
 
-#: Where this process tells what it is at; None if nobody watches.
-current: Whereabouts | None = None
+#: Where this process reports what it is running; None without a watchdog.
+current: CurrentHook | None = None
 
 
 @contextmanager
 def at(level: int, text: str) -> Iterator[None]:
-    """Tell that *text* is under way."""
+    """Report that *text* is running, until the block ends."""
     place = current
     if place is None:
         yield

@@ -1,8 +1,8 @@
-"""Which policies of one program go on unchanged in the next.
+"""Which verdicts of one program may be reused under the next.
 
-Owns what makes two instances the same: their text with all that it loads, their arguments, their
-limits. An answer of such a policy holds under the new program as well, because a hook is a function
-of what it is given.
+Owns what makes two policy instances equal: their text with all that it loads, their arguments and
+their limits. A verdict of such a policy holds under the new program as well, because a hook is a
+pure function of its inputs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,12 +16,12 @@ from engine.policy.evaluator import Files, Instance, Program
 
 Value = TypeVar("Value")
 
-# What is taken over of each kind: a matter of some milliseconds, in which nothing is decided.
-_MOST_CARRIED: Final = 4_096
+# Entries that are taken over of each kind: some milliseconds, during which nothing is decided.
+_MAX_REUSED: Final = 4_096
 
 
 def unchanged_instances(before: Program, now: Program) -> Mapping[int, int]:
-    """The index in *before* -> the index in *now* of each policy that goes on as it was."""
+    """The index in *before* -> the index in *now* of each policy that is unchanged."""
     if before.limits != now.limits:
         return {}
     known = {_identity(before.files, one): index for index, one in enumerate(before.instances)}
@@ -33,12 +33,13 @@ def unchanged_instances(before: Program, now: Program) -> Mapping[int, int]:
     return found
 
 
-def carried(
-    known: dict[Any, Value], instances: Mapping[int, int], most: int = _MOST_CARRIED
+def reusable_entries(
+    known: dict[Any, Value], instances: Mapping[int, int], most: int = _MAX_REUSED
 ) -> Iterator[tuple[Any, Value]]:
-    """What is *known* of *instances*, where a key begins with an index: under that of the next.
+    """The entries of *known* that belong to *instances*, under their new indices.
 
-    The last *most* entries of *known*, in their order.
+    A key begins with the index of its instance; *instances* maps old to new indices. At most the
+    last *most* entries of *known*, in their order.
     """
     last = ((key, value) for key, value in reversed(known.items()) if key[0] in instances)
     for (instance, *rest), value in reversed(list(islice(last, most))):
