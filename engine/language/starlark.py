@@ -78,7 +78,7 @@ ENTRIES: Final = (
         Parameter("base", default="10"),
         result="int",
     ),
-    _starlark("isinstance", _ANY, _one("type"), result="bool", effect=Effect.TYPE),
+    _starlark("isinstance", _ANY, _one("type"), result="bool"),
     _starlark(
         "len",
         _one("items", "str list tuple dict", "a text, a list or a dict"),

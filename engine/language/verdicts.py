@@ -35,7 +35,8 @@ class Form:
 
     Attributes:
         said: What messages call it, as a list of alternatives; empty: they do not mention it.
-        kinds: The kinds of values that it is, as in `table.Parameter`.
+        kinds: The kinds of values that it is, as in `table.Parameter`; `blank` for a text without
+            letters, and `skip()` for what that builtin makes.
         wire: The type of what leaves the sandbox, for a msgspec decoder.
         starlark: Lines that return what leaves the sandbox if `v` is of this form, and an object
             made by `_wrong` if it nearly is. Any other value gets past them. `$hook` stands for
@@ -169,7 +170,7 @@ def _key(value: Any) -> list[Any]:
 
 KEY: Final = Form(
     ("an int", "a string", "a tuple of those"),
-    frozenset({"int", "str", "tuple", "list"}),
+    frozenset({"int", "str", "blank", "tuple", "list"}),
     list[str | _Int64],
     (
         'parts = v if type(v) == "tuple" or type(v) == "list" else [v]',

@@ -1,14 +1,13 @@
-"""Lints about calls of built-ins: arguments of a kind that they never take.
+"""Lints about calls of builtins: arguments of a kind that they never take.
 
-Such a call runs until it is reached, and then fails for every pod. Owns what each built-in takes;
-kinds are told by the form of an expression, or by its type, where that leaves no doubt.
+Such a call fails for every pod once it is reached. What each builtin takes is told by the table of
+the language; kinds by the form of an expression, or by its type, where that leaves no doubt.
 """
 
 import ast
 import difflib
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Set
+from typing import Final, TypeAlias
 
 from engine.language.hooks import AMONG_PREFIX
 from engine.language.syntax import (
@@ -18,89 +17,11 @@ from engine.language.syntax import (
     text_of,
     walk,
 )
+from engine.language.table import Builtin, Effect, Parameter, builtins
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
 
-
-@dataclass(frozen=True, slots=True)
-class _Want:
-    """What one parameter takes: the kinds, and what to call them."""
-
-    kinds: frozenset[str]
-    text: str
-
-
-def _want(kinds: str, text: str) -> _Want:
-    return _Want(frozenset(kinds.split()), text)
-
-
-_NUMBER: Final = _want("int float bool", "a number")
-_REASON: Final = _want("text list tuple", "a reason or a list of reasons")
-_NAMES: Final = _want("list tuple dict", "a list of node names")
-_LABELS: Final = _want("dict struct None", "a selector or a dict of labels")
-_NAMESPACES: Final = _want("list tuple", "a list of namespaces")
-_SIZED: Final = _want("text list tuple dict", "a text, a list or a dict")
-_MANY: Final = _want("list tuple dict", "a list or a dict")
-_SPELT: Final = _want("text None", "a text")
-_ANYTHING: Final = _Want(frozenset(), "")
-_WEIGHT: Final = ("weight", _want("int", "an int"))
-_UP_TO: Final = ("up_to", _want("int None", "an int of at least 0 or None"))
-
-# What the parameters take, by built-in, in their order.
-_TAKES: Final[Mapping[str, tuple[tuple[str, _Want], ...]]] = {
-    "unresolvable": (("reasons", _REASON),),
-    "reject": (("reasons", _REASON),),
-    "only_nodes": (("names", _NAMES), ("state", _want("verdict None", "state(...) or None"))),
-    "wait": (("seconds", _want("int float", "a number of seconds above 0")), ("reason", _REASON)),
-    "gang": (
-        ("name", _want("text", "a text that is not empty")),
-        ("min_count", _want("int None", "an int of at least 0 or None")),
-    ),
-    "count_pods": (
-        ("topology", _want("text None", "a label key or None")),
-        ("selectors", _want("list tuple None", "a list of pods_in(...)")),
-        ("labels", _LABELS),
-        ("namespaces", _want("list tuple None", "a list of namespaces")),
-        ("among", _want("text None", 'the name of a function, such as "among_x"')),
-        ("keys", _want("list tuple", "a list of label keys")),
-        _WEIGHT,
-        ("terminating", _want("bool", "True or False")),
-        _UP_TO,
-    ),
-    "count_terms": (("kind", _want("text", "a kind of terms")), _WEIGHT, _UP_TO),
-    "pods_in": (
-        ("namespaces", _NAMESPACES),
-        ("selector", _LABELS),
-        ("namespace_selector", _LABELS),
-    ),
-    "matches": (("selector", _LABELS), ("labels", _want("dict", "a dict of labels"))),
-    "parse_int": (("text", _SPELT), ("default", _ANYTHING)),
-    "parse_float": (("text", _SPELT), ("default", _ANYTHING)),
-    **dict.fromkeys(("int", "float"), (("", _want("int float bool text", "a number or a text")),)),
-    "len": (("", _SIZED),),
-    "abs": (("", _NUMBER),),
-    "range": (("", _want("int", "an int")),) * 3,
-    **dict.fromkeys(("sorted", "list", "tuple", "reversed", "enumerate"), (("", _MANY),)),
-    **dict.fromkeys(("all", "any"), (("", _MANY),)),
-}
-# The functions of `math`: each takes numbers alone.
-_MATH: Final = frozenset(
-    {"sqrt", "exp", "log", "pow", "floor", "ceil", "round", "abs", "clamp", "lgamma", "beta_cdf"}
-)
-# How many arguments those of them take that do not take one.
-_MATH_TAKES: Final = {"log": (1, 2), "pow": (2,), "clamp": (3,), "beta_cdf": (3,)}
-# What must not be empty; the latter two take lists.
-_FILLED: Final = ("name", "reason", "reasons")
-# Arguments of these that are texts in place of lists of one.
-_LISTED: Final = frozenset({"names", "namespaces", "keys"})
-_TERMS: Final = (
-    *("required_affinity", "required_anti_affinity"),
-    *("preferred_affinity", "preferred_anti_affinity"),
-)
-# The sum of these is made element by element: one alone has to be a list.
-_OF_MANY: Final = ("min", "max")
 _ASK_TYPES: Final = ("type", "isinstance")
-_MADE: Final = frozenset({"unresolvable", "reject", "skip", "only_nodes", "state", "wait", "gang"})
 _KINDS: Final[dict[type, str]] = {
     ast.Dict: "dict",
     ast.DictComp: "dict",
@@ -109,26 +30,21 @@ _KINDS: Final[dict[type, str]] = {
     ast.Tuple: "tuple",
     ast.Lambda: "function",
 }
-_OF_TYPES: Final = {
-    "str": "text",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "list": "list",
-    "dict": "dict",
-    "function": "function",
-}
+_OF_TYPES: Final = frozenset({"str", "int", "float", "bool", "list", "dict", "function"})
 _SHOWN: Final = {
-    "None": "None",
+    "none": "None",
     "int": "an int",
     "float": "a fraction",
     "bool": "True or False",
+    "str": "a text",
     "verdict": "an answer of a hook",
 }
+#: A builtin that is called, the parameter that is given a value, and the value.
+_Argument: TypeAlias = tuple[Builtin, Parameter, ast.expr]
 
 
 def lint_calls(source: PolicySource) -> Iterator[Finding]:
-    """Arguments of built-ins that those never take."""
+    """Arguments of builtins that those never take."""
     for name, function in source.functions.items():
         own = source.names_in[name]
         asked = {
@@ -138,154 +54,117 @@ def lint_calls(source: PolicySource) -> Iterator[Finding]:
         }
         for node in walk(function):
             if isinstance(node, ast.Call):
-                for word, given, want in _arguments(node, own):
+                for builtin, parameter, given in _arguments(node, own):
                     if ast.dump(given) in asked:  # it is looked at first
                         continue
                     for one in alternatives(given):
-                        yield from _argument(source, node, (word, one, want), own)
-                if isinstance(node.func, ast.Name) and node.func.id not in own:
-                    yield from _counter(source, node)
-                elif ast.unparse(node.func).startswith("math.") and "math" not in own:
-                    yield from _number_of_arguments(source, node)
+                        yield from _argument(source, (builtin, parameter, one), own)
+                if (called := _called(node, own)) is not None:
+                    if called.name == "count_pods":
+                        yield from _counter(source, node, called)
+                    elif called.name.startswith("math."):
+                        yield from _number_of_arguments(source, node, called)
 
 
 def needing_a_value(node: ast.Call, own: Set[str]) -> Iterator[ast.expr]:
-    """The arguments of *node* that must not be None; *own* are names that are no built-ins."""
-    is_plain = isinstance(node.func, ast.Name) and node.func.id not in own
-    if is_plain and node.func.id in _OF_MANY and len(node.args) > 1:  # type: ignore[attr-defined]  # a name
+    """The arguments of *node* that must not be None; *own* are names that are no builtins."""
+    called = _called(node, own)
+    if called is not None and called.effect is Effect.CHOOSES and len(node.args) > 1:
         yield from node.args
-    for _, given, want in _arguments(node, own):
-        if want.kinds and "None" not in want.kinds:
+    for _, parameter, given in _arguments(node, own):
+        if parameter.kinds and "none" not in parameter.kinds:
             yield given
 
 
-def _arguments(node: ast.Call, own: Set[str]) -> Iterator[tuple[str, ast.expr, _Want]]:
-    """The arguments of *node* that a built-in is called with: the name, the value, the wish."""
-    if any(isinstance(one, ast.Starred) for one in node.args):
+def _called(node: ast.Call, own: Set[str]) -> Builtin | None:
+    """The builtin that *node* calls; *own* are names that are no builtins."""
+    func = node.func
+    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+        return None if func.value.id in own else builtins().get(f"{func.value.id}.{func.attr}")
+    return builtins().get(func.id) if isinstance(func, ast.Name) and func.id not in own else None
+
+
+def _arguments(node: ast.Call, own: Set[str]) -> Iterator[_Argument]:
+    """The arguments of *node* that a builtin is called with."""
+    called = _called(node, own)
+    if called is None or any(isinstance(one, ast.Starred) for one in node.args):
         return
-    if isinstance(node.func, ast.Attribute):
-        owner = node.func.value
-        is_math = isinstance(owner, ast.Name) and owner.id == "math" and "math" not in own
-        if is_math and node.func.attr in _MATH:
-            yield from (("", given, _NUMBER) for given in node.args)
-        return
-    name = node.func.id if isinstance(node.func, ast.Name) else ""
-    if name in own:
-        return
-    if name in _OF_MANY and len(node.args) == 1:
-        yield "", node.args[0], _MANY
-    takes = _TAKES.get(name, ())
-    for (word, want), given in zip(takes, node.args, strict=False):
-        yield word, given, want
-    wants = dict(takes)
+    if not called.is_variadic or len(node.args) == 1:
+        for parameter, given in zip(called.parameters, node.args, strict=False):
+            yield called, parameter, given
     for keyword in node.keywords:
-        if keyword.arg in wants:
-            yield keyword.arg, keyword.value, wants[keyword.arg]
+        named = called.parameter(keyword.arg) if keyword.arg is not None else None
+        if named is not None:
+            yield called, named, keyword.value
 
 
-def _argument(
-    source: PolicySource,
-    call: ast.Call,
-    argument: tuple[str, ast.expr, _Want],
-    own: Set[str],
-) -> Iterator[Finding]:
-    word, given, want = argument
-    name = ast.unparse(call.func)
-    given_text = shown(given)
+def _argument(source: PolicySource, argument: _Argument, own: Set[str]) -> Iterator[Finding]:
+    called, parameter, given = argument
+    name, wants = called.name, parameter.wants
     kind = _kind(source, given, own)
-    is_one = len(_TAKES.get(name, ())) == 1 or not word
-    takes = (
-        f"{name}() wants {want.text}" if is_one else f"{name}() wants `{word}` to be {want.text}"
-    )
-    if kind and want.kinds and kind not in want.kinds:
-        got = _got(kind, given_text)
-        hint = _hint(name, word, kind, given_text)
+    is_only = len(called.parameters) == 1 or parameter.is_positional
+    takes = f"{name}() wants {wants if is_only else f'`{parameter.name}` to be {wants}'}"
+    if kind and parameter.kinds and kind not in parameter.kinds:
+        got = _got(kind, given)
+        hint = parameter.hints.get(kind, parameter.hints.get("", "")).format(given=shown(given))
         yield source.finding("wrong-type", given, f"{takes}, got {got}", hint, is_error=True)
         return
-    for part in given.elts if isinstance(given, ast.List | ast.Tuple) else ():
-        inner = _kind(source, part, own)
-        if name in _TEXTS and word in _TEXTS[name] and inner and inner != "text":
-            got = (
-                "None" if inner == "None" else f"{_SHOWN.get(inner, f'a {inner}')}: `{shown(part)}`"
-            )
-            text = f"{takes}, each a text, got {got}"
-            yield source.finding("wrong-type", part, text, is_error=True)
+    if parameter.holds_texts and isinstance(given, ast.List | ast.Tuple):
+        for part in given.elts:
+            inner = _kind(source, part, own)
+            if inner and inner != "str":
+                text = f"{takes}, each a text, got {_got(inner, part)}"
+                yield source.finding("wrong-type", part, text, is_error=True)
     number, written = number_of(given), text_of(given)
-    is_blank = written is not None and not written.strip()
-    is_empty = isinstance(given, ast.List | ast.Tuple) and not given.elts
-    is_low = number is not None and (
-        (word == "seconds" and number <= 0) or (word in ("min_count", "up_to") and number < 0)
+    is_low = number is not None and _is_below(parameter, number)
+    is_blank = parameter.is_filled and written is not None and not written.strip()
+    is_empty = (
+        parameter.is_filled
+        and "list" in parameter.kinds
+        and isinstance(given, ast.List | ast.Tuple)
+        and not given.elts
     )
-    if is_low or (is_blank and word in _FILLED) or (is_empty and word in _FILLED[1:]):
-        got = "an empty text" if is_blank else "an empty list" if is_empty else f"`{given_text}`"
+    if is_low or is_blank or is_empty:
+        got = "an empty text" if is_blank else "an empty list" if is_empty else f"`{shown(given)}`"
         yield source.finding("wrong-type", given, f"{takes}, got {got}", is_error=True)
-    if name == "count_terms" and word == "kind" and written is not None and written not in _TERMS:
-        close = difflib.get_close_matches(written, _TERMS, 1)
-        listed = ", ".join(f"`{term}`" for term in _TERMS)
-        text = f"count_terms() wants one of {listed}, got `{written}`"
+    if parameter.choices and written is not None and written not in parameter.choices:
+        close = difflib.get_close_matches(written, parameter.choices, 1)
+        listed = ", ".join(f"`{one}`" for one in parameter.choices)
+        text = f"{name}() wants one of {listed}, got `{written}`"
         hint = f"did you mean `{close[0]}`?" if close else ""
         yield source.finding("wrong-type", given, text, hint, is_error=True)
 
 
-def _got(kind: str, text: str) -> str:
-    return "None" if kind == "None" else f"{_SHOWN.get(kind, f'a {kind}')}: `{text}`"
+def _is_below(parameter: Parameter, number: float) -> bool:
+    low = parameter.low
+    return low is not None and (number < low or (parameter.is_above_low and number == low))
 
 
-# Whose elements are texts.
-_TEXTS: Final = {
-    "unresolvable": ("reasons",),
-    "reject": ("reasons",),
-    "wait": ("reason",),
-    "only_nodes": ("names",),
-    "count_pods": ("namespaces", "keys"),
-    "pods_in": ("namespaces",),
-}
+def _got(kind: str, node: ast.expr) -> str:
+    return "None" if kind == "none" else f"{_SHOWN.get(kind, f'a {kind}')}: `{shown(node)}`"
 
 
-def _hint(name: str, word: str, kind: str, text: str) -> str:
-    if kind == "text" and word in _LISTED:
-        return f"a list of one will do: `[{text}]`"
-    if name == "wait" and word == "seconds" and kind == "text":
-        return "seconds are a number: `wait(10)`"
-    if kind == "text" and name in ("abs", "range", *(f"math.{one}" for one in _MATH)):
-        return f"`parse_int({text}, 0)` makes an int of a text"
-    if kind == "float" and name == "range":
-        return "`//` divides to an int"
-    if kind in ("list", "dict") and name == "range":
-        return f"go through it, `for x in {text}:`, or `range(len({text}))`"
-    if name in ("parse_int", "parse_float") and kind in ("int", "float"):
-        return "it is a number already; for one, the default is given"
-    if name in ("parse_int", "parse_float"):
-        return "for anything but a text, the default is given"
-    if word == "among" and kind == "function":
-        return f'a counter names it: `among = "{text}"`'
-    if word == "state" and kind == "dict":
-        return "`state(name = value)` keeps values for later hooks"
-    if kind == "text" and name in ("sorted", "list", "tuple", "enumerate", "reversed"):
-        return f"its letters are `{text}.elems()`"
-    return ""
-
-
-def _number_of_arguments(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
+def _number_of_arguments(
+    source: PolicySource, node: ast.Call, called: Builtin
+) -> Iterator[Finding]:
     """`math.round(x, 2)`: one argument too many."""
-    name = ast.unparse(node.func)
-    wants = _MATH_TAKES.get(name.removeprefix("math."), (1,))
-    if name.removeprefix("math.") not in _MATH or len(node.args) in wants:
+    least, most = called.required, len(called.parameters)
+    if least <= len(node.args) <= most:
         return
     if node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
         return
-    want = f"{wants[0]} argument{'s' * (wants[0] != 1)}"
-    text = f"{name}() takes {want}, got {len(node.args)}"
+    want = f"{least} argument{'s' * (least != 1)}"
+    text = f"{called.name}() takes {want}, got {len(node.args)}"
     yield source.finding("wrong-type", node, text, is_error=True)
 
 
-def _counter(source: PolicySource, node: ast.Call) -> Iterator[Finding]:
+def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[Finding]:
     """`count_pods` with half of what says which pods are counted."""
-    if getattr(node.func, "id", "") != "count_pods" or any(k.arg is None for k in node.keywords):
+    if any(k.arg is None for k in node.keywords):
         return
     if any(isinstance(one, ast.Starred) for one in node.args):
         return
-    words = [word for word, _ in _TAKES["count_pods"]]
+    words = [parameter.name for parameter in called.parameters]
     given = dict(zip(words, node.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg is not None}
     for word, value in list(given.items()):
@@ -319,12 +198,13 @@ def _kind(source: PolicySource, node: ast.expr, own: Set[str]) -> str:
     if type(node) in _KINDS:
         return _KINDS[type(node)]
     if isinstance(node, ast.Constant) and node.value is None:
-        return "None"
-    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
-    if name in _MADE and name not in own:
+        return "none"
+    called = _called(node, own) if isinstance(node, ast.Call) else None
+    if called is not None and called.makes:
         return "verdict"
     known = source.types.of(node)
     base = known.rstrip("?")
     if base in RECORDS or base.startswith("@"):
         return "struct"
-    return _OF_TYPES.get(base.partition("[")[0], "")
+    kind = base.partition("[")[0]
+    return kind if kind in _OF_TYPES else ""

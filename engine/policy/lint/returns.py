@@ -1,13 +1,14 @@
-"""Lints about hooks as a whole: what one returns that nobody takes, and one that nobody asks.
+"""Lints about hooks as a whole: what one returns and is not taken, and one that is never called.
 
-Kinds are told by the form of an expression, or by its type, where that leaves no doubt.
+What a hook may return is told by the table of the language; kinds by the form of an expression, or
+by its type, where that leaves no doubt.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from engine.language.hooks import AMONG_PREFIX
+from engine.language.hooks import AMONG_PREFIX, Hook, hook_of
 from engine.language.syntax import (
     local_names,
     may_fall_through,
@@ -16,112 +17,50 @@ from engine.language.syntax import (
     text_of,
     walk,
 )
+from engine.language.table import builtins
+from engine.language.verdicts import KEY, wanted
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
 
-_KEY: Final = "an int, a string or a tuple of those"
-_NO_KEY: Final = frozenset({"None", "bool", "float", "dict", "struct", "verdict"})
-_NO_REASON: Final = frozenset({"bool", "int", "float", "dict", "struct", "blank"})
-_NO_SCORE: Final = frozenset({"bool", "float", "text", "list", "dict", "struct", "verdict"})
-_NO_VERDICT: Final = frozenset({"bool", "int", "float", "text", "list", "dict", "struct"})
-_NO_LIST: Final = frozenset({"None", "bool", "int", "float", "text", "dict", "struct", "verdict"})
-_PASSES: Final = "None lets the pod pass, a text says why not"
-_WHOLE: Final = "`//` divides to an int; math.round(...) makes one of a float"
-_REJECTS: Final = '`reject("why")` rejects the pod, None lets it pass'
-
-# What a hook never takes, what it wants, and what helps.
-_RULES: Final[dict[str, tuple[frozenset[str], str, str]]] = {
-    "group_of": (_NO_VERDICT, "None or gang(...)", "`gang(name)` names it"),
-    "pre_enqueue": (_NO_REASON | {"list"}, "None or a reason", _PASSES),
-    "counters": (
-        (_NO_LIST - {"dict"}) | {"counter"},
-        "a list of count_pods(...) and count_terms(...), or a dict of such lists",
-        "a list of one will do: `[count_pods(...)]`",
-    ),
-    "pre_filter": (
-        _NO_VERDICT,
-        "None, reject(...), unresolvable(...), skip(), only_nodes(...) or state(...)",
-        _REJECTS,
-    ),
-    "filter": (_NO_REASON, "None, a reason, a list of reasons or unresolvable(...)", _PASSES),
-    "pre_score": (_NO_VERDICT, "None, skip() or state(...)", ""),
-    "score": (_NO_SCORE, "an int or None", _WHOLE),
-    "normalize": (_NO_SCORE | {"None"}, "an int in 0..100", _WHOLE),
-    "score_all": (_NO_LIST, "a list of ints, one per node", ""),
-    "annotate": (
-        frozenset({"bool", "int", "float", "text", "list", "struct", "verdict"}),
-        "None or a dict of annotations",
-        "",
-    ),
-    "permit": (_NO_REASON, "None, wait(...) or a reason", _PASSES),
-    "queue_key": (_NO_KEY, _KEY, ""),
-    "tie_key": (_NO_KEY, _KEY, ""),
-    "victim_key": (_NO_KEY, f"None, {_KEY}", ""),
-    "candidate_key": (_NO_KEY, _KEY, ""),
-}
-
-# The built-ins that make answers, and who takes them.
-_REJECTIONS: Final = frozenset({"pre_enqueue", "pre_filter", "filter", "permit"})
-_VERDICTS: Final = {
-    "reject": _REJECTIONS,
-    "unresolvable": _REJECTIONS,
-    "skip": frozenset({"pre_filter", "pre_score"}),
-    "only_nodes": frozenset({"pre_filter"}),
-    "state": frozenset({"pre_filter", "pre_score"}),
-    "gang": frozenset({"group_of"}),
-    "wait": frozenset({"permit"}),
-}
-_COUNTERS: Final = ("count_pods", "count_terms")
-# These are of no use where they are not handed on.
-_MADE: Final = frozenset({*_VERDICTS, *_COUNTERS, "pods_in"})
-
-_KINDS: Final[dict[type, str]] = {bool: "bool", int: "int", float: "float", str: "text"}
+_KINDS: Final[dict[type, str]] = {bool: "bool", int: "int", float: "float", str: "str"}
 _SHOWN: Final = {
-    "None": "None",
+    "none": "None",
     "int": "an int",
     "float": "a fraction",
     "bool": "True or False",
+    "str": "a text",
     "blank": "an empty text",
 }
 # Of types that are known for sure: what may be None is something else then.
-_OF_TYPES: Final = {
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "str": "text",
-    "list": "list",
-    "dict": "dict",
-}
-_TAKES_COUNTS: Final = ("pre_filter", "filter", "pre_score", "score")
-_TAKES_GROUP: Final = ("queue_key", "pre_enqueue", "permit")
+_OF_TYPES: Final = frozenset({"int", "float", "bool", "str", "list", "dict"})
 
 
 def lint_returns(source: PolicySource) -> Iterator[Finding]:
     """Answers of another kind than the hook's, those that are missing, and values not taken."""
-    for hook, function in source.hooks.items():
-        refused, want, hint = _RULES.get(hook, (frozenset(), "", ""))
+    for name, function in source.hooks.items():
+        hook = hook_of(name)
+        want = wanted(hook.forms)
         for place, value, own in _answers(source, hook, function):
             kind = _kind_of(source, hook, value, own)
             if kind == "function" and isinstance(value, ast.Name):
-                text = f"{hook}() returns the function `{value.id}` here, want {want}"
-                is_answer = hook in _VERDICTS.get(value.id, (hook,))
+                text = f"{name}() returns the function `{value.id}` here, want {want}"
+                is_answer = not _makes(value.id) or f"{value.id}()" in _taken(hook)
                 calls = f"call it: `{value.id}(...)`" if is_answer else ""
                 yield source.finding("wrong-return", place, text, calls, is_error=True)
                 continue
-            if kind not in refused and kind != "verdict":
+            if kind not in _REFUSABLE or kind in _taken(hook):
                 continue
             if kind == "verdict" and value is not None:
                 made = f"{ast.unparse(value).partition('(')[0]}(...)"
             else:
                 made = _SHOWN.get(kind, f"a {kind}")
-            text = f"{hook}() returns {made} here, want {want}"
-            is_told = kind in ("bool", "float", "counter") or hook in ("pre_filter", "group_of")
-            helps = hint if is_told and kind != "verdict" else ""
+            text = f"{name}() returns {made} here, want {want}"
+            hints = hook.lint_hints
+            helps = "" if kind == "verdict" else hints.get(kind, hints.get("", ""))
             yield source.finding("wrong-return", place, text, helps, is_error=True)
-        if refused:
-            yield from _missing(source, hook, function, want)
-        if hook in ("filter", "permit"):
-            yield from _empty(source, hook, function, want)
+        yield from _missing(source, hook, name, function)
+        if hook.name in ("filter", "permit"):
+            yield from _empty(source, name, function, want)
     for function in source.functions.values():
         yield from _thrown_away(source, function)
     if source.is_test:
@@ -161,7 +100,7 @@ _BUILDERS: Final = frozenset(
 
 def _answers(
     source: PolicySource,
-    hook: str,
+    hook: Hook,
     function: ast.FunctionDef,
     seen: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[ast.AST, ast.expr | None, frozenset[str]]]:
@@ -181,21 +120,20 @@ def _answers(
 
 
 def _missing(
-    source: PolicySource, hook: str, function: ast.FunctionDef, want: str
+    source: PolicySource, hook: Hook, name: str, function: ast.FunctionDef
 ) -> Iterator[Finding]:
     """An answer that is not there on every way through the hook."""
-    refuses_none = "None" in _RULES[hook][0] and hook != "victim_key"
     if not may_fall_through(function.body):
         return
-    wanted = f", want {want}" if refuses_none else ""
-    means = "" if refuses_none else _NONE_MEANS.get(hook, "")
+    refuses_none, means = not hook.may_return_none, hook.none_means
+    want = f", want {wanted(hook.forms)}" if refuses_none else ""
     if not any(True for _ in own_returns(function)):
         if isinstance(function.body[-1], ast.Pass) and not refuses_none:
             return
-        text = f"{hook}() has no `return`: its answer is always None{wanted}"
+        text = f"{name}() has no `return`: its answer is always None{want}"
         yield source.finding("missing-return", function, text, means, is_error=refuses_none)
     elif refuses_none or means:
-        text = f"{hook}() can end without a `return`, which is None{wanted}"
+        text = f"{name}() can end without a `return`, which is None{want}"
         hint = f"{means}; write `return None` where that is meant" if means else ""
         yield source.finding("missing-return", function, text, hint)
 
@@ -231,12 +169,6 @@ def _empty(
             )
 
 
-_NONE_MEANS: Final = {
-    "victim_key": "a pod without a key is never evicted",
-    "score": "a node without a score counts as one with 0",
-}
-
-
 def _thrown_away(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
     """Statements that only make a value."""
     own = set(local_names(function))
@@ -247,7 +179,7 @@ def _thrown_away(source: PolicySource, function: ast.FunctionDef) -> Iterator[Fi
         if node is function.body[0] and _is_text(value):
             continue
         name = _called(value)
-        is_made = name in _MADE and name not in own and name not in source.functions
+        is_made = _makes(name) and name not in own and name not in source.functions
         if isinstance(value, _EFFECTIVE) and not is_made:
             continue
         if isinstance(value, ast.Constant) and value.value is Ellipsis:
@@ -271,17 +203,40 @@ def _called(node: ast.expr | None) -> str:
     return node.func.id if is_plain else ""  # type: ignore[union-attr]  # told before
 
 
-def _kind_of(source: PolicySource, hook: str, node: ast.expr | None, own: frozenset[str]) -> str:
+def _makes(name: str) -> str:
+    """What the builtin *name* makes for the runtime: `verdict`, `counter`, `selector` or ""."""
+    known = builtins().get(name)
+    return known.result if known is not None and known.result in _FOR_THE_RUNTIME else ""
+
+
+_FOR_THE_RUNTIME: Final = ("verdict", "counter", "selector")
+#: The kinds of answers that are refused where no form of the hook takes them. A "blank" is a text
+#: without letters, a "verdict" one that a builtin makes for other hooks.
+_REFUSABLE: Final = frozenset(
+    {"none", "bool", "int", "float", "str", "blank", "list", "dict", "struct"}
+    | {"verdict", "counter"}
+)
+
+
+def _taken(hook: Hook) -> frozenset[str]:
+    """The kinds that *hook* may return; of a key those of its parts."""
+    if KEY in hook.forms:
+        return KEY.kinds
+    return frozenset().union(*(form.kinds for form in hook.forms))
+
+
+def _kind_of(source: PolicySource, hook: Hook, node: ast.expr | None, own: frozenset[str]) -> str:
     """The kind of *node*, by its form or its type; "verdict" if it is one that *hook* refuses."""
     name = _called(node)
     is_plain = isinstance(node, ast.Name) and node.id not in own
-    if is_plain and (node.id in source.functions or node.id in _MADE):  # type: ignore[union-attr]  # told before
+    if is_plain and (node.id in source.functions or _makes(node.id)):  # type: ignore[union-attr]  # told before
         return "function"
-    is_own = name in own or name in source.functions or name in source.loaded
-    if name in _VERDICTS and not is_own:
-        return "" if hook in _VERDICTS[name] else "verdict"
-    if name in _COUNTERS and not is_own and hook == "counters":
-        return "counter"
+    if not (name in own or name in source.functions or name in source.loaded):
+        made = _makes(name)
+        if made == "verdict":
+            return "" if f"{name}()" in _taken(hook) else "verdict"
+        if made == "counter" and hook.name == "counters":
+            return "counter"
     if _is_text(node) and isinstance(node, ast.Constant) and not node.value.strip():  # type: ignore[arg-type, union-attr]
         return "blank"
     kind = _kind(node)
@@ -290,15 +245,17 @@ def _kind_of(source: PolicySource, hook: str, node: ast.expr | None, own: frozen
     known = source.types.of(node)
     if known.startswith("@") or known in RECORDS:
         return "struct"
-    return _OF_TYPES.get(known.partition("[")[0], "")
+    kind = known.partition("[")[0]
+    return kind if kind in _OF_TYPES else ""
 
 
-def _values(hook: str, node: ast.expr | None) -> Iterator[ast.expr | None]:
+def _values(hook: Hook, node: ast.expr | None) -> Iterator[ast.expr | None]:
     """What *hook* may return at `return node`; of a key the parts."""
+    is_key = KEY in hook.forms
     for value in _alternatives(node, into=False):
-        if hook == "victim_key" and _kind(value) == "None":
-            continue  # alone, it says that the pod is never evicted
-        yield from _alternatives(value, into=hook.endswith("_key"))
+        if is_key and hook.may_return_none and _kind(value) == "none":
+            continue  # as a whole; no part of a key is None
+        yield from _alternatives(value, into=is_key)
 
 
 def lint_hooks(source: PolicySource) -> Iterator[Finding]:
@@ -310,9 +267,9 @@ def lint_hooks(source: PolicySource) -> Iterator[Finding]:
         why = ""
         if hook in ("pre_score", "normalize") and not scores:
             why = "there is no `score`"
-        elif hook == "counters" and not _is_taken("counts", hooks, _TAKES_COUNTS):
+        elif hook == "counters" and not _is_taken("counts", hooks):
             why = "no hook has the parameter `counts`"
-        elif hook == "group_of" and not _is_taken("group", hooks, _TAKES_GROUP):
+        elif hook == "group_of" and not _is_taken("group", hooks):
             why = "no hook has the parameter `group`"
         elif hook.startswith(AMONG_PREFIX) and hook not in named:
             why = f'no counter has `among = "{hook}"`'
@@ -320,8 +277,8 @@ def lint_hooks(source: PolicySource) -> Iterator[Finding]:
             yield source.finding("unused-hook", function, f"{hook}() is never asked: {why}")
 
 
-def _is_taken(parameter: str, hooks: Mapping[str, ast.FunctionDef], by: Iterable[str]) -> bool:
-    takers = [hooks[name] for name in by if name in hooks]
+def _is_taken(parameter: str, hooks: Mapping[str, ast.FunctionDef]) -> bool:
+    takers = [one for name, one in hooks.items() if parameter in hook_of(name).parameters]
     return any(a.arg == parameter for function in takers for a in function.args.args)
 
 
@@ -344,9 +301,9 @@ def _alternatives(node: ast.expr | None, *, into: bool) -> Iterator[ast.expr | N
 def _kind(node: ast.expr | None) -> str:
     """The kind of value that *node* is, whatever it is made of; "" if that cannot be told."""
     if node is None:
-        return "None"
+        return "none"
     if isinstance(node, ast.Constant):
-        return "None" if node.value is None else _KINDS.get(type(node.value), "")
+        return "none" if node.value is None else _KINDS.get(type(node.value), "")
     if isinstance(node, ast.Compare) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     ):
@@ -354,7 +311,7 @@ def _kind(node: ast.expr | None) -> str:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
         return "float"
     if isinstance(node, ast.JoinedStr):
-        return "text"
+        return "str"
     if isinstance(node, ast.List | ast.ListComp):
         return "list"
     return "dict" if isinstance(node, ast.Dict | ast.DictComp) else ""
