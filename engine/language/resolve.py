@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.language.syntax import children, has_star, local_names, walk
+from engine.language.syntax import children, has_star, loads_of, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,40 @@ def bound_to(parameters: Parameters, call: ast.Call) -> Arguments:
     return Arguments(given, surplus, tuple(unknown), tuple(repeated), missing, passes_on)
 
 
-@functools.lru_cache(maxsize=8192)
-def names_of(node: ast.FunctionDef | ast.Lambda) -> frozenset[str]:
-    """The names that are local to a function: its parameters and what it assigns."""
-    return frozenset(local_names(node))
+def definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """The names that the top level of a file defines, each with its place: loads come first."""
+    for load in loads_of(tree):
+        yield load.local, load.node
+    yield from own_definitions(tree)
+
+
+def own_definitions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    """The same without loads: what others can load, if it is not private."""
+    for statement in tree.body:
+        if isinstance(statement, ast.FunctionDef):
+            yield statement.name, statement
+            continue
+        targets: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        # (A comprehension in the value has names of its own.)
+        for part in (part for target in targets for part in walk(target)):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                yield part.id, part
+
+
+def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """The functions of the top level that nothing else there has the name of."""
+    found: dict[str, ast.FunctionDef] = {}
+    assigned: set[str] = set()
+    for name, node in own_definitions(tree):
+        if isinstance(node, ast.FunctionDef):
+            found[name] = node
+        else:
+            assigned.add(name)
+    return {name: node for name, node in found.items() if name not in assigned}
 
 
 def free_names(root: ast.AST) -> Iterator[tuple[str, ast.Name]]:

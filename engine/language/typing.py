@@ -6,9 +6,11 @@ file calls them with. What other files define is not looked at.
 """
 
 import ast
+import contextlib
 from collections.abc import Collection, Mapping
 
-from engine.language.infer import Inference, Scope, given_to_hooks
+from engine.language.evaluate import Scope
+from engine.language.infer import Inference, given_to_hooks
 from engine.language.modules import Module, World
 from engine.language.resolve import parameters_of
 from engine.language.syntax import walk
@@ -74,10 +76,14 @@ class FileTypes:
     ) -> None:
         self._schema = schema
         self._values: dict[ast.AST, Value] = {}
-        world = World({file: text}, schema)
-        module = world.module(file)
-        if module is None:
-            return
+        with contextlib.closing(World({file: text}, schema)) as world:
+            module = world.module(file)
+            if module is not None:
+                self._infer(world, module, hooks, is_open=is_open)
+
+    def _infer(
+        self, world: World, module: Module, hooks: Collection[str], *, is_open: bool
+    ) -> None:
         recorder = _Recorder(world)
         entries: list[tuple[Function, Mapping[str, Value]]] = []
         left: list[Function] = []

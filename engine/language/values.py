@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from engine.language.infer import Scope
+    from engine.language.evaluate import Scope
     from engine.language.modules import Module
 
 # Values that nest deeper, or tuples and texts that are longer, are not followed.

@@ -18,7 +18,15 @@ from engine.language import prelude
 from engine.language.effects import Note
 from engine.language.hooks import AMONG_PREFIX, HOOKS, hook_of, is_hook
 from engine.language.modules import World
-from engine.language.resolve import annotations_of, bound_to, free_names, parameters_of
+from engine.language.resolve import (
+    annotations_of,
+    bound_to,
+    definitions,
+    free_names,
+    functions_of,
+    own_definitions,
+    parameters_of,
+)
 from engine.language.summaries import COUNT, counter_fields
 from engine.language.syntax import (
     is_safe_to_parse,
@@ -188,24 +196,11 @@ class _Checker:
 
     # --- names of the top level --------------------------------------------------------------
 
-    def _defined(self) -> Iterator[tuple[str, ast.AST]]:
-        for load in loads_of(self._tree):
-            yield load.local, load.node
-        for statement in self._tree.body:
-            if isinstance(statement, ast.FunctionDef):
-                yield statement.name, statement
-            elif isinstance(statement, ast.Assign | ast.AnnAssign):
-                targets = (
-                    statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                )
-                for target in targets:
-                    for part in walk(target):
-                        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                            yield part.id, part
-
     def _top_level_names(self) -> None:
         first: dict[str, int] = {}
-        for name, node in sorted(self._defined(), key=lambda pair: getattr(pair[1], "lineno", 0)):
+        for name, node in sorted(
+            definitions(self._tree), key=lambda pair: getattr(pair[1], "lineno", 0)
+        ):
             line = getattr(node, "lineno", 0)
             if name in first:
                 self._add(
@@ -373,7 +368,7 @@ class _Checker:
     # --- names in use ------------------------------------------------------------------------
 
     def _names(self) -> None:
-        own = {name for name, _ in self._defined()}
+        own = {name for name, _ in definitions(self._tree)}
         known = prelude.known_names() | own | {"load"}
         if self._file == _TESTING.rpartition("/")[2]:
             known |= _TESTING_NAMES
@@ -400,7 +395,7 @@ class _Checker:
     def _too_early(self) -> None:
         """Names that the top level uses above the line that defines them."""
         defined: dict[str, int] = {}
-        for name, node in self._defined():
+        for name, node in definitions(self._tree):
             line = getattr(node, "lineno", 0)
             defined[name] = min(defined.get(name, line), line)
         for statement in self._tree.body:
@@ -579,15 +574,7 @@ def _exports(text: str) -> set[str] | None:
     tree = parse(text)
     if tree is None:
         return None
-    names: set[str] = set()
-    for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef):
-            names.add(statement.name)
-        elif isinstance(statement, ast.Assign | ast.AnnAssign):
-            for node in walk(statement):
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                    names.add(node.id)
-    return {name for name in names if not name.startswith("_")}
+    return {name for name, _ in own_definitions(tree) if not name.startswith("_")}
 
 
 @functools.cache
@@ -597,13 +584,7 @@ def _library_fields(library: str) -> list[str]:
 
 def _defined_arguments(tree: ast.Module) -> dict[str, ast.arguments]:
     """The parameters of the functions that a file defines, without those that it sets anew."""
-    found = {one.name: one.args for one in tree.body if isinstance(one, ast.FunctionDef)}
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign):
-            for part in walk(statement):
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                    found.pop(part.id, None)
-    return found
+    return {name: function.args for name, function in functions_of(tree).items()}
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from engine.language.hooks import is_hook
+from engine.language.resolve import definitions
 from engine.language.syntax import loads_of, local_names, parse, stored_names, walk
 from engine.language.typing import FileTypes
 from engine.policy.errors import Problem
@@ -90,11 +91,7 @@ class PolicySource:
     @cached_property
     def names(self) -> frozenset[str]:
         """The names of its top level: functions, loads and what is set there."""
-        names = {*self.functions, *self.loaded}
-        for statement in self.tree.body:
-            if isinstance(statement, ast.Assign | ast.AnnAssign):
-                names |= set(stored_names(statement))
-        return frozenset(names)
+        return frozenset(name for name, _ in definitions(self.tree))
 
     @cached_property
     def names_in(self) -> dict[str, frozenset[str]]:
