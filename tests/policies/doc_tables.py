@@ -1,4 +1,4 @@
-"""The tables of docs/policies.md, made from the schema and the shipped files.
+"""The tables of the reference pages in docs, made from the schema and the shipped files.
 
 `python -m tests.policies.doc_tables` writes them; `test_docs.py` keeps them true.
 """
@@ -16,12 +16,13 @@ from engine.policy.bundle import Policy, build_bundle
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "policies.md"
+DOCS = Path(__file__).parents[2] / "docs"
+DOCUMENTS = [DOCS / name for name in ("language.md", "views.md", "builtin-policies.md")]
 _MARK = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def tables() -> dict[str, str]:
-    """Every table by its name in the document."""
+    """Every table by its name in the documents."""
     return {
         "hooks": _hooks(),
         **{view: _view(view) for view in VIEWS},
@@ -150,4 +151,6 @@ def _arguments() -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(rendered(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        document.write_text(rendered(text), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/policies.md says what the code does."""
+"""The pages about policies say what the code does."""
 
 import ast
 
@@ -10,42 +10,50 @@ from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
 from engine.policy.builtin import PACKS, builtin_files, pack_modules
 from engine.policy.bundle import build_bundle
-from engine.policy.config import PolicyRuntime, decode_documents
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-from tests.policies.doc_tables import DOCUMENT, rendered
+from tests.policies.doc_tables import DOCS, DOCUMENTS, rendered, tables
 
-TEXT = DOCUMENT.read_text(encoding="utf-8")
+LANGUAGE, VIEWS_PAGE, BUILTIN = (path.read_text(encoding="utf-8") for path in DOCUMENTS)
+CONCEPTS = (DOCS / "policies.md").read_text(encoding="utf-8")
 
 
-def test_the_tables_are_those_of_the_code() -> None:
-    assert rendered(TEXT) == TEXT, "run `python -m tests.policies.doc_tables`"
+@pytest.mark.parametrize("text", [LANGUAGE, VIEWS_PAGE, BUILTIN], ids=lambda text: text[2:20])
+def test_the_tables_are_those_of_the_code(text: str) -> None:
+    assert rendered(text) == text, "run `python -m tests.policies.doc_tables`"
+
+
+def test_every_table_is_in_one_page() -> None:
+    text = LANGUAGE + VIEWS_PAGE + BUILTIN
+    assert {name: text.count(f"<!-- table: {name} -->") for name in tables()} == dict.fromkeys(
+        tables(), 1
+    )
 
 
 def test_every_hook_is_documented() -> None:
-    assert not [hook for hook in HOOKS if f"| `{hook}(" not in TEXT]
+    assert not [hook for hook in HOOKS if f"| `{hook}(" not in LANGUAGE]
 
 
 @pytest.mark.parametrize("view", sorted(VIEWS))
 def test_every_field_of_a_view_is_documented(view: str) -> None:
-    section = TEXT.split(f"<!-- table: {view} -->")[1].split("<!-- end -->")[0]
+    section = VIEWS_PAGE.split(f"<!-- table: {view} -->")[1].split("<!-- end -->")[0]
     assert not [name for name in VIEWS[view] if f"| `{name}` |" not in section]
 
 
 def test_every_record_is_documented() -> None:
-    assert not [record for record in RECORDS if f"| `{record}` |" not in TEXT]
+    assert not [record for record in RECORDS if f"| `{record}` |" not in VIEWS_PAGE]
 
 
 @pytest.mark.parametrize("name", [*prelude.names(), *LIBRARIES, "plugin_args"])
 def test_every_built_in_is_documented(name: str) -> None:
-    section = TEXT.split("### What a hook can return")[1]
+    section = LANGUAGE.split("### What a hook can return")[1]
     assert f"`{name}`" in section or f"`{name}(" in section
 
 
 @pytest.mark.parametrize("field", COUNT)
 def test_every_field_of_a_counter_is_documented(field: str) -> None:
-    assert f"`{field}`" in TEXT.split("## Counters")[1].split("## Built-ins")[0]
+    assert f"`{field}`" in LANGUAGE.split("## Counters")[1].split("## Builtins")[0]
 
 
 def test_every_shipped_policy_is_documented() -> None:
@@ -53,14 +61,14 @@ def test_every_shipped_policy_is_documented() -> None:
     assert not [
         name
         for name in build_bundle({}, None).policies
-        if name not in packs and f"| `{name}` |" not in TEXT
+        if name not in packs and f"| `{name}` |" not in BUILTIN
     ]
 
 
 @pytest.mark.parametrize("pack", PACKS)
 def test_every_pack_is_documented(pack: str) -> None:
     """Its page names each policy and argument, and the list of packs leads there."""
-    page = (DOCUMENT.parent / "packs" / f"{pack}.md").read_text(encoding="utf-8")
+    page = (DOCS / "packs" / f"{pack}.md").read_text(encoding="utf-8")
     policies = build_bundle({}, None).policies
     assert not [name for name in PACKS[pack] if f"`{name}`" not in page]
     assert not [
@@ -69,22 +77,22 @@ def test_every_pack_is_documented(pack: str) -> None:
         for argument in policies[name].defaults
         if f"`{argument}`" not in page
     ]
-    assert f"(packs/{pack}.md)" in TEXT
+    assert f"(packs/{pack}.md)" in BUILTIN
 
 
 def test_the_limits_are_those_of_the_code() -> None:
     limits = Limits()
-    assert f"| {limits.steps:,} |" in TEXT
-    assert f"| nested calls | {limits.call_depth} |" in TEXT
-    assert f"| {limits.deadline:g} |" in TEXT
-    assert f"| {limits.address_space >> 20} MiB |" in TEXT
+    assert f"| {limits.steps:,} |" in LANGUAGE
+    assert f"| nested calls | {limits.call_depth} |" in LANGUAGE
+    assert f"| {limits.deadline:g} |" in LANGUAGE
+    assert f"| {limits.address_space >> 20} MiB |" in LANGUAGE
 
 
 def test_the_examples_of_the_document_work() -> None:
     """The first policy and its tests are run as a reader would run them."""
     from engine.policy_testing.runner import discover, run_tests
 
-    blocks = [block.split("```")[0] for block in TEXT.split("```python\n")[1:]]
+    blocks = [block.split("```")[0] for block in CONCEPTS.split("```python\n")[1:]]
     policy = next(block for block in blocks if "def filter" in block)
     counting = next(block for block in blocks if "def counters" in block)
     grouping = next(block for block in blocks if "def group_of" in block)
@@ -99,13 +107,6 @@ def test_the_examples_of_the_document_work() -> None:
     results = list(run_tests(bundle, discover(bundle)))
     assert len(results) == 2
     assert not [result for result in results if not result.passed]
-
-
-def test_the_documented_defaults_of_the_runtime_are_those_of_the_code() -> None:
-    (block,) = [b.split("```")[0] for b in TEXT.split("```yaml\n")[1:] if "PolicyRuntime" in b]
-    documents = decode_documents({"runtime.yaml": block})
-    assert documents.problems == ()
-    assert documents.runtime == PolicyRuntime()
 
 
 @pytest.mark.parametrize("path", sorted(p for p in builtin_files() if "_test" not in p))
