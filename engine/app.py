@@ -1,12 +1,14 @@
-"""Builds every part of the scheduler and connects them; the only module that knows them all.
+"""The running scheduler: builds every part around the kernel, and carries its instructions out.
 
-Owns the order of starting and stopping. The parts know each other through what they are given.
+Owns the order of starting and stopping, and the way of a pod on a cluster: an informer reports a
+change, `report` has the kernel take it in, `_schedule` has it decide, and `_carry_out` passes each
+instruction on to what carries it out, which reports how that ended.
 """
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,18 +25,26 @@ from engine.binding.pod_status import PodStatusUpdater
 from engine.binding.preemptor import Preemptor
 from engine.binding.volume_binder import VolumeBinder
 from engine.caching.cache import Cache
-from engine.event_handlers import (
-    GroupHandler,
-    NodeHandler,
-    ObjectHandler,
-    PodHandler,
-    SampledHandler,
-)
-from engine.extender_calls import ExtenderBinder, ExtenderCalls, taken_turn
+from engine.event_handlers import ObjectReporter, SampledHandler
+from engine.extender_calls import ExtenderBinder, ExtenderCalls, decided_asking
 from engine.facts.assembly import FactSources
+from engine.facts.board import FactBoard
 from engine.facts.keeper import FactKeeper
 from engine.facts.learned import Keeper, KeepsNothing
 from engine.informers import make_informers
+from engine.kernel import instructions as to_do
+from engine.kernel.events import (
+    Event,
+    FactsReported,
+    LeadershipAcquired,
+    RevisionSwitched,
+    Stopped,
+    TimePassed,
+    TurnBegan,
+    WaitingPodPreempted,
+)
+from engine.kernel.instructions import Instruction
+from engine.kernel.kernel import Kernel, decided
 from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.resources import Resource
@@ -55,21 +65,12 @@ from engine.pulled_metrics import (
     show_recording,
     show_watches,
 )
-from engine.queue_hooks import QueueHooks
-from engine.queueing.events import FACTS_AGE, FACTS_UPDATE
-from engine.queueing.hints import Hints
-from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.queueing.throttle import Failures, Throttle, Work
-from engine.queueing.transitions import Trigger
 from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
 from engine.rollout.trial import Deployment, Examiner
-from engine.scheduling.loop import SchedulingLoop
-from engine.scheduling.permit import Permits
 from engine.scheduling.plugins.registry import make_plugins
-from engine.scheduling.pod_groups import PodGroups
 from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
@@ -123,14 +124,14 @@ class App:
     `new --run--> starting --synced--> standby --lease--> scheduling --stop--> stopped`.
 
     Args:
-        client: The API server; closed by whoever made it.
+        client: The API server; closed by its maker.
         source: Where policies come from.
         examiner: Builds, tests and loads them.
         store: Where the last good ones are kept.
         keeper: Where facts are kept that were learned.
         settings: See there.
         clock: Time.
-        recorder: Keeps a log of decisions and of what they read; started by whoever made it.
+        decision_log: Records decisions and what they read; started by its maker.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class App:
         keeper: Keeper | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
-        recorder: Recorder | None = None,
+        decision_log: Recorder | None = None,
     ) -> None:
         self.settings = settings if settings is not None else Settings()
         self._client = client
@@ -166,33 +167,9 @@ class App:
         GCCollector(registry=self.registry)
         self.metrics = Metrics(self.registry)
         self._pauses = DecisionPauses(self.metrics.decision_pauses)
-        # 2. The cluster as we know it.
-        self.journal = recorder
-        self.cache = Cache() if recorder is None else recorder.cache
-        self.throttle = Throttle(self._clock, self._hook_failed)
-        self.hooks = QueueHooks(
-            cache=self.cache,
-            scheduler=lambda: self.rollout.active.scheduler,
-            held_back=lambda pod: self.preemptor.gate(pod),
-            throttle=self.throttle,
-            on_gated=self._tell_gate,
-            on_throttled=self._tell_throttled,
-            metrics=self.metrics,
-            clock=self._clock,
-        )
-        self.queue = SchedulingQueue(
-            self._clock,
-            key_of=self.hooks.key_of,
-            pre_enqueue=self.hooks.gate_of,
-            initial_backoff=self.settings.initial_backoff,
-            max_backoff=self.settings.max_backoff,
-            max_unschedulable=self.settings.max_unschedulable,
-            on_ready=self._wake,
-            on_incoming=self._count_incoming,
-        )
-        # 3. Telling the API server.
+        # 2. Reporting to the API server.
         self.writer = DeferredWriter(clock=self._clock, is_busy=self._is_busy)
-        self.recorder = EventRecorder(
+        self.events = EventRecorder(
             client,
             self.writer,
             clock=self._clock,
@@ -201,62 +178,58 @@ class App:
         )
         self.status = PodStatusUpdater(client, self.writer, clock=self._clock, metrics=self.metrics)
         self.outcomes = AttemptOutcomes(
-            queue=self.queue,
-            recorder=self.recorder,
-            status=self.status,
-            metrics=self.metrics,
-            clock=self._clock,
+            events=self.events, status=self.status, metrics=self.metrics, clock=self._clock
         )
-        self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
-        binder = Binder(client, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
-        self.bindings = BindingCycle(
-            cache=self.cache,
-            queue=self.queue,
-            binder=ExtenderBinder(self.extenders, binder),
-            outcomes=self.outcomes,
-            metrics=self.metrics,
-            clock=self._clock,
-            limit=self.settings.bindings,
-        )
-        self.preemptor = Preemptor(
-            client,
-            queue=self.queue,
-            recorder=self.recorder,
-            status=self.status,
-            metrics=self.metrics,
-            clock=self._clock,
-            reject_waiting=lambda uid: self.permits.preempt(uid),
-            cancel_pre_bind=self.bindings.call_off,
-            is_going=self._is_going,
-            may_act=self._may_act,
-        )
-        self.groups = PodGroups(
-            self.cache, on_change=self._wake, throttle=self.throttle, clock=self._clock
-        )
-        self.permits = Permits(
-            groups=self.groups,
-            cache=self.cache,
-            queue=self.queue,
-            bindings=self.bindings,
-            outcomes=self.outcomes,
-            metrics=self.metrics,
-            clock=self._clock,
-            throttle=self.throttle,
-        )
-        self.outcomes.on_not_placed = self.permits.failed
-        # 4. Plugins that hold and write more than bindings: volumes, devices.
-        self.plugins = make_plugins(
+        # 3. The kernel, with plugins that hold and write more than bindings: volumes, devices.
+        self.decision_log = decision_log
+        self.cache = Cache() if decision_log is None else decision_log.cache
+        plugins = make_plugins(
             self.cache.objects,
             volumes=VolumeBinder(client, self.cache, clock=self._clock),
             claims=DeviceClaimWriter(
                 client,
                 self.cache,
                 clock=self._clock,
-                recorder=self.recorder,
+                recorder=self.events,
                 may_act=self._may_act,
             ),
             clock=self._clock,
         )
+        self.kernel = Kernel(
+            self.cache,
+            plugins,
+            metrics=self.metrics,
+            stopwatch=self._clock.monotonic,
+            initial_backoff=self.settings.initial_backoff,
+            max_backoff=self.settings.max_backoff,
+            max_unschedulable=self.settings.max_unschedulable,
+            on_incoming=self._count_incoming,
+        )
+        self.queue = self.kernel.queue
+        # 4. Carrying out what it says.
+        self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
+        binder = Binder(client, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
+        self.bindings = BindingCycle(
+            binder=ExtenderBinder(self.extenders, binder),
+            reports=self.outcomes,
+            report=self.report,
+            metrics=self.metrics,
+            clock=self._clock,
+            limit=self.settings.bindings,
+        )
+        self.preemptor = Preemptor(
+            client,
+            events=self.events,
+            status=self.status,
+            report=self.report,
+            metrics=self.metrics,
+            clock=self._clock,
+            is_wanted=self.queue.__contains__,
+            is_going=self._is_going,
+            send_back=self._send_back,
+            may_act=self._may_act,
+        )
+        self._carriers = self._make_carriers()
         # 5. The policies.
         examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._evaluations = examiner.evaluations
@@ -266,16 +239,13 @@ class App:
             examiner=examiner,
             world=self,
             on_switch=self._switch,
-            tell=self.recorder.policies,
+            tell=self.events.policies,
             metrics=self.metrics,
             clock=self._clock,
         )
-        self.loop: SchedulingLoop | None = None
         # 6. Hearing from the API server.
-        self.nodes = NodeHandler(self.cache, self.queue, self.permits.node_gone)
-        self.pods = PodHandler(self.cache, self.queue, self.status, self._is_ours)
         self.facts = FactKeeper(
-            self.cache,
+            FactBoard(self.cache, self.report),
             clock=self._clock,
             make_source=FactSources(
                 client, self._clock, keeper or KeepsNothing(), self._may_save_facts
@@ -284,12 +254,11 @@ class App:
             on_age=self._facts_aged,
             objects=self._known_objects,
         )
-        pods = GroupHandler(self.pods, self.groups, self.permits)
         self._informers = make_informers(
             client,
             self._clock,
-            nodes=[self.facts.of_nodes, self._timed(self.nodes, resources.NODES)],
-            pods=[self.facts.of_pods, self._timed(pods, resources.PODS)],
+            nodes=[self.facts.of_nodes, self._handler_of(resources.NODES)],
+            pods=[self.facts.of_pods, self._handler_of(resources.PODS)],
             others=self._handler_of,
         )
         self._dumping: asyncio.Task[None] | None = None
@@ -301,9 +270,9 @@ class App:
                 self.settings.lease,
                 identity=make_identity(),
                 clock=self._clock,
-                on_transition=self._tell_leadership,
+                on_transition=self._report_leadership,
             )
-            # A standby has to be seen, or nobody is told when there are but standbys.
+            # A standby has to be seen: an alert fires when there are standbys and no leader.
             self.metrics.leader.labels(self.settings.lease.name).set(0)
         self._show_metrics()
 
@@ -349,7 +318,7 @@ class App:
         # 1. The cluster, because nothing is decided on half of it.
         for informer in self._informers:
             self._background.start(informer.run())
-        # 2. Beside it the policies. Pods that were seen before them are queued when they come.
+        # 2. In parallel the policies. Pods that were seen before them are queued when they come.
         self.rollout.is_active = self.elector is None
         synced = (informer.wait_synced() for informer in self._informers)
         await self._background.unless_broken(asyncio.gather(self.rollout.start(), *synced))
@@ -368,7 +337,7 @@ class App:
             self.metrics.leader.labels(self.elector.settings.name).set(1)
             await self.rollout.lead()
         self.leading.set()
-        self.queue.rekey()  # asks every gate again, and tells this time
+        self.report(LeadershipAcquired())
         # 5. Scheduling.
         await self._background.unless_broken(self._schedule())
 
@@ -378,8 +347,9 @@ class App:
         lost_lease = elector is not None and self.leading.is_set() and not elector.is_leading
         # 1. No new decisions.
         await cancelled([main])
-        if waiting := self.permits.close():
-            log.info("Pods that waited for leave stay pending", count=waiting)
+        if waiting := len(self.kernel.permits):
+            log.info("Pods that waited in permit stay pending", count=waiting)
+        self.report(Stopped())
         # 2. Bindings and evictions on their way. Without the lease they are not ours to finish.
         patience = 0.0 if lost_lease else DRAIN_SECONDS
         given_up, unfinished = await asyncio.gather(
@@ -413,52 +383,146 @@ class App:
     # --- scheduling ------------------------------------------------------------------------
 
     async def _schedule(self) -> None:
-        """Decide pods for ever, leaving turns to everything else."""
-        assert self.loop is not None
+        """Decide pods for ever, in turns that leave time to everything else."""
         monotonic = self._clock.monotonic
-        loop = self.loop
+        kernel, bindings = self.kernel, self.bindings
         while True:
-            if not self.bindings.has_room:
+            # 1. Wait until decisions can be carried out.
+            if not bindings.has_capacity:
                 self._pauses.rest()
-                await self.bindings.wait_for_room()
+                await bindings.wait_for_capacity()
             if not self._may_act():
-                # Stopped or starved for too long: somebody else may lead by now.
+                # Stopped or starved for too long: another process may lead by now.
                 self._pauses.rest()
                 await asyncio.sleep(0.1)
                 continue
-            self.permits.work()
+            # 2. Decide pod after pod for a while.
+            self.report(TurnBegan())
             now = monotonic()
             self._pauses.begin(now)
             ends_at = now + SLICE_SECONDS
-            is_idle = False
-            while self.bindings.has_room and now < ends_at:
-                if loop.asks_extenders:
-                    is_idle = not await taken_turn(loop.turn(), self.extenders.answer)
+            while kernel.queue.has_poppable and bindings.has_capacity and now < ends_at:
+                if self.decision_log is not None:
+                    self.decision_log.deciding(self.queue.nominator)
+                if kernel.asks_extenders:
+                    ask = self.extenders.answer
+                    self._carry_out(await decided_asking(kernel.decide(now), ask, monotonic))
                 else:
-                    is_idle = not loop.schedule_one()
-                if is_idle:
-                    break
+                    self._carry_out(decided(kernel.decide(now)))
                 now = monotonic()
                 self._pauses.decided(now)
-            if is_idle and not self.groups.has_changes:
+            # 3. Give way; with nothing to do, until there is something.
+            if kernel.has_work:
+                is_long = now - ends_at > LONG_SECONDS
+                await asyncio.sleep(REST_SECONDS if is_long else 0)
+            else:
                 self._ready.clear()
                 self._pauses.rest()
                 await self._ready.wait()
-            else:
-                is_long = now - ends_at > LONG_SECONDS
-                await asyncio.sleep(REST_SECONDS if is_long else 0)
 
     async def _tick(self) -> None:
-        """Let the queue look at its clocks, once a second on the second."""
+        """Let time pass, once a second on the second."""
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
-            self.queue.flush()
-            self.throttle.retry(self._try_again)
+            self.report(TimePassed())
             self.status.retry()
-            if not self.leading.is_set():
-                self.groups.take_changes()  # whoever leads begins with how they are then
-            if len(self.permits):
-                self._ready.set()  # somebody's time may be up
+
+    # --- the kernel ------------------------------------------------------------------------
+
+    def report(self, event: Event) -> None:
+        """Have the kernel take *event* in, and carry out what it says."""
+        instructions = self.kernel.handle(event, self._clock.monotonic())
+        if instructions:
+            self._carry_out(instructions)
+        if self.kernel.has_work:
+            self._wake()
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            carry_out = self._carriers.get(type(instruction))
+            if carry_out is not None:
+                carry_out(instruction)
+
+    def _make_carriers(self) -> Mapping[type[Any], Callable[[Any], None]]:
+        """What carries each kind of instruction out; what is not here is for a record only."""
+        return {
+            to_do.Bind: self._bind,
+            to_do.Evict: self.preemptor.start,
+            to_do.RunAction: self._run_action,
+            to_do.ReportBound: self.outcomes.bound,
+            to_do.ReportFailure: self.outcomes.failed,
+            to_do.ReportWaiting: self.outcomes.waiting,
+            to_do.ReportGate: self._report_gate,
+            to_do.ReportThrottled: self._report_throttled,
+            to_do.ReportDeleting: self.outcomes.deleting,
+            to_do.ReportNomination: self.outcomes.nominated,
+            to_do.ForgetReports: self.outcomes.forget,
+            to_do.RepeatReports: self.outcomes.repeat,
+            to_do.ReportDecision: self._count_decision,
+            to_do.ReportFault: self._report_fault,
+            to_do.ReportHookFailure: self._count_hook_failure,
+        }
+
+    def _bind(self, instruction: to_do.Bind) -> None:
+        self.bindings.start(instruction.placement)
+
+    def _run_action(self, instruction: to_do.RunAction) -> None:
+        self.bindings.run(instruction.action, instruction.pod)
+
+    def _report_gate(self, instruction: to_do.ReportGate) -> None:
+        if self.leading.is_set():  # a standby leaves it to the leader
+            self.outcomes.gated(instruction)
+
+    def _report_throttled(self, instruction: to_do.ReportThrottled) -> None:
+        if self.leading.is_set():
+            self.outcomes.throttled(instruction)
+
+    def _count_decision(self, made: to_do.ReportDecision) -> None:
+        decision, metrics = made.decision, self.metrics
+        if self.decision_log is not None:
+            self.decision_log.decided(made.pod, decision, made.answers)
+        metrics.algorithm_seconds.observe(made.seconds)
+        # A score that failed costs a pod nothing that was placed all the same; preemption does.
+        failed = bool(made.failures) and decision.node is None
+        self.rollout.counts.count(made.own_seconds, failed, made.lost)
+        for failure in (*decision.failures, *decision.ignored):
+            metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
+        if made.lost:
+            labels = made.lost[0].policy, made.pod.scheduler_name
+            metrics.lost_seconds.labels(*labels).inc(made.own_seconds)
+        if decision.sought_victims:
+            metrics.preemption_attempts.inc()
+
+    def _count_hook_failure(self, made: to_do.ReportHookFailure) -> None:
+        metrics = self.metrics
+        for failure in made.failures:
+            log.warning(
+                "Policy failed outside of a decision; asking again later",
+                pod=made.pod.key,
+                extension_point=failure.hook,
+                reason=str(failure),
+            )
+            metrics.policy_failures.labels(failure.policy, failure.hook, failure.kind).inc()
+        if made.lost:
+            labels = made.lost[0].policy, made.pod.scheduler_name
+            metrics.lost_seconds.labels(*labels).inc(made.seconds)
+        # As a failed decision: what keeps pods from being tried is no better than what fails them.
+        if self.leading.is_set():
+            self.rollout.counts.count(made.seconds, True, made.lost)
+
+    def _report_fault(self, made: to_do.ReportFault) -> None:
+        pod, error = made.pod, made.error
+        log.error("Unexpected exception in a scheduling cycle", pod=pod.key, exc_info=error)
+        self.metrics.loop_errors.labels("decide").inc()
+        if self.decision_log is not None:
+            self.decision_log.lost(pod, error)
+
+    def _send_back(self, uid: str) -> bool:
+        """Send the assumed pod of *uid* back, whose node is needed; False if it is too late."""
+        if uid in self.kernel.permits:
+            self.report(WaitingPodPreempted(uid))
+            return True
+        return self.bindings.cancel(uid)
 
     def _wake(self) -> None:
         """There is something to decide."""
@@ -473,60 +537,13 @@ class App:
 
     def _switch(self, new: Deployment, old: Deployment | None) -> None:
         """Decide with *new* from the next pod on."""
-        if self.loop is None:
-            self.loop = SchedulingLoop(
-                cache=self.cache,
-                queue=self.queue,
-                scheduler=new.scheduler,
-                bindings=self.permits,
-                outcomes=self.outcomes,
-                metrics=self.metrics,
-                clock=self._clock,
-                preemptions=self.preemptor,
-                journal=self.journal,
-                throttle=self.throttle,
-            )
-        if self.journal is not None:
-            self.journal.policies(new.bundle.revision, new.files)
-        new.scheduler.use_plugins(self.plugins)
-        self.loop.use(new.scheduler, self.rollout.counts)
+        if self.decision_log is not None:
+            self.decision_log.policies(new.bundle.revision, new.files)
         self.extenders.use(new.bundle.extenders)
         if old is not None:
             self._sandbox_restarts += getattr(old.evaluator, "restarts", 0)
-        # What is throttled is so because of the policies before.
-        self.throttle.clear()
-        # Groups are known before anybody is asked about a pod: its hooks may want to see its own.
-        waited = self.permits.use(new.scheduler, self._known_pods)
-        self.pods.profiles_changed(
-            lambda pod: old is not None and old.scheduler.profile_of(pod) is not None
-        )
         self.facts.configure(new.bundle.runtime.facts, reads_ages=_reads_ages(new))
-        self.queue.rekey(Hints.of(new.bundle, self.cache))
-        self.queue.activate(waited)
-
-    def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
-        """Count hooks that failed outside of a decision; *lost* are those that lost time."""
-        for failure in failures:
-            labels = failure.policy, failure.hook, failure.kind
-            self.metrics.policy_failures.labels(*labels).inc()
-        if lost:
-            self.metrics.lost_seconds.labels(lost[0].policy, pod.scheduler_name).inc(seconds)
-        # As a failed decision: what keeps pods from being tried is no better than what fails them.
-        if self.leading.is_set():
-            self.rollout.counts.count(seconds, True, lost)
-
-    def _try_again(self, work: Work, uid: str) -> bool:
-        """Do what was throttled or failed about a pod again; True if the pod may be tried now."""
-        match work:
-            case Work.ATTEMPT:
-                return self.queue.recheck(uid, Trigger.THROTTLE_ENDED)
-            case Work.GATE:
-                return self.queue.recheck(uid, Trigger.GATE_RETRIED)
-            case Work.GROUP:
-                return self.groups.ask_again(uid)
-            case Work.SORT_KEY:
-                self.queue.reorder(uid)
-                return True
+        self.report(RevisionSwitched(new.scheduler))
 
     def _may_act(self) -> bool:
         return self.elector is None or self.elector.may_act
@@ -535,24 +552,15 @@ class App:
         return self.leading.is_set() and self._may_act()
 
     def _facts_changed(self) -> None:
-        self.queue.move(FACTS_UPDATE)
+        self.report(FactsReported())
 
     def _facts_aged(self) -> None:
-        self.queue.move(FACTS_AGE)
+        self.report(FactsReported(is_age=True))
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
-        infos = [info for info in self.cache.snapshot().infos if info is not None]
-        placed = [pod for info in infos for pod in info.pods.values()]
-        return [i.node for i in infos if i.node is not None], [*self.pods.pending_pods(), *placed]
-
-    def _known_pods(self) -> Iterable[Pod]:
-        """Every pod; what the API server says of one comes after what is only assumed."""
-        pods = {pod.uid: pod for pod in self._known_objects()[1]}
-        return (pods | {pod.uid: pod for pod in self.pods.pending_pods()}).values()
-
-    def _is_ours(self, pod: Pod) -> bool:
-        # Without a loop no policies have come into force yet; pods are remembered until then.
-        return self.loop is not None and self.rollout.active.scheduler.profile_of(pod) is not None
+        cluster, infos = self.kernel.cluster, self.cache.snapshot().infos
+        nodes = [info.node for info in infos if info is not None and info.node is not None]
+        return nodes, [*cluster.pending_pods(), *cluster.placed_pods()]
 
     def _is_going(self, uid: str) -> bool:
         known = self.cache.get_pod(uid)
@@ -569,7 +577,7 @@ class App:
         evaluated between two real decisions.
         """
         recent = self.rollout.active.scheduler.recent_pods(_SAMPLE_CLASSES)
-        pending = _spread([*self.pods.pending_pods()], _SAMPLE_PENDING)
+        pending = _spread([*self.kernel.cluster.pending_pods()], _SAMPLE_PENDING)
         placed: list[Pod] = []
         for info in _spread([i for i in self.cache.snapshot().infos if i], _SAMPLE_PLACED):
             placed += [pod.unplaced() for pod in list(info.pods.values())[:1]]
@@ -586,18 +594,10 @@ class App:
                 while not self.leading.is_set() or self._is_busy():  # noqa: ASYNC110
                     await asyncio.sleep(_IDLE_TICK)
 
-    # --- telling ---------------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------
 
-    def _tell_gate(self, pod: Pod, policy: str, reason: str, revision: str) -> None:
-        if self.leading.is_set():  # a standby leaves it to the leader
-            self.outcomes.gated(pod, policy, reason, profile=pod.scheduler_name, revision=revision)
-
-    def _tell_throttled(self, pod: Pod, why: str, revision: str) -> None:
-        if self.leading.is_set():
-            self.outcomes.throttled(pod, why, profile=pod.scheduler_name, revision=revision)
-
-    def _tell_leadership(self, about: Reference, note: str) -> None:
-        self.recorder.record(
+    def _report_leadership(self, about: Reference, note: str) -> None:
+        self.events.record(
             about,
             kind=NORMAL,
             reason="LeaderElection",
@@ -617,10 +617,7 @@ class App:
     # --- hearing ---------------------------------------------------------------------------
 
     def _handler_of(self, resource: Resource) -> Handler[Any]:
-        handler = ObjectHandler(self.cache, self.queue, resource.plural, resource.kind)
-        return self._timed(handler, resource)
-
-    def _timed(self, handler: Handler[Any], resource: Resource) -> Handler[Any]:
+        handler = ObjectReporter(resource.plural, self.report)
         seconds = self.metrics.event_handling_seconds
         return SampledHandler(handler, resource.kind, seconds, self._clock)
 
@@ -666,8 +663,8 @@ class App:
         )
         show_facts(metrics, self.facts)
         show_watches(metrics, self._informers)
-        if self.journal is not None:
-            show_recording(metrics, self.journal)
+        if self.decision_log is not None:
+            show_recording(metrics, self.decision_log)
 
     def _restarts(self) -> int:
         restarts = self._sandbox_restarts

@@ -14,6 +14,8 @@ import structlog
 
 from engine.binding.binder import Binder, BindingRefused
 from engine.framework.extender import Extender, ExtenderError
+from engine.kernel.events import Reply
+from engine.kernel.instructions import Instruction
 from engine.kube.extender_client import ExtenderClient
 from engine.lib.clock import Clock
 from engine.model.node_info import NodeInfo
@@ -289,20 +291,23 @@ class ExtenderBinder:
         await self._binder.finish(pod, node_name, sent)
 
 
-async def taken_turn(
-    turn: Generator[Question, Answer, bool], ask: Callable[[Question], Awaitable[Answer]]
-) -> bool:
-    """Take *turn* to its end, awaiting an answer to each question; returns what it returns."""
+async def decided_asking(
+    decision: Generator[Question, Reply, list[Instruction]],
+    ask: Callable[[Question], Awaitable[Answer]],
+    monotonic: Callable[[], float],
+) -> list[Instruction]:
+    """The end of a decision of the kernel, with *ask* awaited for each of its questions."""
     try:
-        question = next(turn)
+        question = next(decision)
         while True:
             try:
                 answer = await ask(question)
             except Exception as error:
-                question = turn.throw(error)  # it knows whose attempt this costs
+                question = decision.throw(error)  # it knows whose attempt this costs
             else:
-                question = turn.send(answer)
+                question = decision.send(Reply(answer, monotonic()))
     except StopIteration as end:
-        return bool(end.value)
+        instructions: list[Instruction] = end.value
+        return instructions
     finally:
-        turn.close()
+        decision.close()

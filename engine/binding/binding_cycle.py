@@ -1,27 +1,24 @@
-"""The binding cycle: prepare, bind; many at once, each undone as a whole.
+"""The binding cycle: prepare, bind; many at once, each reported with its end.
 
-Owns the order of these steps, their undoing and how many run at once. The pod was assumed by the
-scheduling loop; whatever way out but success is taken here, it is forgotten again.
+Owns the order of these steps and how many run at once. What the kernel holds for the placement is
+the kernel's to release: each cycle ends with exactly one event.
 """
 
 import asyncio
 import contextlib
 import functools
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from typing import Any, Final, Protocol, runtime_checkable
 
 import structlog
 
 from engine.binding.binder import BindingError, PodIsGone
-from engine.binding.placement import Outcomes, Placement, PreBindError, Rejection
-from engine.binding.waiting import tell_of_waiting
-from engine.caching.cache import Cache
+from engine.binding.waiting import report_waiting
+from engine.kernel.events import BindingFailed, BindingGivenUp, Bound, Event
 from engine.lib.background import cancelled
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.events import ASSIGNED_POD_DELETE
-from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.placement import Placement, PreBindError
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="binding_cycle")
@@ -29,12 +26,12 @@ log = structlog.get_logger(component="binding_cycle")
 #: Bindings in flight at once. Enough to keep the API server busy over its round trip; more only
 #: makes each one wait longer there.
 MOST_IN_FLIGHT: Final = 96
-#: Why a pod was not bound whose preparation was called off.
-CALLED_OFF: Final = "preempted by DefaultPreemption"
+#: Why a pod was not bound whose preparation was cancelled.
+CANCELLED: Final = "preempted by DefaultPreemption"
 
 
-class Binds(Protocol):
-    """What makes it so."""
+class Binder(Protocol):
+    """Binds pods."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Bind, or raise `BindingError`."""
@@ -42,8 +39,8 @@ class Binds(Protocol):
 
 
 @runtime_checkable
-class Sends(Binds, Protocol):
-    """What can send a binding without a task of its own."""
+class Sender(Binder, Protocol):
+    """Sends bindings without a task for each."""
 
     def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
         """Send the request at once. If the future ends well the pod is bound; None: use `bind`."""
@@ -54,19 +51,19 @@ class Sends(Binds, Protocol):
         ...
 
 
-class CycleOutcomes(Outcomes, Protocol):
-    """Also told of what is not the end of an attempt yet."""
+class Reports(Protocol):
+    """What is reported of a pod outside of the kernel's instructions."""
 
     def preparing(self, placement: Placement) -> None:
-        """Somebody else has to do his part before the placement can be bound."""
+        """Another program has to do something before the placement can be bound."""
         ...
 
     def silence(self, placement: Placement) -> bool:
-        """Leave untold what waits to be told of the pod; False if some of it is on its way."""
+        """Drop reports of the pod that wait to be sent; False if one is on its way."""
         ...
 
     async def silenced(self, placement: Placement) -> None:
-        """Return when nothing is on its way any more."""
+        """Return when no report is on its way any more."""
         ...
 
 
@@ -78,31 +75,28 @@ class BindingCycle:
     other pod, takes a task.
 
     Args:
-        cache: Where the pod is assumed.
-        queue: Told when the pod needs it no more, and that room was freed when a binding fails.
         binder: Talks to the API server.
-        outcomes: Told how it ended, and if it takes its time.
+        reports: Told of a pod that takes its time, and silenced before one is bound.
+        report: Takes the event that a cycle ends with.
         metrics, clock: Measure.
-        limit: Most cycles in flight that do not wait for somebody else's work; `has_room` and
-            `wait_for_room` keep the loop to it.
+        limit: Most cycles in flight that do not wait for another program; `has_capacity` and
+            `wait_for_capacity` keep decisions to it.
     """
 
     def __init__(
         self,
         *,
-        cache: Cache,
-        queue: SchedulingQueue,
-        binder: Binds,
-        outcomes: CycleOutcomes,
+        binder: Binder,
+        reports: Reports,
+        report: Callable[[Event], object],
         metrics: Metrics,
         clock: Clock,
         limit: int = MOST_IN_FLIGHT,
     ) -> None:
-        self._cache = cache
-        self._queue = queue
         self._binder = binder
-        self._sender = binder if isinstance(binder, Sends) else None
-        self._outcomes = outcomes
+        self._sender = binder if isinstance(binder, Sender) else None
+        self._reports = reports
+        self._report = report
         self._metrics = metrics
         self._clock = clock
         self._limit = limit
@@ -110,13 +104,13 @@ class BindingCycle:
         self._tasks: set[asyncio.Future[Any]] = set()
         self._waiting: set[asyncio.Task[None]] = set()
         self._actions: set[asyncio.Task[None]] = set()
-        # By the pod's uid, while plugins prepare it; and those that were called off meanwhile.
+        # By the pod's uid, while plugins prepare it; and those that were cancelled meanwhile.
         self._preparing: dict[str, asyncio.Future[None]] = {}
-        self._called_off: set[str] = set()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._rest = asyncio.Event()  # none is at work
-        self._rest.set()
+        self._cancelled: set[str] = set()
+        self._capacity = asyncio.Event()
+        self._capacity.set()
+        self._idle = asyncio.Event()  # none is at work
+        self._idle.set()
         self._seconds = {
             result: metrics.binding_seconds.labels(result) for result in ("bound", "failed")
         }
@@ -129,11 +123,11 @@ class BindingCycle:
 
     @property
     def at_work(self) -> int:
-        """Cycles in flight that do not wait for somebody else's work, such as a new volume."""
+        """Cycles in flight that do not wait for another program, such as one that makes volumes."""
         return len(self._tasks) - len(self._waiting)
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """True if one more may start."""
         return self.at_work < self._limit
 
@@ -143,10 +137,8 @@ class BindingCycle:
         if sent is None:
             self._start_task(placement, None, 0.0)
             return
-        # From here no event can change the outcome: the queue need not remember them.
-        self._queue.done(placement.pod.uid)
         self._tasks.add(sent)
-        self._update_room()
+        self._update_capacity()
         sent.add_done_callback(
             functools.partial(self._answered, placement, self._clock.monotonic())
         )
@@ -156,16 +148,16 @@ class BindingCycle:
     ) -> None:
         task = asyncio.ensure_future(self._run(placement, sent, sent_at))
         self._tasks.add(task)
-        self._update_room()
+        self._update_capacity()
         task.add_done_callback(self._ended)
 
     def _send(self, placement: Placement) -> "asyncio.Future[bytes] | None":
         """Send the binding, if that is all there is to do."""
-        if self._sender is None or placement.reserves or not self._outcomes.silence(placement):
+        if self._sender is None or placement.reserves or not self._reports.silence(placement):
             return None
         try:
             return self._sender.send(placement.pod, placement.node)
-        except Exception:  # a task meets the same, and undoes what has to be undone
+        except Exception:  # a task meets the same, and reports it
             return None
 
     def _answered(
@@ -174,7 +166,7 @@ class BindingCycle:
         """The answer to a request that has no task has come."""
         if sent.cancelled():
             self._ended(sent)
-            self._cache.forget(placement.pod.uid)
+            self._report(BindingGivenUp(placement))
         elif sent.exception() is None:
             self._ended(sent)
             self._bound(placement, sent_at)
@@ -182,19 +174,19 @@ class BindingCycle:
             self._start_task(placement, sent, sent_at)
             self._ended(sent)
 
-    def call_off(self, uid: str) -> bool:
-        """Send the pod of *uid* back that is being prepared; False if it is not, or is past that.
+    def cancel(self, uid: str) -> bool:
+        """Stop preparing the pod of *uid*; False if it is not being prepared, or not any more.
 
-        Its room on the node is wanted for a more important pod.
+        Its room on the node is needed for a more important pod. The cycle ends as a failed one.
         """
         preparing = self._preparing.get(uid)
         if preparing is None or preparing.done():
             return False
-        self._called_off.add(uid)
+        self._cancelled.add(uid)
         preparing.cancel()
         return True
 
-    def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
+    def run(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
         """Carry out *action*, what a plugin does about a pod that fits nowhere."""
         task = asyncio.ensure_future(self._guard(action, pod))
         self._actions.add(task)
@@ -208,14 +200,14 @@ class BindingCycle:
             log.exception("What a plugin does about an unschedulable pod failed", pod=pod.key)
             self._loop_errors.inc()
 
-    async def wait_for_room(self) -> None:
+    async def wait_for_capacity(self) -> None:
         """Return when one more may start."""
-        await self._room.wait()
+        await self._capacity.wait()
 
     async def drain(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
         """Wait for the cycles at work; those left after *timeout* seconds are given up.
 
-        So are those that wait for somebody else's work, which may take minutes: the next scheduler
+        So are those that wait for another program, which may take minutes: the next scheduler
         waits for it. A cycle that is given up here leaves its binding to the API server: bound or
         not, the next scheduler sees it there. Returns how many were given up.
         """
@@ -223,7 +215,7 @@ class BindingCycle:
             action.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._rest.wait()
+                await self._idle.wait()
         left = list(self._tasks)
         await cancelled(left)
         return len(left)
@@ -232,105 +224,81 @@ class BindingCycle:
         self._tasks.discard(task)
         if isinstance(task, asyncio.Task):
             self._waiting.discard(task)
-        self._update_room()
+        self._update_capacity()
 
     def _mark(self, cycle: asyncio.Task[None], placement: Placement, is_waiting: bool) -> None:
-        """Take in whether *cycle* waits for somebody else's work."""
+        """Take in whether *cycle* waits for another program."""
         if is_waiting and cycle in self._tasks:
             self._waiting.add(cycle)
-            self._outcomes.preparing(placement)
+            self._reports.preparing(placement)
         else:
             self._waiting.discard(cycle)
-        self._update_room()
+        self._update_capacity()
 
-    def _update_room(self) -> None:
-        if self.has_room:
-            self._room.set()
+    def _update_capacity(self) -> None:
+        if self.has_capacity:
+            self._capacity.set()
         else:
-            self._room.clear()
+            self._capacity.clear()
         if self.at_work:
-            self._rest.clear()
+            self._idle.clear()
         else:
-            self._rest.set()
+            self._idle.set()
 
     async def _run(
         self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float
     ) -> None:
         this = asyncio.current_task()
         assert this is not None
-        tell_of_waiting(lambda is_waiting: self._mark(this, placement, is_waiting))
+        report_waiting(lambda is_waiting: self._mark(this, placement, is_waiting))
         try:
-            rejection = await self._carry_out(placement, sent, sent_at)
+            failure = await self._carry_out(placement, sent, sent_at)
+        except asyncio.CancelledError:
+            self._report(BindingGivenUp(placement))
+            raise
         except Exception as error:
             # Nothing known raises here: a fault of ours. The pod must not be lost with it.
             log.exception("Unexpected exception in a binding cycle", pod=placement.pod.key)
             self._loop_errors.inc()
-            rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
-        if rejection is None:
-            return
-        # The room that the pod held is free again; somebody may have been rejected for it.
-        self._queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
-        self._outcomes.not_placed(
-            placement.queued,
-            rejection,
-            profile=placement.profile,
-            revision=placement.revision,
-            started_at=placement.started_at,
-        )
+            failure = BindingFailed(placement, f"{type(error).__name__}: {error}")
+        if failure is not None:
+            self._report(failure)
 
     async def _carry_out(
         self, placement: Placement, sent: "asyncio.Future[bytes] | None", sent_at: float
-    ) -> Rejection | None:
-        """Prepare, bind. None: bound. Anything else: all is undone, and this is why.
-
-        The request may have been *sent* already.
-        """
+    ) -> BindingFailed | None:
+        """Prepare, bind. None: bound, and reported so. The request may have been *sent* already."""
         pod, node = placement.pod, placement.node
-        async with AsyncExitStack() as undo:
-            # 1. The loop assumed the pod and plugins reserved what it needs; from here on letting
-            #    go of it is this cycle's duty.
-            undo.callback(self._cache.forget, pod.uid)
-            for plugin, state in placement.reserves:
-                undo.callback(plugin.unreserve, state, pod, node)
-            # 2. From here no event can change the outcome: the queue need not remember them.
-            self._queue.done(pod.uid)
-            # 3. Make in the API what was reserved.
-            try:
-                await self._prepare(placement)
-            except PreBindError as error:
-                return Rejection(str(error), is_error=True)
-            await self._outcomes.silenced(placement)
-            # 4. Make it so.
-            try:
-                if sent is not None and self._sender is not None:
-                    await self._sender.finish(pod, node, sent)
-                else:
-                    sent_at = self._clock.monotonic()
-                    await self._binder.bind(pod, node)
-            except BindingError as error:
-                self._observe("Bind", "Error", placement, sent_at)
-                self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
-                is_reported = not isinstance(error, PodIsGone)
-                message = f"binding rejected: {error}"
-                return Rejection(message, is_error=True, is_reported=is_reported)
-            except asyncio.CancelledError:
-                # Given up, and the request may yet arrive, or has: then what was made for the pod
-                # is in use. The next scheduler sees both.
-                undo.pop_all()
-                self._cache.forget(pod.uid)
-                raise
-            undo.pop_all()  # bound: nothing left to undo
+        # 1. Write to the API what was reserved.
+        try:
+            await self._prepare(placement)
+        except PreBindError as error:
+            return BindingFailed(placement, str(error))
+        # 2. What arrives after the binding says of a bound pod that it is not.
+        await self._reports.silenced(placement)
+        # 3. Bind.
+        try:
+            if sent is not None and self._sender is not None:
+                await self._sender.finish(pod, node, sent)
+            else:
+                sent_at = self._clock.monotonic()
+                await self._binder.bind(pod, node)
+        except BindingError as error:
+            self._observe("Bind", "Error", placement, sent_at)
+            self._seconds["failed"].observe(self._clock.monotonic() - sent_at)
+            is_reported = not isinstance(error, PodIsGone)
+            return BindingFailed(placement, f"binding rejected: {error}", is_reported)
         self._bound(placement, sent_at)
         return None
 
     def _bound(self, placement: Placement, sent_at: float) -> None:
-        """Count and tell that the API server has taken the binding."""
+        """Measure and report that the API server has taken the binding."""
         try:
             self._observe("Bind", "Success", placement, sent_at)
             self._seconds["bound"].observe(self._clock.monotonic() - sent_at)
-            self._outcomes.bound(placement)
+            self._report(Bound(placement))
         except Exception:
-            # The pod is bound, whatever comes of telling so.
+            # The pod is bound, whatever comes of reporting it.
             log.exception("Unexpected exception after a binding", pod=placement.pod.key)
             self._loop_errors.inc()
 
@@ -346,15 +314,15 @@ class BindingCycle:
             await preparing
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if uid not in self._called_off or (task is not None and task.cancelling()):
+            if uid not in self._cancelled or (task is not None and task.cancelling()):
                 raise  # this whole cycle is given up
         finally:
             del self._preparing[uid]
-            is_called_off = uid in self._called_off
-            self._called_off.discard(uid)
-        if is_called_off:
+            is_cancelled = uid in self._cancelled
+            self._cancelled.discard(uid)
+        if is_cancelled:
             at_work = begun[-1] if begun else placement.reserves[0][0].name
-            raise PreBindError(_failed_in(at_work, CALLED_OFF))
+            raise PreBindError(_failed_in(at_work, CANCELLED))
 
     def _observe(self, point: str, status: str, placement: Placement, since: float) -> None:
         child = self._metrics.extension_point(point, status, placement.profile)

@@ -17,7 +17,6 @@ import structlog
 
 from engine.binding.binder import Backoff, yes
 from engine.binding.event_recorder import EventRecorder, pod_reference
-from engine.binding.placement import PreBindError
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.cache import Cache
 from engine.kube.client import MERGE_PATCH, ApiClient
@@ -32,6 +31,7 @@ from engine.model.devices import (
     ResourceClaim,
 )
 from engine.model.pod import Pod
+from engine.scheduling.placement import PreBindError
 
 log = structlog.get_logger(component="claim_writer")
 

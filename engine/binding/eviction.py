@@ -1,6 +1,6 @@
-"""Makes one victim of a preemption go: told why, once, whoever else needs it to go.
+"""Evicts one victim of a preemption, once, however many preemptors need it to go.
 
-Owns what the victim is told and how the API server is asked. A victim that is not bound yet is sent
+Owns what users see of it and how the API server is asked. A victim that is not bound yet is sent
 back to the queue in memory; others get a condition and are deleted with their own grace period.
 """
 
@@ -41,7 +41,7 @@ class Cause:
     """Why a pod has to go.
 
     Attributes:
-        preemptor: Who needs the room.
+        preemptor: The pod that needs the node.
         node: Where.
         profile, revision: Of the decision.
         check: Raises if the preemption must not go on; asked before every request.
@@ -79,15 +79,15 @@ class Evictor:
     """Evicts pods, each once.
 
     A victim, by uid: `stays --evict--> under way --> going`; `under way --failure--> stays`;
-    `going --forget--> stays`, which is for whoever has seen it go.
+    `going --forget--> stays`, once the watch has shown it.
 
     Args:
         client: The API server.
-        recorder: Tells the users of the victims.
+        events: What users of the victims see.
         clock: Dates conditions.
         is_going: If the watch has shown that the pod of a uid is terminating or gone.
-        send_back: Sends the pod of a uid back to the queue that is not bound yet; False if there
-            is none, or it is too late.
+        send_back: Sends the pod of a uid back to the queue that is assumed and not bound yet; False
+            if there is none, or it is too late.
         sleep, rng: Wait between tries, and for how long.
     """
 
@@ -95,7 +95,7 @@ class Evictor:
         self,
         client: ApiClient,
         *,
-        recorder: EventRecorder,
+        events: EventRecorder,
         clock: Clock,
         is_going: Callable[[str], bool],
         send_back: Callable[[str], bool],
@@ -103,7 +103,7 @@ class Evictor:
         rng: random.Random,
     ) -> None:
         self._client = client
-        self._recorder = recorder
+        self._events = events
         self._clock = clock
         self._is_going = is_going
         self._send_back = send_back
@@ -113,9 +113,9 @@ class Evictor:
         self._evictions: dict[str, _Eviction] = {}
 
     async def evict(self, victim: Pod, cause: Cause) -> bool:
-        """Make *victim* go. On return it goes or is gone; True if it was this call's doing.
+        """Evict *victim*. On return it is terminating or gone; True if this call did it.
 
-        `forget` it when the watch has shown it. Raises what `cause.check` raises, and `ApiError`
+        `forget` it when the watch has shown that. Raises what `cause.check` raises, and `ApiError`
         if the API server refuses, or does not answer for too long.
         """
         while (known := self._evictions.get(victim.uid)) is not None:
@@ -135,7 +135,7 @@ class Evictor:
         return True
 
     def forget(self, uid: str) -> None:
-        """The victim was seen going, so that nobody chooses it again; or is not waited for."""
+        """The watch shows that the victim is terminating, or that is not waited for any more."""
         self._evictions.pop(uid, None)
 
     async def _evict(self, victim: Pod, cause: Cause) -> None:
@@ -155,7 +155,7 @@ class Evictor:
             profile=cause.profile,
             revision=cause.revision,
         )
-        self._recorder.record(
+        self._events.record(
             pod_reference(victim),
             kind=NORMAL,
             reason=PREEMPTED_REASON,
@@ -168,7 +168,7 @@ class Evictor:
         )
 
     async def _delete(self, victim: Pod, cause: Cause) -> bool:
-        """Say on *victim* why, and delete it. False if it went without us."""
+        """Give *victim* a condition that says why, and delete it. False if it was gone already."""
         condition = self._condition(victim, cause.profile)
         if condition is not None:
             patch = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
@@ -199,7 +199,7 @@ class Evictor:
         return await self._send(delete, victim, cause)
 
     def _condition(self, victim: Pod, profile: str) -> dict[str, Any] | None:
-        """The condition that tells users and controllers why the pod goes; None if it is there."""
+        """The condition that shows users and controllers why the pod goes; None if it is there."""
         message = f"{profile}: preempting to accommodate a higher priority pod"
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,

@@ -1,26 +1,34 @@
-"""How attempts end: back to the queue, into metrics, events, conditions and logs, in that order.
+"""Reports what happens to pods: metrics, logs, events and conditions, in that order.
 
-Owns the order of these steps and the texts; kube-scheduler's, so that existing tools and eyes read
-them. What the outcome is has been decided before.
+Owns the texts; they are kube-scheduler's, so that existing tools and eyes read them. What happened
+has been decided before, by the kernel, whose instructions this carries out.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from engine.binding.event_recorder import NORMAL, WARNING, EventRecorder, pod_reference
-from engine.binding.placement import THROTTLED_REASON, WAITING_REASON, Placement, Rejection
 from engine.binding.pod_status import (
     SCHEDULER_ERROR,
     SCHEDULING_GATED,
     UNSCHEDULABLE,
     PodStatusUpdater,
 )
+from engine.kernel.instructions import (
+    ForgetReports,
+    RepeatReports,
+    ReportBound,
+    ReportDeleting,
+    ReportFailure,
+    ReportGate,
+    ReportNomination,
+    ReportThrottled,
+    ReportWaiting,
+)
 from engine.lib.clock import Clock
 from engine.model.pod import Pod
-from engine.queueing.queued_pod import QueuedPod
-from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.scheduling.placement import THROTTLED_REASON, WAITING_REASON, Placement
 from engine.telemetry import metrics as names
 from engine.telemetry.metrics import Metrics
 
@@ -29,17 +37,15 @@ log = structlog.get_logger(component="outcomes")
 SCHEDULED_REASON: Final = "Scheduled"
 FAILED_REASON: Final = "FailedScheduling"
 
-
-def _nobody(pod: Pod) -> None:
-    """The default of `on_not_placed`."""
+#: The policy of `spec.schedulingGates`.
+API_GATES: Final = "SchedulingGates"
 
 
 class AttemptOutcomes:
-    """Carries out the ends of attempts.
+    """Carries out the kernel's instructions to report something.
 
     Args:
-        queue: Where pods that were not placed go back to.
-        recorder, status: Tell the user.
+        events, status: What users see.
         metrics: Count.
         clock: Measures.
     """
@@ -47,32 +53,30 @@ class AttemptOutcomes:
     def __init__(
         self,
         *,
-        queue: SchedulingQueue,
-        recorder: EventRecorder,
+        events: EventRecorder,
         status: PodStatusUpdater,
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        self._queue = queue
-        self._recorder = recorder
+        self._events = events
         self._status = status
         self._metrics = metrics
         self._clock = clock
-        #: Told of each pod that was not placed, after it is back in the queue.
-        self.on_not_placed: Callable[[Pod], None] = _nobody
+
+    # --- what the binding cycle needs --------------------------------------------------------
 
     def preparing(self, placement: Placement) -> None:
-        """Tell for which node a pod is being prepared, which may take minutes.
+        """Say for which node a pod is being prepared, which may take minutes.
 
-        Whoever adds and removes nodes goes by it. The API server clears it with the binding, and
+        Programs that add and remove nodes go by it. The API server clears it with the binding, and
         a rejection does if there is none.
         """
         self._status.nominate(placement.queued.pod, placement.node)
 
     def silence(self, placement: Placement) -> bool:
-        """Leave untold what waits to be told of a pod; False if some of it is on its way.
+        """Drop what waits to be said of a pod; False if some of it is on its way.
 
-        What arrives after the binding says of a bound pod that it is not, and nobody takes it back.
+        What arrives after the binding says of a bound pod that it is not, and stays there.
         """
         return self._status.withdraw(placement.queued.uid)
 
@@ -80,9 +84,12 @@ class AttemptOutcomes:
         """Return when nothing is on its way any more."""
         await self._status.withdrawn(placement.queued.uid)
 
-    def bound(self, placement: Placement) -> None:
-        """Count and tell a binding that the API server has taken."""
+    # --- instructions ------------------------------------------------------------------------
+
+    def bound(self, report: ReportBound) -> None:
+        """Report a binding that the API server has taken."""
         now = self._clock.monotonic()
+        placement = report.placement
         queued, pod = placement.queued, placement.pod
         duration = now - placement.started_at
         self._metrics.profile(placement.profile).observe(names.SCHEDULED, duration)
@@ -99,7 +106,7 @@ class AttemptOutcomes:
             tried_because=queued.tried_because,
             duration_ms=round(duration * 1000, 1),
         )
-        self._recorder.record(
+        self._events.record(
             pod_reference(pod),
             kind=NORMAL,
             reason=SCHEDULED_REASON,
@@ -110,50 +117,33 @@ class AttemptOutcomes:
             repeats=False,
         )
 
-    def not_placed(
-        self,
-        queued: QueuedPod,
-        rejection: Rejection,
-        *,
-        profile: str,
-        revision: str,
-        started_at: float,
-    ) -> None:
-        """Count a failed attempt, requeue the pod and tell why."""
-        # 1. Metrics: the attempt happened whatever became of the pod.
+    def failed(self, report: ReportFailure) -> None:
+        """Report a failed attempt."""
+        # 1. Metrics and log: the attempt happened whatever became of the pod.
+        pod, rejection = report.pod, report.rejection
         result = names.ERROR if rejection.is_error else names.UNSCHEDULABLE
-        duration = self._clock.monotonic() - started_at
-        self._metrics.profile(profile).observe(result, duration)
-        pod = queued.pod
+        duration = self._clock.monotonic() - report.started_at
+        self._metrics.profile(report.profile).observe(result, duration)
         write = log.warning if rejection.is_error else log.info
         write(
             "Cannot schedule pod" if rejection.is_error else "Unschedulable pod",
             pod=pod.key,
-            profile=profile,
-            revision=revision,
-            attempts=queued.attempts,
-            tried_because=queued.tried_because,
+            profile=report.profile,
+            revision=report.revision,
+            attempts=report.attempts,
+            tried_because=report.tried_because,
             duration_ms=round(duration * 1000, 1),
             reason=rejection.message,
         )
-        # 2. Back to the queue, which knows the pod's newest version and whether it still wants a
-        #    node: it may have been deleted or bound by somebody else meanwhile.
-        rejectors = frozenset[str]() if rejection.is_error else rejection.rejectors
-        comes_back = self._queue.requeue(queued, rejectors)
-        self.on_not_placed(pod)
-        if not comes_back:
+        if not report.is_queued:
             self._status.forget(pod.uid)
             return
-        # 3. The promise of a node, in force for the next decision.
-        pod = queued.pod
-        if rejection.nominated_node is not None:
-            self._queue.nominator.nominate(pod, rejection.nominated_node)
         if not rejection.is_reported:
             if rejection.nominated_node is not None:
                 self._status.nominate(pod, rejection.nominated_node)
             return
-        # 4. The event, 5. the condition and the nominated node.
-        self._tell(pod, rejection.message, profile=profile, revision=revision)
+        # 2. The event, 3. the condition and the nominated node.
+        self._record(pod, rejection.message, profile=report.profile, revision=report.revision)
         self._status.report(
             pod,
             reason=SCHEDULER_ERROR if rejection.is_error else UNSCHEDULABLE,
@@ -161,16 +151,18 @@ class AttemptOutcomes:
             nominated_node=rejection.nominated_node,
         )
 
-    def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
-        """Tell that a pod that is being deleted was not tried."""
-        note = f"skip schedule deleting pod: {pod.key}"
-        self._tell(pod, note, profile=profile, revision=revision)
+    def deleting(self, report: ReportDeleting) -> None:
+        """Report a pod that is being deleted and was not tried."""
+        note = f"skip schedule deleting pod: {report.pod.key}"
+        profile = report.pod.scheduler_name
+        self._record(report.pod, note, profile=profile, revision=report.revision)
 
-    def waiting(self, pod: Pod, text: str, placement: Placement) -> None:
-        """Tell that a pod has a node and what it waits for before it is bound."""
-        self._tell(
-            pod,
-            text,
+    def waiting(self, report: ReportWaiting) -> None:
+        """Report that a pod has a node and what it waits for before it is bound."""
+        placement = report.placement
+        self._record(
+            report.pod,
+            report.text,
             kind=NORMAL,
             reason=WAITING_REASON,
             profile=placement.profile,
@@ -178,21 +170,48 @@ class AttemptOutcomes:
         )
         # Not `Unschedulable`: more nodes would not help, and autoscalers go by that. They go by
         # the node, too: without its name it looks unused.
-        self._status.report(pod, reason=WAITING_REASON, message=text, nominated_node=placement.node)
+        self._status.report(
+            report.pod,
+            reason=WAITING_REASON,
+            message=report.text,
+            nominated_node=placement.node,
+        )
 
-    def gated(self, pod: Pod, policy: str, reason: str, *, profile: str, revision: str) -> None:
-        """Tell that a policy keeps a pod out of the queue; repeats are one event."""
-        message = f"gated by policy `{policy}`: {reason}"
-        self._tell(pod, message, profile=profile, revision=revision)
+    def gated(self, report: ReportGate) -> None:
+        """Report that a policy keeps a pod out of the queue; repeats are one event."""
+        if report.policy == API_GATES and not report.has_failed:
+            return  # the API server reports its own gates
+        pod = report.pod
+        message = f"gated by policy `{report.policy}`: {report.reason}"
+        self._record(pod, message, profile=pod.scheduler_name, revision=report.revision)
         self._status.report(pod, reason=SCHEDULING_GATED, message=message)
 
-    def throttled(self, pod: Pod, why: str, *, profile: str, revision: str) -> None:
+    def throttled(self, report: ReportThrottled) -> None:
         """Report that a pod is not tried for now, and why; repeats are one event."""
-        message = f"throttled: {why}"
-        self._tell(pod, message, reason=THROTTLED_REASON, profile=profile, revision=revision)
+        pod = report.pod
+        message = f"throttled: {report.reason}"
+        self._record(
+            pod,
+            message,
+            reason=THROTTLED_REASON,
+            profile=pod.scheduler_name,
+            revision=report.revision,
+        )
         self._status.report(pod, reason=THROTTLED_REASON, message=message)
 
-    def _tell(
+    def nominated(self, report: ReportNomination) -> None:
+        """Report that a pod is nominated for another node, or for none any more."""
+        self._status.nominate(report.pod, report.node)
+
+    def forget(self, instruction: ForgetReports) -> None:
+        """Drop what is known of a pod's status, and what still waits to be written."""
+        self._status.forget(instruction.uid)
+
+    def repeat(self, instruction: RepeatReports) -> None:
+        """Take in a new version of a pending pod."""
+        self._status.seen(instruction.old, instruction.new)
+
+    def _record(
         self,
         pod: Pod,
         note: str,
@@ -203,7 +222,7 @@ class AttemptOutcomes:
         revision: str,
     ) -> None:
         """Record an event about an attempt that did not, or not yet, bind *pod*."""
-        self._recorder.record(
+        self._events.record(
             pod_reference(pod),
             kind=kind,
             reason=reason,

@@ -15,8 +15,6 @@ import msgspec
 import structlog
 
 from engine.binding.binder import Backoff
-from engine.binding.placement import PreBindError
-from engine.binding.volume_plan import VolumePlan
 from engine.binding.waiting import waiting_for_others, why_in_vain
 from engine.caching.attachments import CLAIMS, CSI_NODES, VOLUMES
 from engine.caching.cache import Cache
@@ -36,6 +34,8 @@ from engine.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from engine.scheduling.placement import PreBindError
+from engine.scheduling.plugins.volume_plan import VolumePlan
 
 log = structlog.get_logger(component="volume_binder")
 

@@ -1,7 +1,8 @@
-"""Waiting inside a binding cycle for somebody else's work.
+"""Waiting inside a binding cycle for another program.
 
-Owns the word for it. Bindings in flight are limited so that the API server is not asked too much at
-once; a cycle that waits for a controller, for minutes perhaps, asks nothing and keeps nobody else.
+Owns how a cycle says so. Bindings in flight are limited so that the API server is not asked too
+much at once; a cycle that waits for a controller, for minutes perhaps, asks nothing and does not
+count.
 """
 
 import contextlib
@@ -13,19 +14,19 @@ from engine.caching.cache import Cache
 from engine.model.pod import Pod
 
 Mark = Callable[[bool], None]
-"""Told True when a cycle begins to wait, and False when it goes on."""
+"""Called with True when a cycle begins to wait, and with False when it goes on."""
 
 _mark: Final[ContextVar[Mark | None]] = ContextVar("_mark", default=None)
 
 
-def tell_of_waiting(mark: Mark) -> None:
-    """From here on, tell *mark* of what this task, and the tasks it starts, wait for."""
+def report_waiting(mark: Mark) -> None:
+    """Have *mark* called when this task, or one that it starts, waits for another program."""
     _mark.set(mark)
 
 
 @contextlib.contextmanager
 def waiting_for_others() -> Iterator[None]:
-    """Inside, the API server is not asked: a controller, a driver or a user is waited for."""
+    """Inside, the API server is not asked: the task waits for a controller, a driver or a user."""
     mark = _mark.get()
     if mark is None:
         yield
@@ -38,9 +39,9 @@ def waiting_for_others() -> Iterator[None]:
 
 
 def why_in_vain(cache: Cache, pod: Pod) -> str | None:
-    """Why nothing need be waited for on behalf of *pod*, which was assumed; None if it still need.
+    """Why waiting on behalf of *pod*, which was assumed, makes no sense any more; None if it does.
 
-    It was deleted, or somebody else has bound it.
+    It was deleted, or another program has bound it.
     """
     known = cache.get_pod(pod.uid)
     if known is None:

@@ -117,6 +117,10 @@ class Cache:
         """The facts of the node *name* as they are shown."""
         return self._facts.get(name, NO_FACTS)
 
+    def node_facts(self) -> Mapping[str, NodeFacts]:
+        """All facts of nodes that are shown, by name; also of nodes that are not there."""
+        return self._facts
+
     # --- pods --------------------------------------------------------------------------------
 
     def add_pod(self, pod: Pod) -> None:
@@ -179,6 +183,10 @@ class Cache:
     def get_pod(self, uid: str) -> Pod | None:
         """The pod as it is counted, or None."""
         return self._pods.get(uid)
+
+    def uid_of(self, key: str) -> str | None:
+        """The uid of the counted pod `namespace/name`, or None."""
+        return self._uid_of.get(key)
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -199,7 +199,7 @@ async def _serve(
         store=parts.store,
         keeper=parts.keeper,
         settings=parts.settings,
-        recorder=recorder,
+        decision_log=recorder,
     )
     handle_signals(app.request_stop)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, app.request_dump)

@@ -104,7 +104,7 @@ class ExtenderApp:
         if self.settings.watches:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
-            self.world = self.watched = WatchedWorld(client, self._clock)
+            self.world = self.watched = WatchedWorld(client, self._clock, self.metrics)
         # 3. Telling the API server, and binding.
         self._recorder: EventRecorder | None = None
         self._writer: DeferredWriter | None = None

@@ -6,25 +6,28 @@ answer the same questions, so the rest need not know which one it is.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from engine.caching.cache import Cache
-from engine.caching.objects import object_key
 from engine.caching.snapshot import Snapshot
+from engine.event_handlers import ObjectReporter
 from engine.extender_server.requests import AboutNodes, BadRequest, node_of
 from engine.facts.assembly import FactSources
+from engine.facts.board import FactBoard
 from engine.facts.keeper import FactKeeper
 from engine.facts.learned import KeepsNothing
 from engine.informers import make_informers
+from engine.kernel.events import NODES, PODS, Event
+from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
-from engine.kube.resources import Resource
 from engine.lib.clock import Clock
 from engine.model.node import Node
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle
 from engine.rollout import trial
-from engine.watching.informer import Handlers
+from engine.scheduling.plugins.registry import make_plugins
+from engine.telemetry.metrics import Metrics
 
 NOT_WATCHING: Final = (
     "this extender does not watch the cluster: want `nodeCacheCapable: false`, or the extender "
@@ -106,19 +109,21 @@ class RequestWorld(_Asked):
 
 
 class WatchedWorld(_Asked):
-    """The cluster as the API server tells it: nodes, the pods on them, and the other objects.
+    """The cluster as the API server shows it: nodes, the pods on them, and the other objects.
 
-    What kube-scheduler has decided and the API server does not show yet is not in it.
+    A kernel in which no policies come into force, so that it queues and decides nothing. What
+    kube-scheduler has decided and the API server does not show yet is not in it.
     """
 
-    def __init__(self, client: ApiClient, clock: Clock) -> None:
+    def __init__(self, client: ApiClient, clock: Clock, metrics: Metrics) -> None:
         super().__init__()
+        self._clock = clock
         self.cache = Cache()
-        self._waiting: dict[str, Pod] = {}  # by uid: those without a node
+        self._kernel = Kernel(self.cache, make_plugins(self.cache.objects), metrics=metrics)
         self.facts = FactKeeper(
-            self.cache,
+            FactBoard(self.cache, self._report),
             clock=clock,
-            # What is learned of pods is learned anew with each start.
+            # What is learned of pods is learned again with each start.
             make_source=FactSources(client, clock, KeepsNothing(), lambda: False).make,
             on_change=lambda: None,
             on_age=lambda: None,
@@ -127,10 +132,14 @@ class WatchedWorld(_Asked):
         self.informers = make_informers(
             client,
             clock,
-            nodes=[self.facts.of_nodes, self._node_handlers()],
-            pods=[self.facts.of_pods, self._pod_handlers()],
-            others=self._handlers,
+            nodes=[self.facts.of_nodes, ObjectReporter(NODES, self._report)],
+            pods=[self.facts.of_pods, ObjectReporter(PODS, self._report)],
+            others=lambda resource: ObjectReporter(resource.plural, self._report),
         )
+
+    def _report(self, event: Event) -> None:
+        # Nothing is to be done about it: kube-scheduler decides.
+        self._kernel.handle(event, self._clock.monotonic())
 
     def for_request(self, asked: AboutNodes) -> Snapshot:
         """The cluster as it is now."""
@@ -158,42 +167,6 @@ class WatchedWorld(_Asked):
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:
         infos = [info for info in self.cache.snapshot().infos if info is not None]
-        placed = [pod for info in infos for pod in info.pods.values()]
         nodes = [info.node for info in infos if info.node is not None]
-        return nodes, [*self._waiting.values(), *placed]
-
-    # --- hearing ----------------------------------------------------------------------------
-
-    def _node_handlers(self) -> Handlers[Node]:
-        return Handlers(
-            on_add=self.cache.add_node,
-            on_update=lambda _old, new: self.cache.update_node(new),
-            on_delete=lambda node: self.cache.remove_node(node.name),
-        )
-
-    def _pod_handlers(self) -> Handlers[Pod]:
-        def on_add(pod: Pod) -> None:
-            if pod.node_name:
-                self._waiting.pop(pod.uid, None)
-                self.cache.add_pod(pod)
-            else:
-                self._waiting[pod.uid] = pod
-
-        def on_update(old: Pod, new: Pod) -> None:
-            if old.uid != new.uid or not new.node_name:
-                on_delete(old)
-            on_add(new)
-
-        def on_delete(pod: Pod) -> None:
-            self._waiting.pop(pod.uid, None)
-            self.cache.remove_pod(pod)
-
-        return Handlers(on_add=on_add, on_update=on_update, on_delete=on_delete)
-
-    def _handlers(self, resource: Resource) -> Handlers[Any]:
-        store, kind = self.cache.objects, resource.plural
-        return Handlers(
-            on_add=lambda obj: store.put(kind, obj),
-            on_update=lambda _old, new: store.put(kind, new),
-            on_delete=lambda obj: store.delete(kind, object_key(obj)),
-        )
+        cluster = self._kernel.cluster
+        return nodes, [*cluster.pending_pods(), *cluster.placed_pods()]

@@ -17,8 +17,8 @@ from typing import Final
 
 import structlog
 
-from engine.caching.cache import Cache
 from engine.facts.annotations import read_annotations
+from engine.facts.board import FactBoard
 from engine.facts.readings import Readings, Subject
 from engine.facts.source import Source
 from engine.facts.store import FactStore, nodes_of
@@ -62,7 +62,7 @@ class FactKeeper:
     """The facts of one process.
 
     Args:
-        cache: Where they are shown.
+        board: Where they are shown.
         clock: Time.
         make_source: See there.
         on_change: Called soon after something new was shown, for it may help a rejected pod.
@@ -72,7 +72,7 @@ class FactKeeper:
 
     def __init__(
         self,
-        cache: Cache,
+        board: FactBoard,
         *,
         clock: Clock,
         make_source: MakeSource,
@@ -80,7 +80,7 @@ class FactKeeper:
         on_age: Callable[[], None],
         objects: Callable[[], tuple[Iterable[Node], Iterable[Pod]]],
     ) -> None:
-        self._cache = cache
+        self._board = board
         self._clock = clock
         self._make_source = make_source
         self._on_change = on_change
@@ -140,7 +140,7 @@ class FactKeeper:
             self._drop_prepared()
             self._config = config
             self._reconfigured.set()
-            self._cache.set_pod_type_labels(config.pod_type_labels)
+            self._board.set_pod_type_labels(config.pod_type_labels)
             self._replace_sources(known)
         elif reads_ages:
             self.refresh()
@@ -327,13 +327,13 @@ class FactKeeper:
         now = self._clock.now()
         subjects = set(subjects)
         for name in sorted(nodes_of(subjects)):
-            self._cache.set_node_facts(name, self._store.node(name, now))
+            self._board.set_node_facts(name, self._store.node(name, now))
         others = {s for s in subjects if s[0] not in ("node", "pair")}
         if len(others) == 1 and (one := next(iter(others)))[0] == "pod":
-            self._cache.set_pod_facts(one[1], self._store.facts(one, now))
+            self._board.set_pod_facts(one[1], self._store.facts(one, now))
         elif others:
             shown = self._store.others(now)
-            self._cache.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
+            self._board.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
 
     def failures(self) -> dict[str, int]:
         """By source, how often it could not be asked or has broken."""
@@ -366,9 +366,9 @@ class FactKeeper:
 
     def _helps(self, name: str) -> bool:
         """True if there is a node *name*, and something is shown of it."""
-        info = self._cache.node_info(name)
+        info = self._board.node_info(name)
         is_there = info is not None and info.node is not None
-        return is_there and self._cache.facts_of_node(name) != NO_FACTS
+        return is_there and self._board.facts_of_node(name) != NO_FACTS
 
 
 async def _spoken(sources: Iterable[_Running]) -> None:

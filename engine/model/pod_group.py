@@ -1,6 +1,6 @@
 """A pod group as it stands: what is wanted of it, and where its pods are.
 
-Owns the record that policies see as `group`; counting is `scheduling.pod_groups`.
+Owns the record that policies see as `group`; counting is `kernel.pod_groups`.
 """
 
 from dataclasses import dataclass

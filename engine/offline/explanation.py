@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from engine.binding.placement import THROTTLED_REASON, WAITING_REASON
 from engine.framework.profile import Profile
 from engine.framework.status import Status
+from engine.kernel.pod_groups import PodGroups
 from engine.model.event_kinds import ASSIGNED_POD, NODE
 from engine.model.pod import Pod
 from engine.offline.event_words import in_words
@@ -27,7 +27,7 @@ from engine.queueing.hints import INTERESTS, Hints
 from engine.queueing.hints.interest import OWN_POD
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Explanation
-from engine.scheduling.pod_groups import PodGroups
+from engine.scheduling.placement import THROTTLED_REASON, WAITING_REASON
 from engine.scheduling.scheduling_cycle import Scheduler
 
 _EXAMPLES: Final = 3

@@ -1,48 +1,57 @@
-"""A cluster in virtual time: the engine itself, with an API server that does at once what is asked.
+"""A cluster in virtual time: the kernel, with an API server that does at once what is asked.
 
-Owns the order of things: what comes at a moment, then as many scheduling cycles as there are pods
-to try, then the next moment. Cache, queue, hints, permits and scheduling loop are the very ones of
-a running scheduler. Nothing here knows real time or chance: the same workload gives the same run.
+Owns the order of things: what comes at a moment, then as many decisions as there are pods to try,
+then the next moment. Everything about pods is the kernel's, as in a running scheduler. Nothing here
+knows real time or chance: the same workload gives the same run.
 """
 
 import heapq
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from engine.binding.placement import Placement, Preemption, Rejection, Reserver
+from engine.kernel.events import (
+    NODES,
+    PODS,
+    Bound,
+    Event,
+    LeadershipAcquired,
+    ObjectChanged,
+    PreemptionEnded,
+    RevisionSwitched,
+    TimePassed,
+    TurnBegan,
+    WaitingPodPreempted,
+)
+from engine.kernel.instructions import (
+    Bind,
+    Evict,
+    Instruction,
+    ReportDecision,
+    ReportFailure,
+    ReportGate,
+    ReportThrottled,
+)
+from engine.kernel.kernel import Kernel, decided
 from engine.lib import garbage
 from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.workload import Arrival, Workload
 from engine.policy.bundle import Bundle
-from engine.policy.evaluator import Evaluator, PolicyFailure
-from engine.queueing.events import (
-    ASSIGNED_POD_ADD,
-    ASSIGNED_POD_DELETE,
-    NODE_ADD,
-    NODE_DELETE,
-)
-from engine.queueing.hints import Hints
-from engine.queueing.queued_pod import QueuedPod, SortKey
-from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.scheduling.loop import SchedulingLoop
-from engine.scheduling.permit import Permits
+from engine.policy.evaluator import Evaluator
+from engine.scheduling.placement import Placement, Reserver
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.plugins.volume_binding import VolumeBinding
-from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
 # A pod whose policies keep failing is given up, so that a run has an end.
 _MOST_ERRORS: Final = 5
-# Between two looks at those who wait for leave, while nothing else happens.
-_LEAVE_SECONDS: Final = 5.0
-# Whose pods are each of one node: they go with it, and nothing makes them anew elsewhere.
+# Their pods are each of one node: they go with it, and nothing makes them again elsewhere.
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
 
 
@@ -52,8 +61,9 @@ class Life:
 
     `wants` is the pod as it came, or came again after an eviction, which is when it arrived; times
     are seconds from the start, None: it did not happen.
-    `reason` is why its last attempt failed; empty if none did, or once it is placed. `is_lost`: it
-    was evicted, and nothing makes it anew.
+    `reason` is why its last attempt failed; empty if none did, or once it is placed. `errors` are
+    the attempts in a row that ended in an error. `is_lost`: it was evicted, and nothing makes it
+    again.
     """
 
     wants: Pod
@@ -65,6 +75,7 @@ class Life:
     evictions: int = 0
     is_lost: bool = False
     has_failed: bool = False
+    errors: int = 0
     is_ours: bool = True
     reserves: tuple[tuple[Reserver, Any], ...] = field(default=(), repr=False)
 
@@ -88,7 +99,7 @@ class Simulation:
     """One run of a workload.
 
     `at_start` says which pods (by key) were on which nodes at first, and `lost_at_start` which of
-    them were evicted for good: a pod of the start has a life only if it is made anew.
+    them were evicted for good: a pod of the start has a life only if it is made again.
 
     Args:
         bundle: The policies.
@@ -136,38 +147,17 @@ class Simulation:
         self._retries = retries
         plugins = make_plugins(self.cache.objects, clock=self.clock)
         self._scheduler = Scheduler(bundle, evaluator, plugins=plugins, has_extenders=False)
-        self._queue = SchedulingQueue(
-            self.clock,
-            key_of=self._key_of,
-            pre_enqueue=self._gate,
+        self.kernel = Kernel(
+            self.cache,
+            plugins,
+            metrics=Metrics(CollectorRegistry()),
             # Hints are trusted: a pod that no event helps is not tried again.
             max_unschedulable=math.inf,
-            hints=Hints.of(bundle, self.cache),
         )
-        self._bound: list[Placement] = []
-        self._victims: list[Pod] = []
-        metrics = Metrics(CollectorRegistry())
-        self._groups = PodGroups(self.cache)
-        self._permits = Permits(
-            groups=self._groups,
-            cache=self.cache,
-            queue=self._queue,
-            bindings=self,
-            outcomes=self,
-            metrics=metrics,
-            clock=self.clock,
-        )
-        self._permits.use(self._scheduler, lambda: list(self.placed.values()))
-        self._loop = SchedulingLoop(
-            cache=self.cache,
-            queue=self._queue,
-            scheduler=self._scheduler,
-            bindings=self._permits,
-            outcomes=self,
-            metrics=metrics,
-            clock=self.clock,
-            preemptions=_Evictions(self._victims),
-        )
+        self._to_bind: list[Placement] = []
+        self._to_evict: list[Evict] = []
+        self._report(RevisionSwitched(self._scheduler))
+        self._report(LeadershipAcquired())
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._plan(workload)
 
@@ -226,78 +216,93 @@ class Simulation:
         self._events = events
 
     def _wait_until(self, at: float) -> None:
-        """Let time pass: waits for leave end, failed attempts are repeated.
+        """Let time pass: waits in permit end, failed attempts are repeated.
 
         Repeating what failed is given up until the next event once it has not helped for a while:
         without it nothing changes, and a run has to have an end.
         """
         fruitless = 0
-        while len(self._permits) or fruitless < _MOST_ERRORS:
-            wait = self._queue.next_flush_in()
-            wait = math.inf if wait is None else max(wait, 0.001)
-            if len(self._permits):
-                wait = min(wait, _LEAVE_SECONDS)
-            if wait == math.inf or self.now + wait > at:
+        waiting = self.kernel.permits
+        while waiting or fruitless < _MOST_ERRORS:
+            wakes_at = self.kernel.wakes_at()
+            if wakes_at is None or wakes_at > at:
                 break
-            before = len(self.placed), len(self._permits)
-            self.clock.advance(wait)
-            self._queue.flush()
+            before = len(self.placed), len(waiting)
+            self.clock.advance(wakes_at - self.now)
+            self._report(TimePassed())
             self._settle()
-            if before == (len(self.placed), len(self._permits)):
+            if before == (len(self.placed), len(waiting)):
                 fruitless += 1
             elif self._on_moment is not None:
                 self._on_moment(self)
         if at != math.inf:
             self.clock.advance(max(0.0, at - self.now))
-            self._queue.flush()
+            self._report(TimePassed())
 
     def _settle(self) -> None:
-        """Decide until nobody can be tried."""
+        """Decide until no pod can be tried."""
+        kernel = self.kernel
         while True:
-            self._permits.work()
+            self._report(TurnBegan())
             self._see()
-            if not self._loop.schedule_one():
-                if not self._victims and not self._bound:
-                    return
-            else:
-                self.decisions += 1
-            self._see()
+            if kernel.queue.has_poppable:
+                self._carry_out(decided(kernel.decide(self.now)))
+                self._see()
+            elif not kernel.has_work:
+                return
+
+    # --- the kernel, and what the watch would show -------------------------------------------
+
+    def _report(self, event: Event) -> None:
+        self._carry_out(self.kernel.handle(event, self.now))
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Bind(placement=placement):
+                    self._to_bind.append(placement)
+                case Evict():
+                    self._to_evict.append(instruction)
+                case ReportFailure():
+                    self._failed(instruction)
+                case ReportGate(pod=pod, reason=reason) | ReportThrottled(pod=pod, reason=reason):
+                    life = self.lives.get(pod.key)
+                    if life is not None and life.is_pending:
+                        life.reason = reason
+                case ReportDecision():
+                    self.decisions += 1
+
+    def _failed(self, report: ReportFailure) -> None:
+        pod, rejection = report.pod, report.rejection
+        life = self.lives[pod.key]
+        life.reason, life.has_failed = rejection.message, rejection.is_error
+        life.errors = life.errors + 1 if rejection.is_error else 0
+        if report.is_queued and (not self._retries or life.errors >= _MOST_ERRORS):
+            self._report(ObjectChanged(PODS, pod, None))  # given up
 
     def _see(self) -> None:
-        """What the watch would tell: who is bound, who is evicted."""
-        while self._bound or self._victims:
-            bound, self._bound = self._bound, []
-            for placement in bound:
-                self._seen_bound(placement)
-            victims = list(self._victims)
-            self._victims.clear()
-            for victim in victims:
-                self._evict(victim)
+        """What was to be bound is bound, and what was to be evicted is gone."""
+        while self._to_bind or self._to_evict:
+            placements, self._to_bind = self._to_bind, []
+            for placement in placements:
+                self._bind(placement)
+            evictions, self._to_evict = self._to_evict, []
+            for evict in evictions:
+                for victim in evict.victims:
+                    self._evict(victim)
+                self._report(PreemptionEnded(evict.preemptor, evict.preemption.node))
 
     # --- what happens ----------------------------------------------------------------------
 
-    def _key_of(self, pod: Pod) -> SortKey:
-        key = self._scheduler.hooks.queue_key(pod, self.cache.snapshot())
-        return () if isinstance(key, PolicyFailure) else key
-
-    def _gate(self, pod: Pod) -> tuple[str, str] | None:
-        """Who keeps the pod from being tried, and why: as long as it is so, that is its reason."""
-        gated = self._scheduler.hooks.pre_enqueue(pod, self.cache.snapshot())
-        life = self.lives.get(pod.key)
-        if gated is not None and life is not None and life.is_pending:
-            life.reason = gated[1]
-        return gated
-
     def _change(self, name: str, node: Node | None) -> None:
-        if node is not None:
-            self.cache.add_node(node)
-            self._queue.move(NODE_ADD, None, node)
-            return
         info = self.cache.node_info(name)
-        if info is None or info.node is None:
+        known = info.node if info is not None else None
+        if node is not None:
+            self._report(ObjectChanged(NODES, known, node))
             return
-        self.cache.remove_node(name)
-        self._queue.move(NODE_DELETE, info.node, None)
+        if info is None or known is None:
+            return
+        self._report(ObjectChanged(NODES, known, None))
         for pod in list(info.pods.values()):  # they go with it
             if pod.controller is not None and pod.controller.kind in _OF_ONE_NODE:
                 self._leave(pod.key)
@@ -318,13 +323,12 @@ class Simulation:
         self._want(pod, life)
 
     def _want(self, pod: Pod, life: Life) -> None:
-        """The pod wants a node, if somebody decides it."""
+        """The pod wants a node, if there is a profile for it."""
         if self._scheduler.profile_of(pod) is None:
             life.is_ours = False
             life.reason = f"no profile is called `{pod.scheduler_name}`"
             return
-        self._groups.put(pod)
-        self._queue.add(pod)
+        self._report(ObjectChanged(PODS, None, pod))
 
     def _end(self, arrival: Arrival) -> None:
         """The pod's time is over. Another one of its name, come since, is not meant."""
@@ -339,11 +343,7 @@ class Simulation:
             self._pending.discard(key)
             placed = self.placed.get(life.wants.uid)
             if placed is None:
-                self._queue.delete(life.wants)
-                self._permits.gone(life.wants.uid)
-                assumed = self.cache.get_pod(life.wants.uid)
-                if assumed is not None:
-                    self._free(assumed, life)
+                self._report(ObjectChanged(PODS, life.wants, None))
             else:
                 self._free(placed, life)
             return True
@@ -354,21 +354,20 @@ class Simulation:
         return False
 
     def _free(self, pod: Pod, life: Life | None) -> None:
-        """The pod holds its room no more."""
+        """The pod is gone from its node."""
         self.placed.pop(pod.uid, None)
         self._still_there.discard(pod.uid)
-        self.cache.remove_pod(pod)
         for plugin, state in reversed(life.reserves if life is not None else ()):
             if isinstance(plugin, VolumeBinding):
                 plugin.outlive(state)
             else:
                 plugin.unreserve(state, pod, pod.node_name)
-        self._queue.move(ASSIGNED_POD_DELETE, pod, None)
-        self._permits.gone(pod.uid)
+        self._report(ObjectChanged(PODS, pod, None))
 
     def _evict(self, pod: Pod) -> None:
         """The pod goes; where something takes care of it, another one comes in its place."""
-        if self._permits.preempt(pod.uid):
+        if pod.uid in self.kernel.permits:
+            self._report(WaitingPodPreempted(pod.uid))
             return
         if pod.uid not in self.placed:
             return
@@ -393,7 +392,7 @@ class Simulation:
         self._pending.add(pod.key)
         self._want(again, life)
 
-    def _seen_bound(self, placement: Placement) -> None:
+    def _bind(self, placement: Placement) -> None:
         pod = placement.pod
         life = self.lives[pod.key]
         if self.cache.get_pod(pod.uid) is None or life.gone_at is not None:
@@ -402,67 +401,5 @@ class Simulation:
         life.reserves = placement.reserves
         self.placed[pod.uid] = pod
         self._pending.discard(pod.key)
-        self._groups.put(pod)
-        self.cache.add_pod(pod)
-        self._queue.delete(pod)
-        self._queue.move(ASSIGNED_POD_ADD, None, pod)
-        self._permits.dropped(pod.uid)
-
-    # --- the ports of the loop and of those who give leave ---------------------------------
-
-    def start(self, placement: Placement) -> None:
-        """Bind, as soon as the turn is over."""
-        self._queue.done(placement.pod.uid)
-        self._bound.append(placement)
-
-    def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
-        """What a plugin would write about a pod that fits nowhere is not written."""
-
-    def bound(self, placement: Placement) -> None:
-        """Told to `_seen_bound` by hand."""
-
-    def waiting(self, pod: Pod, text: str, placement: Placement) -> None:
-        """Nobody is there to be told."""
-
-    def skipped_deleting(self, pod: Pod, *, profile: str, revision: str) -> None:
-        """Nothing is on its way out here: what goes is gone."""
-
-    def not_placed(
-        self,
-        queued: QueuedPod,
-        rejection: Rejection,
-        *,
-        profile: str,
-        revision: str,
-        started_at: float,
-    ) -> None:
-        """The pod goes back to the queue, as in `binding.outcomes`."""
-        pod = queued.pod
-        life = self.lives[pod.key]
-        life.reason, life.has_failed = rejection.message, rejection.is_error
-        if not self._retries:
-            self._queue.delete(pod)
-        if rejection.is_error:
-            if queued.error_count + 1 >= _MOST_ERRORS:
-                self._queue.delete(pod)
-            comes_back = self._queue.requeue(queued)
-        else:
-            comes_back = self._queue.requeue(queued, rejection.rejectors)
-        self._permits.failed(pod)
-        if comes_back and rejection.nominated_node is not None:
-            self._queue.nominator.nominate(queued.pod, rejection.nominated_node)
-
-
-class _Evictions:
-    """Takes preemptions: the victims go as soon as the turn is over."""
-
-    def __init__(self, victims: list[Pod]) -> None:
-        self._victims = victims
-
-    def start(self, preemptor: Pod, preemption: Preemption, *, profile: str, revision: str) -> None:
-        """Have the victims go."""
-        self._victims += preemption.victims
-
-    def is_preempting(self, uid: str) -> bool:
-        """Evictions are over before the next turn."""
-        return False
+        self._report(Bound(placement))
+        self._report(ObjectChanged(PODS, life.wants, pod))

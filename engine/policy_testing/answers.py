@@ -14,6 +14,7 @@ import msgspec
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.kernel.pod_groups import POD_GROUPS, PodGroups
 from engine.model.objects import PlainObject, from_plain
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
@@ -31,7 +32,6 @@ from engine.policy_testing.properties import (
     unknown_labels_matter,
     worse_with_more_room,
 )
-from engine.scheduling.pod_groups import POD_GROUPS, PodGroups
 from engine.scheduling.pod_hooks import GroupSource
 from engine.scheduling.scheduling_cycle import Scheduler
 

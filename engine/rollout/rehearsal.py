@@ -13,13 +13,13 @@ import structlog
 
 from engine.caching.snapshot import Snapshot
 from engine.framework.profile import EnabledPolicy, Profile
+from engine.kernel.pod_groups import POD_GROUPS, min_count_of
 from engine.lib.stopping import never
 from engine.model.pod import Pod
 from engine.model.pod_group import PodGroupState
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import NodeVictims
-from engine.scheduling.pod_groups import POD_GROUPS, min_count_of
 from engine.scheduling.scheduling_cycle import Scheduler
 
 log = structlog.get_logger(component="trial")

@@ -24,10 +24,10 @@ from engine.lib.clock import Clock
 from engine.policy.bundle import Bundle
 from engine.policy.config import Fallback
 from engine.policy.errors import Problem
+from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Store, StoreError
 from engine.rollout.sources import Offer, PolicySource
 from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest, first_of
-from engine.scheduling.loop import DecisionCounts
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from engine.binding.placement import Preemption as Eviction
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.scheduling.diagnosis import Diagnosis
 from engine.scheduling.extenders import Answer, Question
+from engine.scheduling.placement import Preemption as Eviction
 from engine.scheduling.runtime_plugin import RuntimePlugin
 
 

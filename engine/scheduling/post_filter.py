@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.binding.placement import Preemption as Eviction
 from engine.framework.status import Status
 from engine.policy.evaluator import PolicyFailure
 from engine.policy.verdicts import VerdictMemo
@@ -21,6 +20,7 @@ from engine.scheduling.extenders import (
     Question,
 )
 from engine.scheduling.feasibility import Filters, RuntimeUse
+from engine.scheduling.placement import Preemption as Eviction
 from engine.scheduling.preemption import NO_CANDIDATE, PREFIX, Preemption
 from engine.scheduling.rejections import rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin

@@ -119,7 +119,7 @@ class RuntimePlugin:
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
         """Carry the promise out; returns when the pod may be bound.
 
-        Raises `binding.placement.PreBindError` with the reason if that is impossible.
+        Raises `placement.PreBindError` with the reason if that is impossible.
         """
 
 

@@ -207,7 +207,7 @@ async def scheduling(
                 running.result()
             assert app.leading.is_set(), "the scheduler did not start"
             yield app
-            app.permits.check_invariants()
+            app.kernel.permits.check_invariants()
         finally:
             app.request_stop()
             await asyncio.gather(running, return_exceptions=True)

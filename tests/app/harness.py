@@ -59,7 +59,7 @@ async def scheduler_at(
     store: Callable[[ApiClient], Store] | None = None,
     keeper: Callable[[ApiClient], Keeper] | None = None,
     examiner: Examiner | None = None,
-    recorder: Recorder | None = None,
+    decision_log: Recorder | None = None,
     wait: bool = True,
     **settings: Any,
 ) -> AsyncIterator[App]:
@@ -75,7 +75,7 @@ async def scheduler_at(
             store=store(client) if store is not None else NoStore(),
             keeper=keeper(client) if keeper is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
-            recorder=recorder,
+            decision_log=decision_log,
         )
         running = asyncio.ensure_future(app.run())
         try:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Generator, Mapping
 from typing import Any
 
 import aiohttp
@@ -11,6 +11,7 @@ import pytest
 
 from engine.app import LONG_SECONDS
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.kernel.events import NODES, PODS, ObjectChanged
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
 from engine.rollout.assembly import make_examiner
@@ -54,9 +55,10 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
     cluster.create(make_node("node-1"), make_pod("early"))
     examiner = make_examiner().building(build)
     async with scheduler(cluster, examiner=examiner, wait=False) as app:
-        await eventually(lambda: [pod.name for pod in app.pods.pending_pods()] == ["early"])
+        pending = app.kernel.cluster.pending_pods
+        await eventually(lambda: [pod.name for pod in pending()] == ["early"])
         cluster.create(make_pod("later"), make_pod("other", scheduler_name="other"))
-        await eventually(lambda: len([*app.pods.pending_pods()]) == 3)
+        await eventually(lambda: len([*pending()]) == 3)
         assert app.cache.node_count == 1
         assert not app.synced.is_set()
         policies_may_come.set()
@@ -216,9 +218,12 @@ async def test_amounts_that_make_no_sense_cost_only_their_pod(
     """The API server refuses most of them; an old etcd or another server may hold them."""
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
-        app.nodes.on_add(builders.make_node("odd", cpu=amount, memory=amount))
-        app.pods.on_add(builders.make_pod("bad", cpu=amount))
-        app.pods.on_add(builders.make_pod("worse", node="odd", cpu=amount, memory=amount))
+        for plural, odd in (
+            (NODES, builders.make_node("odd", cpu=amount, memory=amount)),
+            (PODS, builders.make_pod("bad", cpu=amount)),
+            (PODS, builders.make_pod("worse", node="odd", cpu=amount, memory=amount)),
+        ):
+            app.report(ObjectChanged(plural, None, odd))
         cluster.create(make_pod("good"))
         await eventually(lambda: node_of(cluster, "good") == "node-1")
 
@@ -252,15 +257,16 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
     """
     decided = 0
 
-    def decide() -> bool:
+    def decide(_: float) -> Generator[Any, Any, list[Any]]:
         nonlocal decided
         block(2 * LONG_SECONDS)
         decided += 1
-        return True
+        yield from ()
+        return []
 
     address = ("127.0.0.1", 0)
     async with scheduler(cluster, metrics_address=address) as app:
-        monkeypatch.setattr(app.loop, "schedule_one", decide)
+        monkeypatch.setattr(app.kernel, "decide", decide)
         cluster.create(make_pod("web"))
         await eventually(lambda: decided)
         url = f"http://127.0.0.1:{app.port}/livez"
@@ -334,7 +340,7 @@ async def test_a_standby_keeps_nothing_of_groups_that_are_gone(cluster: DevClust
         cluster.create(make_pod("one", labels={"example.com/group": "a", "example.com/min": "2"}))
         await eventually(lambda: len(standby.queue) == 1)
         cluster.delete("pods", "one", grace=0)
-        await eventually(lambda: len(standby.queue) == 0 and not standby.groups.has_changes)
+        await eventually(lambda: len(standby.queue) == 0 and not standby.kernel.groups.has_changes)
         assert not standby.leading.is_set()
 
 

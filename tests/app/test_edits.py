@@ -60,7 +60,7 @@ async def test_pods_that_an_edit_makes_ours_are_asked_about_with_their_groups(
     edit(cluster, {})
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(*(batch(f"b{i}") for i in range(10)))
-        await eventually(lambda: len(list(app.pods.pending_pods())) == 10)
+        await eventually(lambda: len(list(app.kernel.cluster.pending_pods())) == 10)
         before = app.rollout.active.bundle.revision
         edit(
             cluster,
@@ -79,7 +79,7 @@ async def test_pods_that_wait_for_leave_are_asked_about_with_their_groups_after_
     edit(cluster, policies | {"grouped.star": _GROUPED + _LEAVE})
     async with scheduler(cluster, from_config_map=True) as app:
         cluster.create(*(batch(f"b{i}") for i in range(10)))
-        await eventually(lambda: len(app.permits) == 10)
+        await eventually(lambda: len(app.kernel.permits) == 10)
         before = app.rollout.active.bundle.revision
         edit(cluster, policies | {"grouped.star": _GROUPED})
         await eventually(lambda: app.rollout.active.bundle.revision != before)

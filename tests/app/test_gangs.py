@@ -67,7 +67,7 @@ async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fit
         why = "permit: 3 of the 4 pods that its group `train` needs found a node."
         assert sorted(m == f"{UNSCHEDULABLE} {why}" for m in messages) == [False, True, True, True]
         assert await world.placed() == set()
-        assert (len(app.permits), app.cache.assumed_count) == (0, 0)
+        assert (len(app.kernel.permits), app.cache.assumed_count) == (0, 0)
         # What the group does not hold, others can have.
         await world.pods("single", 0, cpu="3", labels={})
         await world.places("single-0")
@@ -93,7 +93,7 @@ async def test_of_two_groups_with_room_for_one_exactly_one_is_placed(world: Worl
         await world.places(*members(first, 4))
         for name in members(other, 4):
             await world.says(name, "nodes are available")
-        assert (len(app.permits), app.cache.pod_count) == (0, 4)
+        assert (len(app.kernel.permits), app.cache.pod_count) == (0, 4)
         await world.node("c", cpu=2)
         await world.places(*members("red", 4), *members("blue", 4))
 
@@ -108,7 +108,7 @@ async def test_more_pods_than_the_group_needs_are_placed_as_far_as_they_fit(worl
             return len(await world.placed()) == 4
 
         await world.eventually(are_four)
-        assert len(app.permits) == 0
+        assert len(app.kernel.permits) == 0
 
 
 async def test_pods_wait_at_the_gate_until_their_group_is_there(world: World) -> None:
@@ -207,7 +207,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World
     labels = {"example.com/group": "slow"}
     await world.pods("slow", 0, 1, labels=labels)
     async with scheduling(world, patient(600)) as app:
-        await world.eventually(lambda: len(app.permits) == 2)
+        await world.eventually(lambda: len(app.kernel.permits) == 2)
         await world.pods("single", 0, labels={})
         await world.says("single-0", "Insufficient cpu")
         await world.delete("slow-0")
@@ -220,10 +220,10 @@ async def test_new_policies_decide_anew_about_pods_that_wait(world: World) -> No
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
     shelf = Shelf(patient(600))
     async with scheduling(world, shelf) as app:
-        await world.eventually(lambda: len(app.permits) == 2)
+        await world.eventually(lambda: len(app.kernel.permits) == 2)
         shelf.change(CONFIG)
         await world.places("slow-0", "slow-1")
-        assert len(app.permits) == 0
+        assert len(app.kernel.permits) == 0
 
 
 async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
@@ -249,7 +249,7 @@ async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
     await world.node("a", cpu=2)
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
     async with scheduling(world, patient(600)) as app:
-        await world.eventually(lambda: len(app.permits) == 2)
+        await world.eventually(lambda: len(app.kernel.permits) == 2)
         stopped_at = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - stopped_at < 5.0
     assert await world.placed() == set()
@@ -263,13 +263,13 @@ async def test_who_loses_the_lease_binds_nobody_any_more(world: World) -> None:
     lease = LeaseSettings(namespace=world.namespace, name="gangs")
     shelf = Shelf(patient(600))
     async with scheduling(world, shelf, lease=lease) as app:
-        await world.eventually(lambda: len(app.permits) == 2)
+        await world.eventually(lambda: len(app.kernel.permits) == 2)
         raw = await world.client.get(resources.LEASES, "gangs", world.namespace)
         taken = json.loads(raw)
         taken["spec"]["holderIdentity"] = "another"
         body = json.dumps(taken).encode()
         await world.client.update(resources.LEASES, "gangs", body, world.namespace)
-        await world.eventually(lambda: len(app.permits) == 0)
+        await world.eventually(lambda: len(app.kernel.permits) == 0)
         shelf.change({})  # under these they would be bound
         assert app.elector is not None
         assert not app.elector.is_leading
@@ -282,11 +282,11 @@ async def test_a_pod_that_somebody_else_binds_while_it_waits_is_let_go(world: Wo
     await world.node("b", cpu=2)
     await world.pods("slow", 0, labels={"example.com/group": "slow"})
     async with scheduling(world, patient(600)) as app:
-        await world.eventually(lambda: len(app.permits) == 1)
+        await world.eventually(lambda: len(app.kernel.permits) == 1)
         pod = await world.pod("slow-0")
         node = f"{world.namespace}-b"
         await world.client.bind(world.namespace, "slow-0", pod["metadata"]["uid"], node)
-        await world.eventually(lambda: len(app.permits) == 0)
+        await world.eventually(lambda: len(app.kernel.permits) == 0)
         await world.eventually(lambda: app.cache.assumed_count == 0)
         assert (await world.pod("slow-0"))["spec"]["nodeName"] == node
 

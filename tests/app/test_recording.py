@@ -145,7 +145,9 @@ async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> 
     recorder = make_recorder(tmp_path)
     await world.cluster.create(*(node(f"node-{n}", zone="ab"[n % 2]) for n in range(1, 7)))
     await write_policies(world.cluster, {})
-    async with harness.scheduler_at(world.endpoint, from_config_map=True, recorder=recorder) as app:
+    async with harness.scheduler_at(
+        world.endpoint, from_config_map=True, decision_log=recorder
+    ) as app:
         await busy_day(world, app)
         assert metric(app, "starsched_recorded_entries_total", outcome="dropped") == 0
     recorder.close()
@@ -177,7 +179,7 @@ async def test_what_containers_are_told_is_not_recorded(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     recorder = make_recorder(tmp_path, compress=False)
-    async with harness.scheduler(cluster, recorder=recorder):
+    async with harness.scheduler(cluster, decision_log=recorder):
         manifest = make_pod("one")
         container = manifest["spec"]["containers"][0]
         container["env"] = [{"name": "PASSWORD", "value": "hunter2"}]
@@ -196,7 +198,7 @@ async def test_full_files_are_followed_by_new_ones_and_the_oldest_go(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
     recorder = make_recorder(tmp_path, compress=False, file_bytes=20_000, files=2)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         for batch in range(8):
             await decide(cluster, app, [f"pod-{batch}-{n}" for n in range(10)])
             await eventually(lambda: recorder.writer.waiting == 0)
@@ -254,7 +256,7 @@ async def test_a_checkpoint_larger_than_a_file_may_get_is_not_taken_for_each_dec
 ) -> None:
     """In a large cluster a small `--record-file-size` wrote everything down over and over."""
     recorder = make_recorder(tmp_path, compress=False, file_bytes=1, files=100)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         for number in range(12):
             await decide(cluster, app, [f"pod-{number}"])
             await eventually(lambda: recorder.writer.waiting == 0)
@@ -286,7 +288,7 @@ async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
     cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = make_recorder(tmp_path)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         await decide(cluster, app, ["one"])
         monkeypatch.setattr(type(recorder.writer), "is_full", property(lambda self: True))
         await decide(cluster, app, ["two"])
@@ -316,7 +318,7 @@ async def test_a_full_disk_costs_the_log_and_no_decision(
 
     monkeypatch.setattr("engine.recording.log_writer.os.open", open_full)
     recorder = make_recorder(tmp_path, compress=False)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         await decide(cluster, app, ["one", "two"])
         await eventually(lambda: metric(app, "starsched_record_failures_total") > 0)
         await decide(cluster, app, ["three"])
@@ -325,7 +327,7 @@ async def test_a_full_disk_costs_the_log_and_no_decision(
 
 async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path, compress=False)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         await decide(cluster, app, [f"pod-{n}" for n in range(5)])
     recorder.close()
     (file,) = log_files(tmp_path)
@@ -350,7 +352,7 @@ async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Pa
 async def test_a_garbled_entry_is_told_with_its_place(cluster: DevCluster, tmp_path: Path) -> None:
     """Some ended in a traceback, others named no line, or the words of an exception alone."""
     recorder = make_recorder(tmp_path, compress=False)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         await decide(cluster, app, ["one", "two"])
         # The watch tells where they are.
         await eventually(lambda: app.cache.assumed_count == 0)
@@ -388,7 +390,7 @@ async def test_other_policies_are_compared_on_the_recorded_states(
 ) -> None:
     log, policies = tmp_path / "log", tmp_path / "policies"
     recorder = make_recorder(log)
-    async with harness.scheduler(cluster, recorder=recorder) as app:
+    async with harness.scheduler(cluster, decision_log=recorder) as app:
         await decide(cluster, app, [f"pod-{n}" for n in range(10)])
     recorder.close()
     policies.mkdir()

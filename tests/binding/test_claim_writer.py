@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from engine.binding.claim_writer import DeviceClaimWriter
-from engine.binding.placement import PreBindError
 from engine.framework.status import Status
 from engine.kube.client import MERGE_PATCH, ApiClient
 from engine.kube.errors import NotFound
@@ -19,6 +18,7 @@ from engine.model.devices import ResourceClaim
 from engine.model.objects import decode
 from engine.model.pod import Pod
 from engine.offline.world import World, pod_of
+from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from tests.builders import node_manifest
 from tests.scheduling.devices.builders import (

@@ -6,40 +6,34 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder
 from engine.binding.outcomes import AttemptOutcomes
-from engine.binding.placement import Preemption, Rejection
 from engine.binding.pod_status import PodStatusUpdater
-from engine.binding.preemptor import WAITING, WAITING_FOR_OTHERS, Preemptor
+from engine.binding.preemptor import Preemptor
+from engine.kernel.events import PODS, ObjectChanged, TimePassed
+from engine.kernel.instructions import Evict
+from engine.kernel.preemptions import WAITING, WAITING_FOR_OTHERS
 from engine.kube.client import ApiClient
-from engine.lib.clock import VirtualClock
 from engine.model.pod import Pod
-from engine.queueing.events import ASSIGNED_POD_DELETE
-from engine.queueing.queued_pod import QueuedPod
-from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.telemetry.metrics import Metrics
+from engine.scheduling.placement import Preemption
 from tests.binding.scripted_api import Hold, Lose, Refuse, ScriptedApi
 from tests.builders import make_pod
+from tests.kernel.bench import KernelBench, rejected, reporting
 from tests.waiting import eventually, idle
 
 FIT = frozenset({"NodeResourcesFit"})
 PROFILE = "default-scheduler"
 
 
-class Bench:
-    """A queue, a preemptor and all that they tell, against a scripted API server."""
+class Bench(KernelBench):
+    """A kernel, a preemptor and all that is reported, against a scripted API server."""
 
     def __init__(self, api: ScriptedApi, client: ApiClient) -> None:
+        super().__init__()
         self.api = api
-        self.clock = VirtualClock()
-        self.metrics = Metrics(CollectorRegistry())
         self.writer = DeferredWriter(clock=self.clock, is_busy=lambda: False)
-        self.queue = SchedulingQueue(
-            self.clock, key_of=lambda _: (), pre_enqueue=lambda pod: self.preemptor.gate(pod)
-        )
         self.waiting: set[str] = set()
         self.in_pre_bind: set[str] = set()
         self.sent_back: set[str] = set()
@@ -48,35 +42,36 @@ class Bench:
         self.waits: list[float] = []
         common: dict[str, Any] = {"clock": self.clock, "metrics": self.metrics}
         self.status = PodStatusUpdater(client, self.writer, **common)
-        recorder = EventRecorder(client, self.writer, instance="test", **common)
-        self.outcomes = AttemptOutcomes(
-            queue=self.queue, recorder=recorder, status=self.status, **common
-        )
+        events = EventRecorder(client, self.writer, instance="test", **common)
         self.preemptor = Preemptor(
             client,
-            queue=self.queue,
-            recorder=recorder,
+            events=events,
             status=self.status,
-            reject_waiting=lambda uid: self._send_back(self.waiting, uid),
-            cancel_pre_bind=lambda uid: self._send_back(self.in_pre_bind, uid),
+            report=self.report,
+            is_wanted=self.queue.__contains__,
             is_going=self._is_going,
+            send_back=self._send_back,
             may_act=lambda: self.may_act,
             sleep=self._sleep,
             rng=random.Random(1),
             **common,
         )
+        outcomes = AttemptOutcomes(events=events, status=self.status, **common)
+        self.carriers |= reporting(outcomes)
+        self.carriers[Evict] = self.preemptor.start
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
         self.clock.advance(seconds)
         await asyncio.sleep(0)
 
-    def _send_back(self, where: set[str], uid: str) -> bool:
-        if uid not in where:
-            return False
-        where.remove(uid)
-        self.sent_back.add(uid)
-        return True
+    def _send_back(self, uid: str) -> bool:
+        for where in (self.waiting, self.in_pre_bind):
+            if uid in where:
+                where.remove(uid)
+                self.sent_back.add(uid)
+                return True
+        return False
 
     def _is_going(self, uid: str) -> bool:
         """The watch shows what the server has, unless it is behind for this pod."""
@@ -92,40 +87,28 @@ class Bench:
         self.api.add_pod(name, pod.uid, nodeName="node-1")
         return pod
 
-    def attempt(self, *victims: Pod, name: str = "urgent", **words: Any) -> QueuedPod:
-        """What the loop does: pop, decide that *victims* have to go, and put the pod aside."""
+    def attempt(
+        self, *victims: Pod, name: str = "urgent", node: str = "node-1", **words: Any
+    ) -> Pod:
+        """A pod comes and is tried: *victims* have to go from *node*, it is nominated there."""
         pod = make_pod(name, uid=f"{name}-uid", **{"priority": 100, **words})
         self.api.add_pod(name, pod.uid)
-        self.queue.add(pod)
-        queued = self.queue.pop()
-        assert queued is not None
-        self.decide(queued, *victims)
-        return queued
+        self.add(pod)
+        self.preempt(pod, *victims, node=node)
+        return pod
 
-    def decide(self, queued: QueuedPod, *victims: Pod) -> None:
-        self.preemptor.start(
-            queued.pod, Preemption("node-1", victims), profile=PROFILE, revision="rev1"
-        )
-        self.outcomes.not_placed(
-            queued,
-            Rejection("no room", is_error=False, rejectors=FIT, nominated_node="node-1"),
-            profile=PROFILE,
-            revision="rev1",
-            started_at=self.clock.monotonic(),
-        )
-
-    def place(self, queued: QueuedPod) -> str:
-        self.queue.check_invariants()
-        return str(self.queue.describe(queued.pod.key).get("queue", "unknown"))
+    def preempt(self, pod: Pod, *victims: Pod, node: str = "node-1") -> None:
+        """Try *pod*, which is ready."""
+        self.decide(pod, rejected("no room", preemption=Preemption(node, victims)))
 
     def gone(self, pod: Pod) -> None:
         """The watch says that *pod* is gone."""
-        self.queue.move(ASSIGNED_POD_DELETE, pod, None)
+        self.report(ObjectChanged(PODS, pod, None))
 
     async def settle(self) -> None:
         await eventually(lambda: not self.preemptor.in_flight)
         await self.writer.flush(5)
-        self.queue.check_invariants()
+        self.kernel.check_invariants()
 
     async def until(self, condition: Callable[[], Any]) -> None:
         await eventually(condition, seconds=5)
@@ -214,7 +197,7 @@ async def test_the_nomination_is_on_record_before_the_first_victim_goes(bench: B
     assert (method, path.endswith("/pods/urgent/status")) == ("PATCH", True)
     assert body is not None
     assert body["status"]["nominatedNodeName"] == "node-1"
-    assert body["status"]["conditions"][0]["message"] == "no room"
+    assert "no room" in body["status"]["conditions"][0]["message"]
     assert sum("/urgent/" in path for _, path, _ in writes) == 1
 
 
@@ -253,8 +236,8 @@ async def test_a_terminating_victim_is_not_deleted_again(bench: Bench) -> None:
 
 async def test_nothing_is_done_if_all_victims_are_terminating(bench: Bench) -> None:
     queued = bench.attempt(bench.victim("going", terminating=True))
-    assert not bench.preemptor.is_preempting("urgent-uid")
-    assert bench.place(queued) == "unschedulable"
+    assert "urgent-uid" not in bench.kernel.preemptions
+    assert bench.place_of(queued) == "unschedulable"
     await bench.settle()
     assert bench.deleted == []
     assert bench.metric("scheduler_preemption_victims_count") == 0
@@ -286,14 +269,12 @@ async def test_a_victim_that_is_not_bound_is_sent_back_in_memory(bench: Bench, w
 
 
 async def test_lower_pods_lose_their_promise_of_the_node_and_are_tried_again(bench: Bench) -> None:
-    def reject(name: str, priority: int, node: str) -> QueuedPod:
+    def reject(name: str, priority: int, node: str) -> Pod:
         pod = make_pod(name, uid=f"{name}-uid", priority=priority, nominated=node)
         bench.api.add_pod(name, pod.uid)
-        bench.queue.add(pod)
-        queued = bench.queue.pop()
-        assert queued is not None
-        bench.queue.requeue(queued, FIT)
-        return queued
+        bench.add(pod)
+        bench.queue.requeue(bench.popped(pod), FIT)
+        return pod
 
     lower, equal = reject("lower", 99, "node-1"), reject("equal", 100, "node-1")
     elsewhere = reject("elsewhere", 1, "node-2")
@@ -304,10 +285,10 @@ async def test_lower_pods_lose_their_promise_of_the_node_and_are_tried_again(ben
     assert [pod.name for pod in nominator.pods_on("node-2")] == ["elsewhere"]
     (patch,) = (r.body for r in bench.api.requests if r.path.endswith("/pods/lower/status"))
     assert patch == {"metadata": {"uid": "lower-uid"}, "status": {"nominatedNodeName": None}}
-    assert bench.place(lower) == "backoff"
-    assert bench.place(equal) == "unschedulable"
+    assert bench.place_of(lower) == "backoff"
+    assert bench.place_of(equal) == "unschedulable"
     # The room that was kept for the lower one may be had by those that are no higher.
-    assert bench.place(elsewhere) == "backoff"
+    assert bench.place_of(elsewhere) == "backoff"
 
 
 # --- what goes wrong ---------------------------------------------------------------------------
@@ -398,23 +379,21 @@ async def test_a_preemptor_whose_preemption_fails_is_tried_again(
     bench.api.script["delete a"] = list(steps)
     queued = bench.attempt(*(bench.victim(name) for name in "ab"))
     await eventually(lambda: not bench.preemptor.in_flight)
-    assert bench.place(queued) == place
+    assert bench.place_of(queued) == place
     # The last victim stays: the room would not have been enough.
     assert "b" not in bench.deleted
     assert bench.results("error") == 1
-    assert not bench.preemptor.is_preempting(queued.uid)
+    assert queued.uid not in bench.kernel.preemptions
     # And it can be carried out the next time.
     bench.clock.advance(5)
-    bench.queue.flush()
-    again = bench.queue.pop()
-    assert again is queued
-    bench.decide(again, bench.victim("a"), bench.victim("b"))
+    bench.report(TimePassed())
+    bench.preempt(queued, bench.victim("a"), bench.victim("b"))
     await bench.settle()
     assert bench.results("success") == 1
 
 
 async def test_the_first_failure_keeps_the_others_from_starting(bench: Bench) -> None:
-    bench.preemptor._room = asyncio.Semaphore(1)
+    bench.preemptor._capacity = asyncio.Semaphore(1)
     bench.api.script["delete v0"] = [Refuse(403, "Forbidden")]
     bench.attempt(*(bench.victim(f"v{i}") for i in range(5)))
     await bench.settle()
@@ -429,7 +408,7 @@ async def test_an_exception_that_nobody_expected_costs_one_attempt(bench: Bench)
     queued = bench.attempt(bench.victim("idle"))
     await bench.settle()
     assert bench.metric("starsched_loop_errors_total", step="preemption") == 1
-    assert bench.place(queued) == "backoff"
+    assert bench.place_of(queued) == "backoff"
 
 
 async def test_nothing_is_evicted_when_somebody_else_may_lead(bench: Bench) -> None:
@@ -437,7 +416,7 @@ async def test_nothing_is_evicted_when_somebody_else_may_lead(bench: Bench) -> N
     queued = bench.attempt(bench.victim("idle"))
     await bench.settle()
     assert bench.deleted == []
-    assert bench.place(queued) == "active"
+    assert bench.place_of(queued) == "active"
 
 
 # --- the preemptor -----------------------------------------------------------------------------
@@ -452,17 +431,17 @@ async def test_a_preemptor_that_is_woken_meanwhile_goes_on_when_all_is_answered(
     a, b = bench.victim("a"), bench.victim("b")
     queued = bench.attempt(a, b)
     await bench.until(lambda: "b" in bench.deleted)
-    assert bench.place(queued) == "unschedulable"
+    assert bench.place_of(queued) == "unschedulable"
     bench.gone(a)
-    assert bench.place(queued) == "gated"
-    description = bench.queue.describe(queued.pod.key)
+    assert bench.place_of(queued) == "gated"
+    description = bench.queue.describe(queued.key)
     assert description["gated_by"] == "DefaultPreemption"
     assert description["gate_reason"] == WAITING
     bench.gone(b)
     assert bench.queue.pop() is None
     held.until.set()
     await bench.settle()
-    assert bench.place(queued) == "backoff"
+    assert bench.place_of(queued) == "backoff"
     assert bench.queue.nominator.node_of(queued.uid) == "node-1"
 
 
@@ -471,9 +450,9 @@ async def test_a_preemptor_waits_for_its_victims_to_be_gone(bench: Bench) -> Non
     victim = bench.victim("idle")
     queued = bench.attempt(victim)
     await bench.settle()
-    assert bench.place(queued) == "unschedulable"
+    assert bench.place_of(queued) == "unschedulable"
     bench.gone(victim)
-    assert bench.place(queued) == "backoff"
+    assert bench.place_of(queued) == "backoff"
 
 
 async def test_a_preemptor_is_not_tried_before_the_watch_shows_its_victims_going(
@@ -485,10 +464,10 @@ async def test_a_preemptor_is_not_tried_before_the_watch_shows_its_victims_going
     queued = bench.attempt(victim)
     await bench.waited(4)
     bench.gone(make_pod("other", node="node-2"))
-    assert bench.place(queued) == "gated"
+    assert bench.place_of(queued) == "gated"
     bench.unseen.clear()
     await bench.settle()
-    assert bench.place(queued) == "backoff"
+    assert bench.place_of(queued) == "backoff"
 
 
 async def test_a_watch_that_is_stuck_does_not_hold_a_preemptor_for_ever(bench: Bench) -> None:
@@ -506,11 +485,11 @@ async def test_the_flush_cannot_free_a_preemptor_too_early(bench: Bench) -> None
     queued = bench.attempt(bench.victim("idle"))
     await bench.until(lambda: bench.deleted)
     bench.clock.advance(301)
-    bench.queue.flush()
-    assert bench.place(queued) == "gated"
+    bench.report(TimePassed())
+    assert bench.place_of(queued) == "gated"
     held.until.set()
     await bench.settle()
-    assert bench.place(queued) == "active"
+    assert bench.place_of(queued) == "active"
 
 
 async def test_other_victims_are_spared_when_the_preemptor_is_deleted(bench: Bench) -> None:
@@ -518,12 +497,12 @@ async def test_other_victims_are_spared_when_the_preemptor_is_deleted(bench: Ben
     bench.api.script["delete a"] = [held]
     queued = bench.attempt(bench.victim("a"), bench.victim("b"))
     await bench.until(lambda: bench.deleted)
-    bench.queue.delete(queued.pod)
+    bench.delete(queued)
     held.until.set()
     await bench.settle()
     assert bench.deleted == ["a"]
-    assert bench.place(queued) == "unknown"
-    assert not bench.preemptor.is_preempting(queued.uid)
+    assert bench.place_of(queued) == "unknown"
+    assert queued.uid not in bench.kernel.preemptions
     assert bench.results("error") == 0
 
 
@@ -533,7 +512,7 @@ async def test_a_deletion_is_not_tried_again_for_a_preemptor_that_is_gone(bench:
     bench.api.script["delete a"] = [Refuse(503)]
     queued = bench.attempt(bench.victim("a"))
     await bench.until(lambda: bench.api.count("PATCH", "/pods/a/status"))
-    bench.queue.delete(queued.pod)
+    bench.delete(queued)
     held.until.set()
     await bench.settle()
     assert len(bench.deleted) == 1
@@ -546,19 +525,17 @@ async def test_an_update_of_the_preemptor_does_not_open_its_gate(bench: Bench) -
     queued = bench.attempt(bench.victim("idle"))
     await bench.until(lambda: bench.deleted)
     # Once with what this process wrote itself, once with a change that is worth a try.
-    before = queued.pod
     nominated = make_pod("urgent", uid="urgent-uid", priority=100, nominated="node-1")
-    bench.queue.update(before, nominated)
+    bench.change(queued, nominated)
     smaller = make_pod(
         "urgent", uid="urgent-uid", priority=100, nominated="node-1", labels={"a": "b"}
     )
     bench.gone(make_pod("other", node="node-2"))
-    bench.queue.update(nominated, smaller)
-    assert bench.place(queued) == "gated"
+    bench.change(nominated, smaller)
+    assert bench.place_of(queued) == "gated"
     held.until.set()
     await bench.settle()
-    assert bench.place(queued) == "backoff"
-    assert queued.pod is smaller
+    assert bench.place_of(queued) == "backoff"
     assert bench.queue.nominator.pods_on("node-1") == [smaller]
 
 
@@ -568,7 +545,8 @@ async def test_a_preemption_is_started_once_for_a_pod_at_a_time(bench: Bench) ->
     queued = bench.attempt(bench.victim("a"))
     await bench.until(lambda: bench.deleted)
     preemption = Preemption("node-2", (bench.victim("b"),))
-    bench.preemptor.start(queued.pod, preemption, profile=PROFILE, revision="rev1")
+    bench.kernel._start_preemption(queued, preemption, "rev1")
+    assert bench.carry_out(bench.kernel._instructions()) == []
     held.until.set()
     await bench.settle()
     assert bench.deleted == ["a"]
@@ -579,8 +557,8 @@ async def test_two_preemptors_do_not_wait_for_each_other(bench: Bench) -> None:
     bench.api.script["delete a"] = [held]
     first = bench.attempt(bench.victim("a"), name="first")
     second = bench.attempt(bench.victim("b"), name="second")
-    await bench.until(lambda: not bench.preemptor.is_preempting(second.uid))
-    assert bench.preemptor.is_preempting(first.uid)
+    await bench.until(lambda: second.uid not in bench.kernel.preemptions)
+    assert first.uid in bench.kernel.preemptions
     assert bench.api.pods["b"]["metadata"]["deletionTimestamp"]
     held.until.set()
     await bench.settle()
@@ -597,18 +575,18 @@ async def test_a_preemptor_is_not_tried_while_another_one_makes_room_on_its_node
     first = bench.attempt(a, name="first")
     await bench.settle()
     bench.gone(a)
-    assert bench.place(first) == "backoff"
+    assert bench.place_of(first) == "backoff"
     bench.unseen.add(b.uid)
     bench.attempt(b, name="second")
-    assert bench.place(first) == "gated"
-    assert bench.queue.describe(first.pod.key)["gate_reason"] == WAITING_FOR_OTHERS
+    assert bench.place_of(first) == "gated"
+    assert bench.queue.describe(first.key)["gate_reason"] == WAITING_FOR_OTHERS
     await bench.waited(len(bench.waits) + 1)
     assert bench.deleted == ["a", "b"]
     bench.gone(make_pod("other", node="node-1"))  # whatever else happens there
-    assert bench.place(first) == "gated"
+    assert bench.place_of(first) == "gated"
     bench.unseen.clear()
     await bench.settle()
-    assert bench.place(first) == "backoff"
+    assert bench.place_of(first) == "backoff"
 
 
 async def test_preemptors_on_one_node_are_let_go_by_the_last_of_them(bench: Bench) -> None:
@@ -619,12 +597,12 @@ async def test_preemptors_on_one_node_are_let_go_by_the_last_of_them(bench: Benc
     quick = bench.attempt(bench.victim("c"), name="quick")
     slow = bench.attempt(bench.victim("b"), name="slow")
     bench.gone(make_pod("other", node="node-1"))
-    await bench.until(lambda: not bench.preemptor.is_preempting(quick.uid))
-    assert bench.preemptor.is_preempting(slow.uid)
-    assert [bench.place(one) for one in (waits, quick, slow)] == ["gated"] * 3
+    await bench.until(lambda: quick.uid not in bench.kernel.preemptions)
+    assert slow.uid in bench.kernel.preemptions
+    assert [bench.place_of(one) for one in (waits, quick, slow)] == ["gated"] * 3
     held.until.set()
     await bench.settle()
-    assert [bench.place(one) for one in (waits, quick, slow)] == ["backoff"] * 3
+    assert [bench.place_of(one) for one in (waits, quick, slow)] == ["backoff"] * 3
 
 
 async def test_a_preemption_elsewhere_holds_nobody(bench: Bench) -> None:
@@ -633,13 +611,9 @@ async def test_a_preemption_elsewhere_holds_nobody(bench: Bench) -> None:
     a = bench.victim("a")
     first = bench.attempt(a, name="first")
     await bench.settle()
-    other = make_pod("other", uid="other-uid", priority=100)
-    bench.api.add_pod("other", other.uid)
-    bench.queue.add(other)
-    elsewhere = Preemption("node-2", (bench.victim("b"),))
-    bench.preemptor.start(other, elsewhere, profile=PROFILE, revision="rev1")
+    bench.attempt(bench.victim("b"), name="other", node="node-2")
     bench.gone(a)
-    assert bench.place(first) == "backoff"
+    assert bench.place_of(first) == "backoff"
     held.until.set()
     await bench.settle()
 
@@ -652,8 +626,8 @@ async def test_a_victim_of_two_preemptors_is_evicted_once(bench: Bench) -> None:
     second = bench.attempt(b, a, name="second")
     await bench.until(lambda: set(bench.deleted) == {"a", "b"})
     await idle()
-    assert bench.preemptor.is_preempting(first.uid)
-    assert bench.preemptor.is_preempting(second.uid)
+    assert first.uid in bench.kernel.preemptions
+    assert second.uid in bench.kernel.preemptions
     held.until.set()
     await bench.settle()
     assert sorted(bench.deleted) == ["a", "b"]

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.binding.placement import PreBindError
 from engine.binding.volume_binder import VolumeBinder
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
@@ -26,6 +25,7 @@ from engine.lib.clock import SystemClock
 from engine.model.objects import decode
 from engine.model.pod import Pod
 from engine.model.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.volume_binding import VolumeBinding
 from engine.watching.informer import Handlers, Informer
 from tests.builders import make_node, make_pod

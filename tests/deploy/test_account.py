@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry
 from engine.binding.binder import Binder
 from engine.binding.claim_writer import DeviceClaimWriter
 from engine.binding.volume_binder import VolumeBinder
-from engine.binding.volume_plan import VolumePlan
 from engine.caching.cache import Cache
 from engine.lib.clock import SystemClock
 from engine.model.devices import AllocationResult, ResourceClaim
@@ -27,6 +26,7 @@ from engine.model.node import Node
 from engine.model.objects import decode, from_plain
 from engine.model.pod import Pod
 from engine.model.storage import ClaimReference, PersistentVolume, PersistentVolumeClaim
+from engine.scheduling.plugins.volume_plan import VolumePlan
 from engine.telemetry.metrics import Metrics
 from tests.controlplane import ControlPlane
 from tests.deploy.image import Image

@@ -8,17 +8,21 @@ from datetime import timedelta
 import msgspec
 import pytest
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import Cache
 from engine.devcluster import DevCluster
 from engine.facts import keeper
+from engine.facts.board import FactBoard
 from engine.facts.keeper import FactKeeper
 from engine.facts.readings import Reading
 from engine.facts.source import Tell
+from engine.kernel.kernel import Kernel
 from engine.lib.clock import SystemClock
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.policy.fact_config import FactsConfig, FactSource, FileFacts
+from engine.telemetry.metrics import Metrics
 from tests.app.harness import (
     condition,
     edit,
@@ -143,8 +147,9 @@ class Bench:
         self.cache = Cache()
         self.cache.add_node(make_node("a"))
         self.made: list[Said] = []
+        kernel = Kernel(self.cache, {}, metrics=Metrics(CollectorRegistry()))
         self.keeper = FactKeeper(
-            self.cache,
+            FactBoard(self.cache, lambda event: kernel.handle(event, 0.0)),
             clock=SystemClock(),
             make_source=self._make,
             on_change=lambda: None,

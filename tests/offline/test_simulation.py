@@ -92,7 +92,7 @@ def test_no_node_is_overfull_and_no_pod_is_lost(arrivals: list[Any], nodes: int)
     simulation, recorder, result = run(planned)
     again, _, same = run(planned)
     simulation.cache.check_invariants()
-    simulation._queue.check_invariants()
+    simulation.kernel.queue.check_invariants()
     # 1. Nothing is overfull, at no moment.
     for step in recorder.steps:
         for name, amount in step.requested.items():

@@ -149,5 +149,5 @@ async def test_a_pod_is_held_while_its_group_is_too_small_and_no_longer(
 
 async def _is_at_rest(app: App) -> None:
     """Nobody holds a node without leave to be bound."""
-    await eventually(lambda: not len(app.permits) and not app.cache.assumed_count)
+    await eventually(lambda: not len(app.kernel.permits) and not app.cache.assumed_count)
     await asyncio.sleep(0)

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from engine.model.node import Node
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
-from tests.scheduling.small_world import MOST_TURNS, World, member
+from tests.kernel.small_world import MOST_TURNS, World, member
 
 
 class Gangs(RuleBasedStateMachine):
@@ -50,7 +50,7 @@ class Gangs(RuleBasedStateMachine):
     def node_comes(self, cpu: int) -> None:
         node = make_node(f"n{next(self.numbers)}", cpu=cpu)
         self.nodes[node.name] = node
-        self.world.nodes.on_add(node)
+        self.world.add_node(node)
 
     @precondition(lambda self: len(self.groups) < 6)
     @rule(
@@ -158,7 +158,7 @@ def _group(world: World, name: str, count: int, *, cpu: int = 1, priority: int =
 
 
 def test_two_groups_that_fit_nowhere_do_not_wake_each_other_for_ever(world: World) -> None:
-    world.nodes.on_add(make_node("n", cpu=3))
+    world.add_node(make_node("n", cpu=3))
     _group(world, "a", 4)
     _group(world, "b", 4)
     assert not world.turns(MOST_TURNS)
@@ -169,7 +169,7 @@ def test_two_groups_that_fit_nowhere_do_not_wake_each_other_for_ever(world: Worl
 
 
 def test_no_other_pod_is_decided_while_half_of_a_group_holds_room(world: World) -> None:
-    world.nodes.on_add(make_node("n", cpu=3))
+    world.add_node(make_node("n", cpu=3))
     group = _group(world, "a", 4)
     world.add(make_pod("single", cpu=3))  # comes between the pods of the group by its age
     while world.turns(1):
@@ -181,7 +181,7 @@ def test_no_other_pod_is_decided_while_half_of_a_group_holds_room(world: World) 
 
 
 def test_the_group_that_goes_first_by_priority_is_placed_first(world: World) -> None:
-    world.nodes.on_add(make_node("n", cpu=4))
+    world.add_node(make_node("n", cpu=4))
     low = _group(world, "low", 4)
     high = _group(world, "high", 4, priority=1)
     world.come_to_rest()
@@ -194,7 +194,7 @@ def test_the_group_that_goes_first_by_priority_is_placed_first(world: World) -> 
 
 def test_a_large_group_takes_one_attempt_per_pod(world: World) -> None:
     for i in range(10):
-        world.nodes.on_add(make_node(f"n{i}", cpu=20))
+        world.add_node(make_node(f"n{i}", cpu=20))
     pods = _group(world, "large", 200)
     assert not world.turns(201)
     assert len(world.bindings) == 200

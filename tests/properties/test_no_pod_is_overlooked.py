@@ -1,6 +1,6 @@
 """Every pod that an event makes schedulable is tried, judged by the scheduler itself.
 
-Random events go through the handlers into cache and queue; pods are popped and decided by the real
+Random events go through the kernel into cache and queue; pods are popped and decided by the real
 scheduling cycle, with kube-scheduler's policies and some of a user. The flush is switched off.
 After each step every pod that is set aside is decided anew: had it a place now, or pods that it
 could preempt, or a gate that is open, then an event was missed. Beside that, no pod may be lost or
@@ -23,13 +23,11 @@ from hypothesis.stateful import (
 )
 from prometheus_client import CollectorRegistry
 
-from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.pod_status import PodStatusUpdater
 from engine.caching.cache import Cache
 from engine.caching.objects import object_key
-from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
+from engine.kernel import events
+from engine.kernel.events import ObjectChanged, RevisionSwitched, TimePassed
+from engine.kernel.kernel import Kernel
 from engine.lib.clock import VirtualClock
 from engine.model import devices, storage
 from engine.model import objects as api
@@ -37,11 +35,9 @@ from engine.model.node import Node
 from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
 from engine.policy.bundle import Bundle, build_bundle
-from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
+from engine.policy.evaluator import InProcessEvaluator
 from engine.queueing.events import ASSIGNED_POD_DELETE
-from engine.queueing.hints import Hints
 from engine.queueing.queued_pod import QueuedPod
-from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.scheduling.decision import Decision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.scheduling_cycle import Scheduler
@@ -570,26 +566,14 @@ class SmallCluster(RuleBasedStateMachine):
         self.clock = VirtualClock()
         self.cache = Cache()
         self.scheduler = scheduler_of(self.theme)
-        self.queue = SchedulingQueue(
-            self.clock,
-            key_of=self.key_of,
-            pre_enqueue=lambda pod: self.scheduler.hooks.pre_enqueue(pod, self.cache.snapshot()),
-            max_unschedulable=1e9,
-            hints=Hints.of(self.scheduler.bundle, self.cache),
-        )
-        status = PodStatusUpdater(
-            ApiClient(Endpoint(server="http://127.0.0.1:1")),  # never asked
-            DeferredWriter(clock=self.clock, is_busy=lambda: False),
-            clock=self.clock,
+        self.kernel = Kernel(
+            self.cache,
+            make_plugins(),
             metrics=Metrics(CollectorRegistry()),
+            max_unschedulable=1e9,
         )
-        self.pod_handler = PodHandler(self.cache, self.queue, status, lambda pod: True)
-        self.node_handler = NodeHandler(self.cache, self.queue)
-        self.namespace_handler = ObjectHandler(self.cache, self.queue, "namespaces", "Namespace")
-        self.object_handlers = {
-            plural: ObjectHandler(self.cache, self.queue, plural, kind)
-            for plural, (kind, _) in RECORDS.items()
-        }
+        self.queue = self.kernel.queue
+        self.report(RevisionSwitched(self.scheduler))
         self.nodes: dict[str, tuple[dict[str, Any], Node]] = {}
         self.pods: dict[str, tuple[dict[str, Any], Pod]] = {}  # what the API server holds, by name
         self.namespaces: dict[str, Namespace] = {}
@@ -597,10 +581,11 @@ class SmallCluster(RuleBasedStateMachine):
         self.versions = 0
         self.unchecked = True
 
-    def key_of(self, pod: Pod) -> Any:
-        key = self.scheduler.hooks.queue_key(pod, self.cache.snapshot())
-        assert not isinstance(key, PolicyFailure)
-        return key
+    def report(self, event: events.Event) -> None:
+        self.kernel.handle(event, self.clock.monotonic())
+
+    def changed(self, plural: str, old: Any | None, new: Any | None) -> None:
+        self.report(ObjectChanged(plural, old, new))
 
     # --- the API server, and what is heard of it -----------------------------------------------
 
@@ -616,10 +601,7 @@ class SmallCluster(RuleBasedStateMachine):
     def put_node(self, name: str, words: dict[str, Any]) -> None:
         known, new = self.nodes.get(name), make_node(name, **words)
         self.nodes[name] = (words, new)
-        if known is None:
-            self.node_handler.on_add(new)
-        else:
-            self.node_handler.on_update(known[1], new)
+        self.changed(events.NODES, None if known is None else known[1], new)
 
     def change_node(self, name: str, change: tuple[str, Any]) -> None:
         if name in self.nodes:
@@ -627,7 +609,7 @@ class SmallCluster(RuleBasedStateMachine):
 
     def remove_node(self, name: str, _: None) -> None:
         if name in self.nodes:
-            self.node_handler.on_delete(self.nodes.pop(name)[1])
+            self.changed(events.NODES, self.nodes.pop(name)[1], None)
 
     def create_pod(self, name: str, words: dict[str, Any], node: str | None = None) -> None:
         if name not in self.pods:
@@ -637,7 +619,7 @@ class SmallCluster(RuleBasedStateMachine):
             if node is not None:
                 words["gates"] = []
             self.pods[name] = (words, self.make(name, words))
-            self.pod_handler.on_add(self.pods[name][1])
+            self.changed(events.PODS, None, self.pods[name][1])
 
     def place_pod(self, name: str, detail: tuple[str, dict[str, Any]]) -> None:
         """A pod comes that another scheduler has placed."""
@@ -647,7 +629,7 @@ class SmallCluster(RuleBasedStateMachine):
         words, old = self.pods[name]
         words = {**words, **changes}
         self.pods[name] = (words, self.make(name, words))
-        self.pod_handler.on_update(old, self.pods[name][1])
+        self.changed(events.PODS, old, self.pods[name][1])
 
     def change_pod(self, name: str, change: tuple[str, Any]) -> None:
         if name in self.pods:
@@ -659,29 +641,24 @@ class SmallCluster(RuleBasedStateMachine):
 
     def delete_pod(self, name: str, _: None) -> None:
         if name in self.pods:
-            self.pod_handler.on_delete(self.pods.pop(name)[1])
+            self.changed(events.PODS, self.pods.pop(name)[1], None)
 
     def label_namespace(self, name: str, labels: dict[str, str]) -> None:
         old, new = self.namespaces.get(name), Namespace(ObjectMeta(name=name, labels=labels))
         self.namespaces[name] = new
-        if old is None:
-            self.namespace_handler.on_add(new)
-        else:
-            self.namespace_handler.on_update(old, new)
+        self.changed("namespaces", old, new)
 
     def put_object(self, plural: str, words: dict[str, Any]) -> None:
         new = api.from_plain(RECORDS[plural][1], words)
         old = self.cache.objects.get(plural, object_key(new))
-        if old is None:
-            self.object_handlers[plural].on_add(new)
-        elif not self.is_protected(plural) and not is_fixed(old, new):
-            self.object_handlers[plural].on_update(old, new)
+        if old is None or (not self.is_protected(plural) and not is_fixed(old, new)):
+            self.changed(plural, old, new)
 
     def remove_object(self, plural: str, words: dict[str, Any]) -> None:
         key = object_key(api.from_plain(RECORDS[plural][1], words))
         old = self.cache.objects.get(plural, key)
         if old is not None and not self.is_protected(plural):
-            self.object_handlers[plural].on_delete(old)
+            self.changed(plural, old, None)
 
     def is_protected(self, plural: str) -> bool:
         """Claims and volumes do not change or go while pods that are placed use them."""
@@ -733,7 +710,7 @@ class SmallCluster(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.3, 1.0, 2.5]))
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.queue.flush()
+        self.report(TimePassed())
 
     # --- the scheduler -------------------------------------------------------------------------
 
@@ -802,7 +779,7 @@ class SmallCluster(RuleBasedStateMachine):
                 if not self.queue.counts()["backoff"] or not self.nodes:
                     return
                 self.clock.advance(1.0)
-                self.queue.flush()
+                self.report(TimePassed())
             self.begin_an_attempt()
         raise AssertionError(f"pods are tried again and again: {self.queue.counts()}")
 

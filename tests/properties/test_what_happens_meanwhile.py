@@ -1,9 +1,9 @@
-"""What happens to pods and nodes while an extender thinks, a pod is bound, or waits for leave.
+"""What happens to pods and nodes while an extender thinks, a pod is bound, or waits in permit.
 
-The real cache, queue, policies, loop, groups and permits in a small world. Pods are decided and
-bound, and in the middle of that they go, come again under their names, are placed by somebody else,
-change their group or lose their node. Then the world is left alone: no pod may be lost, hold room
-that is not its own, or be left waiting where it would fit.
+The real kernel and policies in a small world. Pods are decided and bound, and in the middle of that
+they go, come again under their names, are placed by another scheduler, change their group or lose
+their node. Then the world is left alone: no pod may be lost, hold room that is not its own, or be
+left waiting where it would fit.
 """
 
 import itertools
@@ -20,11 +20,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from engine.kernel.events import TurnBegan
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.scheduling.extenders import unopposed
 from tests.builders import make_node, make_pod
-from tests.scheduling.small_world import CONFIG, World
+from tests.kernel.small_world import CONFIG, World
 
 EXTENDER = """
 extenders:
@@ -116,19 +117,20 @@ class Meanwhile(RuleBasedStateMachine):
         if not pod.node_name:
             self.world.queue.delete(pod)
             self.world.queue.add(pod)
+            self.world.report(TurnBegan())
 
     def change_group(self, name: str) -> None:
         self.change(name, group="other")
 
     def lose_a_node(self, _: str = "") -> None:
         if self.nodes:
-            self.world.nodes.on_delete(self.nodes.pop(min(self.nodes)))
+            self.world.delete_node(self.nodes.pop(min(self.nodes)))
 
     def renew_a_node(self, _: str) -> None:
         if self.nodes:
             node = self.nodes[min(self.nodes)]
-            self.world.nodes.on_delete(node)
-            self.world.nodes.on_add(node)
+            self.world.delete_node(node)
+            self.world.add_node(node)
 
     # --- what the scheduler does ---------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class Meanwhile(RuleBasedStateMachine):
     def node_comes(self) -> None:
         node = make_node(f"n{next(self.numbers)}", cpu=3)
         self.nodes[node.name] = node
-        self.world.nodes.on_add(node)
+        self.world.add_node(node)
 
     @rule(name=st.sampled_from(NAMES), group=st.sampled_from(GROUPS), cpu=st.integers(1, 2))
     def pod_comes(self, name: str, group: str, cpu: int) -> None:
@@ -150,9 +152,9 @@ class Meanwhile(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def decide_while_something_happens(self, data: st.DataObject) -> None:
-        self.world.permits.work()
+        self.world.report(TurnBegan())
         before = len(self.world.bindings)
-        turn = self.world.loop.turn()
+        turn = self.world.begin_decision()
         try:
             question = next(turn)
             self.happen(data, question.pod.name)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from engine.binding.placement import Preemption as Eviction
 from engine.caching.cache import Cache
 from engine.model.objects import (
     LabelSelector,
@@ -21,6 +20,7 @@ from engine.queueing.hints import Hints
 from engine.queueing.nominator import Nominator
 from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import ExtenderPreempt, NodeVictims, PreemptAnswer, unopposed
+from engine.scheduling.placement import Preemption as Eviction
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
 

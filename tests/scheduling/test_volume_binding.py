@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine.binding.placement import PreBindError
-from engine.binding.volume_plan import VolumePlan
 from engine.framework.status import Code, Status
 from engine.model.objects import from_plain
 from engine.model.pod import Pod
@@ -14,7 +12,9 @@ from engine.model.storage import PersistentVolume, PersistentVolumeClaim
 from engine.offline.world import World
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
+from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.volume_binding import VolumeBinding
+from engine.scheduling.plugins.volume_plan import VolumePlan
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import ZONE, make_pod, node_manifest
 from tests.storage_builders import (

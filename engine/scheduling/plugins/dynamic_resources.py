@@ -8,8 +8,6 @@ before the pod is bound. Which devices a claim gets is found in `scheduling.devi
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from engine.binding.claim_plan import ClaimWriter
-from engine.binding.placement import PreBindError
 from engine.caching.objects import ObjectStore
 from engine.caching.snapshot import Snapshot
 from engine.framework.status import Code, Status
@@ -44,6 +42,8 @@ from engine.scheduling.devices.requests import AllocationError, NodeUnsuitable
 from engine.scheduling.devices.results import allocation_of
 from engine.scheduling.devices.search import ClaimChoice, Search
 from engine.scheduling.devices.selectors import Selectors
+from engine.scheduling.placement import PreBindError
+from engine.scheduling.plugins.claim_plan import ClaimWriter
 from engine.scheduling.plugins.dynamic_resources_state import NodeAnswer, PodState
 from engine.scheduling.runtime_plugin import Arguments, PostFilterResult, RuntimePlugin
 

@@ -4,12 +4,12 @@ Owns which there are. Deciding needs nothing but the snapshot; what is promised 
 the store of the running scheduler and the writers.
 """
 
-from engine.binding.claim_plan import ClaimWriter
-from engine.binding.volume_plan import VolumeWriter
 from engine.caching.objects import ObjectStore
 from engine.lib.clock import Clock
+from engine.scheduling.plugins.claim_plan import ClaimWriter
 from engine.scheduling.plugins.dynamic_resources import DynamicResources
 from engine.scheduling.plugins.volume_binding import VolumeBinding
+from engine.scheduling.plugins.volume_plan import VolumeWriter
 from engine.scheduling.runtime_plugin import RuntimePlugin
 
 

@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from engine.binding.placement import PreBindError
-from engine.binding.volume_plan import VolumePlan, VolumeWriter
 from engine.caching.assumed_objects import AssumedObjects
 from engine.caching.attachments import CLAIMS, CLASSES, CSI_NODES, VOLUMES
 from engine.caching.objects import ObjectStore, object_key
@@ -33,7 +31,9 @@ from engine.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from engine.scheduling.placement import PreBindError
 from engine.scheduling.plugins.volume_matching import ClaimCandidates, Reach, Reaches, is_for
+from engine.scheduling.plugins.volume_plan import VolumePlan, VolumeWriter
 from engine.scheduling.plugins.volume_provisioning import Provisioning
 from engine.scheduling.runtime_plugin import Arguments, RuntimePlugin
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from engine.caching.cache import Cache
+from engine.kernel.pod_groups import PodGroups
 from engine.lib.clock import VirtualClock
 from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
@@ -14,7 +15,6 @@ from engine.policy.evaluator import (
     Verdict,
 )
 from engine.queueing.throttle import Failures, Throttle, Work
-from engine.scheduling.pod_groups import PodGroups
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_pod
 

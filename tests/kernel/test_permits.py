@@ -1,15 +1,16 @@
-"""Leave to bind: who waits, for how long, who goes together, and what is undone."""
+"""Permit: which pods wait, for how long, which go together, and what is undone."""
 
 from typing import Any
 
 import pytest
 
-from engine.binding.event_recorder import Reference
-from engine.binding.placement import Placement
+from engine.kernel.events import Stopped, WaitingPodPreempted
+from engine.kernel.instructions import ReportFailure, ReportWaiting
 from engine.model.pod import Pod
+from engine.scheduling.placement import Placement
 from tests.builders import make_node, make_pod
+from tests.kernel.small_world import MOST_TURNS, World, member
 from tests.profiles import only
-from tests.scheduling.small_world import MOST_TURNS, World, member
 
 # In the group of its label; leave is given when the policy's argument says so.
 PATIENT = """
@@ -34,7 +35,7 @@ def permitting(body: str, **more: str) -> dict[str, str]:
 
 
 def grown(world: World, cpu: int = 8) -> World:
-    world.nodes.on_add(make_node("n", cpu=cpu))
+    world.add_node(make_node("n", cpu=cpu))
     return world
 
 
@@ -60,15 +61,15 @@ def state(world: World, pod: Pod) -> dict[str, Any]:
     return world.queue.describe(pod.key)
 
 
-def all_told(world: World) -> list[tuple[str, str, str]]:
-    """Whose events are recorded from now on, with reason and text."""
-    told: list[tuple[str, str, str]] = []
-
-    def record(about: Reference, *, reason: str, note: str, **_: Any) -> None:
-        told.append((about.name, reason, note))
-
-    world.outcomes._recorder.record = record  # type: ignore[assignment]  # a look at what is told
-    return told
+def reported(world: World, since: int = 0) -> list[tuple[str, str, str]]:
+    """The events that users see, with reason and text; those of the first *since* are left out."""
+    found: list[tuple[str, str, str]] = []
+    for one in world.done:
+        if isinstance(one, ReportWaiting):
+            found.append((one.pod.name, "WaitingOnPermit", one.text))
+        elif isinstance(one, ReportFailure) and one.is_queued and one.rejection.is_reported:
+            found.append((one.pod.name, "FailedScheduling", one.rejection.message))
+    return found[since:]
 
 
 def labelled(name: str, group: str, **words: Any) -> Pod:
@@ -128,16 +129,13 @@ def test_a_pod_outside_of_groups_waits_out_its_time() -> None:
         pytest.param("86400.0", "15m0s", id="never more than 15 minutes"),
     ],
 )
-def test_the_end_of_a_wait_says_how_long_it_was(
-    seconds: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_end_of_a_wait_says_how_long_it_was(seconds: str, text: str) -> None:
     world = decided(grown(World(patient(seconds))), labelled("slow", "g"))
-    told: list[str] = []
-    world.outcomes._recorder.record = lambda *_, note, **__: told.append(note)  # type: ignore[method-assign]  # a look at what is told
     world.wait(min(float(seconds), 900.0))
     reason = f"rejected due to timeout after waiting {text} at plugin patient"
     more = "permit: on node `n`, waiting for the rest of its group."
-    assert told == [f"0/1 nodes are available: 1 {reason}. {more}"]
+    notes = [note for _, _, note in reported(world)]
+    assert notes == [f"0/1 nodes are available: 1 {reason}. {more}"]
 
 
 def test_a_pod_that_waits_says_on_which_node_for_whom_how_long_and_what_for() -> None:
@@ -146,53 +144,50 @@ def test_a_pod_that_waits_says_on_which_node_for_whom_how_long_and_what_for() ->
         grown(World(permitting('wait(90, "the licence server is asked")'))),
         make_pod("web", cpu=1),
     )
-    told = all_told(world)
     world.wait(0.5)
-    assert told == []
+    assert reported(world) == []
     world.wait(0.5)
     said = "waiting on node `n` for policy `mine`, 1m30s at most: the licence server is asked"
-    assert told == [("web", "WaitingOnPermit", said)]
+    assert reported(world) == [("web", "WaitingOnPermit", said)]
     world.wait(62.0)
-    assert len(told) == 1
+    assert len(reported(world)) == 1
 
 
 def test_what_a_pod_waits_for_is_told_again_when_it_changes_but_not_all_the_time() -> None:
     files = {"patient.star": PATIENT.replace("args.seconds", "600, str(group.pod_count)")}
     world = decided(grown(World(files)), labelled("g-0", "g"))
-    told = all_told(world)
     world.wait(1.0)
     for number in range(1, 4):
         decided(world, labelled(f"g-{number}", "g"))
         world.wait(5.0)
     world.wait(60.0)
     said = "waiting on node `n` for policy `patient`, 10m0s at most: {}"
-    assert [note for name, _, note in told if name == "g-0"] == [said.format(1), said.format(4)]
+    told = [note for name, _, note in reported(world) if name == "g-0"]
+    assert told == [said.format(1), said.format(4)]
 
 
 def test_a_group_that_lets_go_says_why() -> None:
     world = grown(World(), cpu=2)
-    told = all_told(world)
     decided(world, *(member(f"a-{i}", "a", 3, 1, 0) for i in range(3)))
     lost = "0/1 nodes are available: 1 pod group is unschedulable."
     why = "permit: 2 of the 3 pods that its group `a` needs found a node."
-    assert ("a-0", "FailedScheduling", f"{lost} {why}") in told
+    assert ("a-0", "FailedScheduling", f"{lost} {why}") in reported(world)
 
 
 def test_a_group_whose_pod_waited_in_vain_says_which_and_what_for() -> None:
     world = decided(grown(World(patient())), labelled("g-0", "g"))
     world.wait(30.0)
     decided(world, labelled("g-1", "g"))
-    told = all_told(world)
     world.wait(30.0)
     waited = "pod `default/g-0` waited 1m0s at plugin patient, waiting for the rest of its group"
     lost = "0/1 nodes are available: 1 pod group is unschedulable."
     why = f"permit: of its group `g` {waited}."
-    assert ("g-1", "FailedScheduling", f"{lost} {why}") in told
+    assert ("g-1", "FailedScheduling", f"{lost} {why}") in reported(world)
 
 
 def test_a_pod_that_is_bound_elsewhere_while_it_waits_is_not_bound_here() -> None:
     world = decided(grown(World(patient())), pod := labelled("slow", "g"))
-    world.pods.on_update(pod, pod.with_node("elsewhere"))
+    world.change(pod.with_node("elsewhere"))
     world.check()
     assert (len(world.permits), world.bindings) == (0, [])
     counted = world.cache.get_pod(pod.uid)
@@ -211,14 +206,20 @@ def test_what_plugins_hold_is_let_go_in_reverse_when_leave_is_refused() -> None:
         def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
             undone.append((self.name, state))
 
-    start = world.permits.start
-
-    def start_with_reserves(placement: Placement) -> None:
-        placement.reserves = ((Holder("a"), 1), (Holder("b"), 2))  # type: ignore[assignment]  # all that is asked
-        start(placement)
-
-    world.permits.start = start_with_reserves  # type: ignore[method-assign]  # between loop and permits
-    decided(world, pod := labelled("slow", "g"))
+    world.add(pod := labelled("slow", "g"))
+    queued = world.queue.pop()
+    assert queued is not None
+    world.kernel.permits.ask(
+        Placement(
+            queued=queued,
+            pod=world.cache.assume(pod, "n"),
+            node="n",
+            profile=pod.scheduler_name,
+            revision="",
+            started_at=0.0,
+            reserves=((Holder("a"), 1), (Holder("b"), 2)),  # type: ignore[arg-type]  # all that is asked
+        )
+    )
     assert undone == []
     world.delete(pod.name)
     assert undone == [("b", 2), ("a", 1)]
@@ -279,25 +280,25 @@ def test_one_that_is_deleted_releases_a_group_that_needs_it() -> None:
 
 def test_one_that_is_preempted_while_it_waits_is_tried_again_after_its_backoff() -> None:
     world = decided(grown(World(permitting("wait(30)"))), pod := make_pod("web", cpu=1))
-    assert world.permits.preempt(pod.uid)
+    world.report(WaitingPodPreempted(pod.uid))
     world.check()
     assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
     assert state(world, pod)["queue"] == "backoff"
     assert state(world, pod)["rejectors"] == []
-    assert not world.permits.preempt(pod.uid)
+    assert world.report(WaitingPodPreempted(pod.uid)) == []
 
 
 def test_one_whose_node_is_deleted_while_it_waits_looks_for_another() -> None:
     """It was bound to the node that was no more, up to fifteen minutes later."""
     world = decided(grown(World(permitting("wait(30)"))), pod := make_pod("web", cpu=1))
-    world.nodes.on_add(other := make_node("other", cpu=8))
-    world.nodes.on_delete(other)
+    world.add_node(other := make_node("other", cpu=8))
+    world.delete_node(other)
     assert len(world.permits) == 1
-    world.nodes.on_delete(make_node("n", cpu=8))
+    world.delete_node(make_node("n", cpu=8))
     world.check()
     assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
     assert state(world, pod)["queue"] == "backoff"
-    world.nodes.on_add(make_node("n", cpu=8))
+    world.add_node(make_node("n", cpu=8))
     world.wait(2.0)
     decided(world)
     assert len(world.permits) == 1
@@ -306,7 +307,7 @@ def test_one_whose_node_is_deleted_while_it_waits_looks_for_another() -> None:
 def test_a_group_does_not_go_to_a_node_that_is_deleted_while_it_waits() -> None:
     pods = [labelled(f"g-{i}", "g") for i in range(3)]
     world = decided(grown(World(patient())), *pods)
-    world.nodes.on_delete(make_node("n", cpu=8))
+    world.delete_node(make_node("n", cpu=8))
     world.check()
     assert (len(world.permits), world.cache.pod_count, world.bindings) == (0, 0, [])
 
@@ -314,7 +315,7 @@ def test_a_group_does_not_go_to_a_node_that_is_deleted_while_it_waits() -> None:
 def test_one_that_is_preempted_releases_a_group_that_needs_it() -> None:
     pods = [labelled(f"g-{i}", "g") for i in range(3)]
     world = decided(grown(World(patient())), *pods)
-    assert world.permits.preempt(pods[1].uid)
+    world.report(WaitingPodPreempted(pods[1].uid))
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
 
 
@@ -412,7 +413,8 @@ def test_a_switch_of_policies_puts_those_that_wait_back_and_tries_them_at_once()
 
 def test_after_the_end_nobody_is_given_leave() -> None:
     world = decided(grown(World(patient())), *(labelled(f"g-{i}", "g") for i in range(2)))
-    assert world.permits.close() == 2
+    assert len(world.permits) == 2
+    world.report(Stopped())
     world.delete("g-0")
     world.wait(60.0)
     assert (len(world.permits), world.bindings) == (0, [])
@@ -420,8 +422,8 @@ def test_after_the_end_nobody_is_given_leave() -> None:
 
 def test_one_that_is_preempted_while_it_waits_goes_with_its_group() -> None:
     world = decided(grown(World(patient())), *(pods := [labelled(f"g-{i}", "g") for i in range(2)]))
-    assert not world.permits.preempt("nobody")
-    assert world.permits.preempt(pods[0].uid)
+    assert world.report(WaitingPodPreempted("unknown")) == []
+    world.report(WaitingPodPreempted(pods[0].uid))
     world.check()
     assert (len(world.permits), world.cache.pod_count) == (0, 0)
     assert state(world, pods[0])["queue"] == "backoff"

@@ -1,31 +1,36 @@
-"""Leave to bind: the room where placements wait for it, and pod groups that get it together.
+"""Permit: the placements that wait for approval, and pod groups that get it together.
 
-Owns who waits, for how long, and that a group which cannot be placed whole holds nothing. Whether
-a pod is given leave is the policies' `permit`. A placement that waits is no task and takes no place
-among the bindings in flight; it only keeps its room on its node.
+Owns which placements wait, for how long, and that a group which cannot be placed whole holds
+nothing. Whether a pod is approved is the policies' `permit`. A placement that waits is no task and
+takes no place among the bindings in flight; it only keeps its room on its node.
 
-    decided --ask--> leave given --> bindings
+    decided --ask--> approved --> Bind
                 \\--> refused --> queue
-                 \\--> waiting --the group changes, ask again--> leave given | refused | waiting
+                 \\--> waiting --the group changes, ask again--> approved | refused | waiting
                           \\--time is up, the pod goes, the group cannot be whole--> queue
 
-**Groups.** From the first pod of a group that waits, a round begins: the others that want a node
-are tried before every other pod. If so many of them are rejected that `min_count` is out of reach,
-the round ends and all that wait let go of their nodes, in the same turn. So no other pod is decided
-while half of a group holds room, and two groups cannot each hold what the other one needs. Nobody
-has to be told of the room that was given back, since nobody missed it; telling would make two
-groups that fit nowhere wake each other for ever. When somebody else was decided during a round
-all the same, he is told.
+**Groups.** From the first pod of a group that waits, an attempt at the group is under way: its
+other pods that want a node are tried before every other pod. If so many of them are rejected that
+`min_count` is out of reach, the attempt ends and all that wait let go of their nodes, before the
+next decision. So no other pod is decided while half of a group holds room, and two groups cannot
+each hold what the other one needs. No event says that this room is free again, since no other pod
+missed it; an event would make two groups that fit nowhere wake each other for ever. When another
+pod was rejected during the attempt all the same, there is one.
+
+**Order.** Nothing is called in the middle of a loop over placements: an approval is an instruction,
+and a failed attempt is noted by `Attempts`. What that means for groups is worked off by `settle`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
 
-from engine.binding.placement import Bindings, Outcomes, Placement, Rejection
 from engine.caching.cache import Cache
+from engine.kernel.attempts import Attempts
+from engine.kernel.instructions import Bind, Instruction, ReportWaiting
+from engine.kernel.pod_groups import GroupKey, PodGroups
 from engine.lib.clock import Clock
 from engine.lib.durations import go_duration
 from engine.model.pod import Pod
@@ -35,7 +40,7 @@ from engine.queueing.queued_pod import QueuedPod
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.queueing.throttle import Throttle, Work
 from engine.queueing.transitions import Trigger
-from engine.scheduling.pod_groups import GroupKey, PodGroups
+from engine.scheduling.placement import Placement, Rejection
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -44,17 +49,17 @@ log = structlog.get_logger(component="permit")
 #: Seconds that a pod waits at most, whatever a policy says.
 MOST_SECONDS: Final = 900.0
 #: After so many seconds of waiting a pod's event and condition say so; most waits end before.
-TELL_SECONDS: Final = 1.0
+REPORT_SECONDS: Final = 1.0
 #: What a pod is said to wait for is brought up to date so often, if it has changed.
-RETELL_SECONDS: Final = 60.0
-#: Who rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
+REPORT_AGAIN_SECONDS: Final = 60.0
+#: What rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
 #: the group does, which was rejected by a filter and is woken by what that filter waits for.
 POD_GROUP: Final = "PodGroup"
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Why a pod is not given leave. Without rejectors it is tried again after a backoff.
+    """Why a pod is not approved. Without rejectors it is tried again after a backoff.
 
     `reasons` are kube-scheduler's, `more` is what it does not say. `lost_time`: a policy ran into
     a limit over it.
@@ -101,19 +106,19 @@ class _Wait:
 
 @dataclass(slots=True)
 class _Entry:
-    """A placement in the room. `waits` are those of the policies that withhold leave.
+    """A placement in permit. `waits` are those of the policies that withhold approval.
 
-    `groups` are the pod's when it came; `told` is what it is said to wait for, looked at again at
-    `tell_at`.
+    `groups` are the pod's when it came; `reported` is what it was last said to wait for, looked at
+    again at `report_at`.
     """
 
     placement: Placement
     groups: list[GroupKey]
     since: float
-    tell_at: float
+    report_at: float
     waits: dict[str, _Wait] = field(default_factory=dict)
     has_waited: bool = False
-    told: str = ""
+    reported: str = ""
 
     @property
     def pod(self) -> Pod:
@@ -130,11 +135,11 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Round:
+class _GroupAttempt:
     """An attempt at a group: from its first pod that waits until none waits any more.
 
-    `failed` are the group's pods that were rejected in it. `has_outsiders`: a pod of no business
-    here was rejected while the group held room. `why` it ended, for the pods that wait.
+    `failed` are the group's pods that were rejected in it. `has_outsiders`: a pod of another group,
+    or of none, was rejected while the group held room. `why` it ended, for the pods that wait.
     """
 
     failed: set[str] = field(default_factory=set)
@@ -143,16 +148,19 @@ class _Round:
 
 
 class Permits:
-    """Stands between the loop and the bindings: passes on what has leave.
+    """Stands between decisions and bindings: lets through what is approved.
+
+    Every method but `settle` leaves groups to be looked at; the kernel calls that one at the end of
+    each event and of each decision.
 
     Args:
-        groups: Counts groups; told who waits.
-        cache: Where pods that wait are assumed.
-        queue: Where pods that are refused go back to, and where the rest of a group waits.
-        bindings: Takes placements that have leave.
-        outcomes: Told of refusals; has to call `failed` for every pod that was not placed.
-        metrics, clock: Measure.
-        throttle: Charged with the time that `permit` loses; None: a new one.
+        groups: Counts groups; told which pods wait.
+        cache: What the policies see.
+        queue: Where the rest of a group waits.
+        attempts: Releases placements that are refused, and puts their pods back into the queue.
+        metrics, time: Measure.
+        throttle: Charged with the time that `permit` loses.
+        out: Takes instructions.
     """
 
     def __init__(
@@ -161,54 +169,54 @@ class Permits:
         groups: PodGroups,
         cache: Cache,
         queue: SchedulingQueue,
-        bindings: Bindings,
-        outcomes: Outcomes,
+        attempts: Attempts,
         metrics: Metrics,
-        clock: Clock,
-        throttle: Throttle | None = None,
+        time: Clock,
+        throttle: Throttle,
+        out: list[Instruction],
     ) -> None:
-        self._throttle = Throttle(clock) if throttle is None else throttle
         self._groups = groups
         self._cache = cache
         self._queue = queue
-        self._bindings = bindings
-        self._outcomes = outcomes
+        self._attempts = attempts
         self._metrics = metrics
-        self._clock = clock
+        self._time = time
+        self._throttle = throttle
+        self._out = out
         self._scheduler: Scheduler | None = None
         self._permitting: frozenset[int] = frozenset()
         self._ordering: frozenset[int] = frozenset()
         self._entries: dict[str, _Entry] = {}
-        self._rounds: dict[GroupKey, _Round] = {}
-        self._is_closed = False
+        self._group_attempts: dict[GroupKey, _GroupAttempt] = {}
+        # Groups to look at before the next decision; a dict keeps their order.
+        self._unchecked: dict[GroupKey, None] = {}
 
     def __len__(self) -> int:
         """How many placements wait."""
         return len(self._entries)
 
-    # --- the loop's calls --------------------------------------------------------------------
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
 
-    def run_beside(self, action: Callable[[], Awaitable[None]], pod: Pod) -> None:
-        """Carry out what a plugin does about *pod*: not a matter of leave."""
-        self._bindings.run_beside(action, pod)
+    # --- decisions ---------------------------------------------------------------------------
 
-    def start(self, placement: Placement) -> None:
-        """Pass the placement on if it has leave; else keep it, or give it back to the queue."""
+    def ask(self, placement: Placement) -> None:
+        """Let the placement through if it is approved; else keep it, or give its pod back."""
         pod = placement.pod
         scheduler = self._scheduler
         profile = scheduler.profile_of(pod) if scheduler is not None else None
         if scheduler is None or profile is None or not profile.at("permit"):
-            self._bindings.start(placement)
+            self._let_through(placement)
             return
-        now = self._clock.monotonic()
+        now = self._time.monotonic()
         groups = self._groups_of(pod.uid)
-        entry = _Entry(placement, groups, since=now, tell_at=now + TELL_SECONDS)
+        entry = _Entry(placement, groups, since=now, report_at=now + REPORT_SECONDS)
         self._entries[pod.uid] = entry
         self._groups.set_waiting(pod.uid, True)
         try:
             answer = self._ask(entry, scheduler)
         except BaseException:
-            self._take(pod.uid)  # the loop undoes what it did
+            self._take(pod.uid)  # the kernel undoes what it did
             raise
         if answer is not False:
             self._end(pod.uid, answer)
@@ -217,92 +225,108 @@ class Permits:
                     self._ask_again(key)
             return
         entry.has_waited = True
-        log.debug("Pod waits for leave", pod=pod.key, policies=sorted(entry.waits))
+        log.debug("Pod waits in permit", pod=pod.key, policies=sorted(entry.waits))
         for key in groups:
-            if key not in self._rounds:
-                self._rounds[key] = _Round()
+            if key not in self._group_attempts:
+                self._group_attempts[key] = _GroupAttempt()
                 self._queue.activate(self._groups.pending_in(key), to_front=True)
-                self._check(key)
+                self._unchecked[key] = None
 
-    def failed(self, pod: Pod) -> None:
-        """An attempt at *pod* did not end with a binding."""
-        if not self._rounds:
+    def begin_turn(self) -> None:
+        """Follow what changed about groups since the last turn of decisions."""
+        if not (self._group_attempts or self._groups.has_changes):
             return
-        own = set(self._groups_of(pod.uid))
-        for key, attempt in self._rounds.items():
-            if key in own:
-                attempt.failed.add(pod.uid)
-            else:
-                attempt.has_outsiders = True
-        for key in own:
-            self._check(key)
-
-    def work(self) -> None:
-        """Let go of those whose time is up, and follow what changed. To be called between turns."""
-        scheduler = self._scheduler
-        if self._is_closed or scheduler is None:
-            return
-        if not (self._entries or self._rounds or self._groups.has_changes):
-            return
-        now = self._clock.monotonic()
-        for uid, entry in list(self._entries.items()):
-            if uid in self._entries:  # it may have gone with another of its group
-                for policy, wait in entry.waits.items():
-                    if wait.until <= now:
-                        self._time_out(uid, policy, wait)
-                        break
         changes = self._groups.take_changes()
         if any(changes.values()):
             self._let_go_of_moved()
         for key, is_membership in changes.items():
             self._follow(key, is_membership)
-        for key in list(self._rounds):
-            self._check(key)
+        self._unchecked.update(dict.fromkeys(self._group_attempts))
+
+    def settle(self) -> None:
+        """End the attempts at groups that cannot be whole any more, until none is left."""
+        while self._unchecked or self._attempts.has_failed:
+            for pod in self._attempts.take_failed():
+                self._note_failed(pod)
+            if self._unchecked:
+                key = next(iter(self._unchecked))
+                del self._unchecked[key]
+                self._check(key)
+
+    def _note_failed(self, pod: Pod) -> None:
+        """An attempt at *pod* did not end with a binding."""
+        if not self._group_attempts:
+            return
+        own = self._groups_of(pod.uid)
+        for key, attempt in self._group_attempts.items():
+            if key in own:
+                attempt.failed.add(pod.uid)
+                self._unchecked[key] = None
+            else:
+                attempt.has_outsiders = True
+
+    # --- time --------------------------------------------------------------------------------
+
+    def pass_time(self) -> None:
+        """Refuse placements whose time is up, and report what others wait for."""
+        now = self._time.monotonic()
+        # One after the other: the end of one may be that of its group.
+        while (expired := self._next_expired(now)) is not None:
+            self._time_out(*expired)
+            self.settle()
         for entry in self._entries.values():
-            if entry.tell_at <= now:
-                self._tell_of_waiting(entry, now)
+            if entry.report_at <= now:
+                self._report_waiting(entry, now)
+
+    def next_expiry(self) -> float | None:
+        """When the time of a placement is up (monotonic seconds); None if none waits."""
+        ends = (wait.until for entry in self._entries.values() for wait in entry.waits.values())
+        return min(ends, default=None)
+
+    def _next_expired(self, now: float) -> tuple[_Entry, str, _Wait] | None:
+        for entry in self._entries.values():
+            for policy, wait in entry.waits.items():
+                if wait.until <= now:
+                    return entry, policy, wait
+        return None
 
     # --- what the watch says -----------------------------------------------------------------
 
     def gone(self, uid: str) -> None:
-        """The pod is deleted, or on a node by somebody else's hand: it wants leave no more."""
+        """The pod is deleted: it is in no group any more, and waits for nothing."""
         groups = self._groups_of(uid)
         self._groups.remove(uid)
         self._lose(uid, groups)
 
     def dropped(self, uid: str) -> None:
-        """The pod is on its way out, or on a node by somebody else's hand."""
+        """The pod is being deleted, or was bound by another program."""
         if uid in self._entries:
             self._lose(uid, self._groups_of(uid))
 
-    def preempt(self, uid: str) -> bool:
-        """Send a pod back that waits: a more important one wants its room. False if none waits."""
-        if uid not in self._entries:
-            return False
-        self._lose(uid, self._groups_of(uid), _PREEMPTED)
-        return True
+    def preempt(self, uid: str) -> None:
+        """Send the pod of *uid* back if it waits: a more important one needs its room."""
+        if uid in self._entries:
+            self._lose(uid, self._groups_of(uid), _PREEMPTED)
 
     def node_gone(self, name: str) -> None:
-        """A node is deleted: those who wait for leave to go there have to go elsewhere."""
-        for uid, entry in list(self._entries.items()):
-            if uid in self._entries and entry.placement.node == name:
-                self._lose(uid, self._groups_of(uid), _NODE_GONE)
+        """A node is deleted: pods that wait there have to go elsewhere."""
+        for uid in [uid for uid, one in self._entries.items() if one.placement.node == name]:
+            self._lose(uid, self._groups_of(uid), _NODE_GONE)
 
     def _lose(self, uid: str, groups: Iterable[GroupKey], why: _Refusal = _GONE) -> None:
         for key in groups:
-            if key in self._rounds:
-                # Not between two turns of the loop, so somebody may just miss the room.
-                self._rounds[key].has_outsiders = True
-                self._rounds[key].failed.add(uid)
+            if key in self._group_attempts:
+                # Not between two decisions of a turn, so that some other pod may miss the room.
+                self._group_attempts[key].has_outsiders = True
+                self._group_attempts[key].failed.add(uid)
+                self._unchecked[key] = None
         if uid in self._entries:
             self._end(uid, why)
-        for key in groups:
-            self._check(key)
 
     # --- policies, shutdown ------------------------------------------------------------------
 
     def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> list[str]:
-        """Ask *scheduler*'s policies from now on. Those that wait are decided anew.
+        """Ask *scheduler*'s policies from now on. Pods that wait are decided again.
 
         Args:
             scheduler: The policies.
@@ -312,11 +336,12 @@ class Permits:
             The uids of the pods that waited; they are in the queue again.
         """
         # 1. Those that wait give back their room.
-        self._rounds.clear()
+        self._group_attempts.clear()
+        self._unchecked.clear()
         waited = [self._take(uid) for uid in list(self._entries)]
         for entry in waited:
             self._observe(entry, is_success=False)
-            self._undo(entry.placement)
+            self._attempts.release(entry.placement)
         # 2. The new policies, and groups in their eyes.
         self._scheduler = scheduler
         bundle = scheduler.bundle
@@ -332,30 +357,28 @@ class Permits:
         self._groups.use(scheduler, pods)
         # 3. Back to the queue, which asks the new policies about each, and of its group.
         for entry in waited:
-            self._tell(entry.placement, _SWITCHED)
+            self._attempts.fail_placement(entry.placement, _SWITCHED.rejection())
             if entry.has_waited:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
         return [entry.pod.uid for entry in waited]
 
-    def close(self) -> int:
-        """Stop: nobody is given leave any more. Returns how many waited; they stay pending."""
-        self._is_closed = True
-        left = len(self._entries)
+    def close(self) -> None:
+        """Stop: pods that wait stay pending, and keep their room until the process ends."""
         for uid in list(self._entries):
             self._take(uid)
-        self._rounds.clear()
-        return left
+        self._group_attempts.clear()
+        self._unchecked.clear()
 
     # --- one placement -----------------------------------------------------------------------
 
     def _ask(self, entry: _Entry, scheduler: Scheduler) -> _Refusal | bool:
-        """True: leave is given; False: it waits; or the refusal."""
-        now = self._clock.monotonic()
+        """True: approved; False: it waits; or the refusal."""
+        now = self._time.monotonic()
         waits: dict[str, _Wait] = {}
         refusal: _Refusal | None = None
         for policy, verdict in scheduler.hooks.permit(entry.pod, self._cache.snapshot()):
             if isinstance(verdict, PolicyFailure):
-                seconds = self._clock.monotonic() - now
+                seconds = self._time.monotonic() - now
                 lost = self._throttle.hook_failed(Work.ATTEMPT, entry.pod, [verdict], seconds)
                 refusal = _Refusal((str(verdict),), is_error=True, lost_time=bool(lost))
                 break
@@ -374,7 +397,7 @@ class Permits:
         elif waits:
             status = "Wait"
         self._metrics.extension_point("Permit", status, entry.placement.profile).observe(
-            self._clock.monotonic() - now
+            self._time.monotonic() - now
         )
         return refusal if refusal is not None else not waits
 
@@ -383,79 +406,71 @@ class Permits:
         return self._entries.pop(uid)
 
     def _end(self, uid: str, answer: _Refusal | bool) -> None:
-        """The end of a wait: leave, or the way back to the queue."""
+        """The end of a wait: approval, or the way back to the queue."""
         entry = self._take(uid)
         placement = entry.placement
         self._observe(entry, is_success=answer is True)
         if not isinstance(answer, _Refusal):
-            self._bindings.start(placement)
+            self._let_through(placement)
             return
-        attempts = [self._rounds[key] for key in self._groups_of(uid) if key in self._rounds]
-        self._undo(placement)
-        self._tell(placement, answer)
+        keys = self._groups_of(uid)
+        attempts = [self._group_attempts[key] for key in keys if key in self._group_attempts]
+        self._attempts.release(placement)
+        self._attempts.fail_placement(placement, answer.rejection())
         if entry.has_waited and (not attempts or any(a.has_outsiders for a in attempts)):
             self._queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
 
-    def _undo(self, placement: Placement) -> None:
-        for plugin, state in reversed(placement.reserves):
-            plugin.unreserve(state, placement.pod, placement.node)
-        self._cache.forget(placement.pod.uid)
+    def _let_through(self, placement: Placement) -> None:
+        # From here no event can change the outcome: the queue need not remember them.
+        self._queue.done(placement.pod.uid)
+        self._out.append(Bind(placement))
 
-    def _tell(self, placement: Placement, refusal: _Refusal) -> None:
-        self._outcomes.not_placed(
-            placement.queued,
-            refusal.rejection(),
-            profile=placement.profile,
-            revision=placement.revision,
-            started_at=placement.started_at,
-        )
-
-    def _tell_of_waiting(self, entry: _Entry, now: float) -> None:
-        entry.tell_at = now + RETELL_SECONDS
+    def _report_waiting(self, entry: _Entry, now: float) -> None:
+        entry.report_at = now + REPORT_AGAIN_SECONDS
         text = str(entry)
-        if text != entry.told:
-            entry.told = text
-            placement = entry.placement
-            self._outcomes.waiting(entry.pod, text, placement)
+        if text != entry.reported:
+            entry.reported = text
+            self._out.append(ReportWaiting(entry.pod, text, entry.placement))
 
     def _observe(self, entry: _Entry, *, is_success: bool) -> None:
         if entry.has_waited:
             result = "Success" if is_success else "Unschedulable"
-            waited = self._clock.monotonic() - entry.since
+            waited = self._time.monotonic() - entry.since
             self._metrics.permit_wait_seconds.labels(result).observe(waited)
 
-    def _time_out(self, uid: str, policy: str, wait: _Wait) -> None:
+    def _time_out(self, entry: _Entry, policy: str, wait: _Wait) -> None:
         time = go_duration(wait.seconds)
         reason = f"rejected due to timeout after waiting {time} at plugin {policy}"
-        placement = self._entries[uid].placement
+        placement = entry.placement
         waited = f"pod `{placement.pod.key}` waited {time} at plugin {policy}, {wait.reason}"
-        groups = self._groups_of(uid)
+        groups = self._groups_of(placement.pod.uid)
         for key in groups:
-            if key in self._rounds:
-                self._rounds[key].has_outsiders = True  # whoever was decided meanwhile
-                self._rounds[key].why = f"of its group `{key.name}` {waited}"
-        self._end(uid, _Refusal((reason,), more=f"on node `{placement.node}`, {wait.reason}"))
+            if key in self._group_attempts:
+                # Other pods were decided meanwhile.
+                self._group_attempts[key].has_outsiders = True
+                self._group_attempts[key].why = f"of its group `{key.name}` {waited}"
+        more = f"on node `{placement.node}`, {wait.reason}"
+        self._end(placement.pod.uid, _Refusal((reason,), more=more))
         for key in groups:
             self._release(key)
 
     # --- groups ------------------------------------------------------------------------------
 
     def _let_go_of_moved(self) -> None:
-        """Decide those anew that changed their group: they hold room in no round of the new one."""
+        """Decide pods again that changed their group: in the new one they hold no room."""
         for uid, entry in list(self._entries.items()):
             groups = self._groups_of(uid)
-            if uid in self._entries and groups != entry.groups:
+            if groups != entry.groups:
                 self._lose(uid, {*entry.groups, *groups}, _MOVED)
 
     def _groups_of(self, uid: str) -> list[GroupKey]:
-        """The pod's groups in the eyes of policies that give leave."""
+        """The pod's groups in the eyes of policies that approve."""
         return [key for key in self._groups.keys_of(uid) if key.instance in self._permitting]
 
     def _follow(self, key: GroupKey, is_membership: bool) -> None:
-        """Something about a group changed beside who waits."""
+        """Something about a group changed other than which of its pods wait."""
         if key.instance in self._permitting:
             self._ask_again(key)
-            self._check(key)
         reorders = is_membership and key.instance in self._ordering
         for uid in self._groups.pending_in(key):
             if reorders:
@@ -465,9 +480,9 @@ class Permits:
             )
 
     def _ask_again(self, key: GroupKey) -> None:
-        """Ask about all of a group that wait, as long as that makes a difference."""
+        """Ask about all pods of a group that wait, as long as that makes a difference."""
         scheduler = self._scheduler
-        assert scheduler is not None, "somebody waits, and nobody was asked"
+        assert scheduler is not None, "a pod waits, and no policy was asked"
         is_moving = True
         while is_moving:
             is_moving = False
@@ -481,19 +496,19 @@ class Permits:
                         answer = self._ask(self._entries[uid], scheduler)
                     answers[uid] = answer
             for uid, answer in answers.items():
-                if answer is not False and uid in self._entries:
+                if answer is not False:
                     self._end(uid, answer)
                     is_moving = True
-        self._check(key)
+        self._unchecked[key] = None
 
     def _check(self, key: GroupKey) -> None:
-        """End the round if nobody waits, or if the group cannot be whole in it."""
-        attempt = self._rounds.get(key)
+        """End the attempt at a group if no pod of it waits, or if it cannot be whole."""
+        attempt = self._group_attempts.get(key)
         if attempt is None:
             return
         state = self._groups.state(key)
         if not state.waiting:
-            del self._rounds[key]
+            del self._group_attempts[key]
             return
         if state.min_count:
             tried = sum(
@@ -511,8 +526,8 @@ class Permits:
             self._release(key)
 
     def _release(self, key: GroupKey) -> None:
-        """End the round: all that wait let go, and those whose turn would come lose it."""
-        attempt = self._rounds.pop(key, None)
+        """End the attempt: all that wait let go, and those whose turn would come lose it."""
+        attempt = self._group_attempts.pop(key, None)
         if attempt is None:
             return
         left: list[QueuedPod] = []
@@ -523,13 +538,14 @@ class Permits:
         refusal = _Refusal(
             ("pod group is unschedulable",), frozenset({POD_GROUP}), more=attempt.why
         )
+        rejection = refusal.rejection()
         entries = [self._take(uid) for uid in self._groups.waiting_in(key)]
         for entry in reversed(entries):
-            self._undo(entry.placement)
+            self._attempts.release(entry.placement)
         for entry in entries:
             self._observe(entry, is_success=False)
-            self._tell(entry.placement, refusal)
-        self._tell_untried(left, refusal)
+            self._attempts.fail_placement(entry.placement, rejection)
+        self._fail_untried(left, rejection)
         if attempt.has_outsiders:
             for entry in entries:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
@@ -541,23 +557,23 @@ class Permits:
             rejected=len(attempt.failed),
         )
 
-    def _tell_untried(self, pods: Iterable[QueuedPod], refusal: _Refusal) -> None:
-        assert self._scheduler is not None, "a round without policies"
+    def _fail_untried(self, pods: Iterable[QueuedPod], rejection: Rejection) -> None:
+        assert self._scheduler is not None, "an attempt without policies"
         for queued in pods:
-            self._outcomes.not_placed(
+            self._attempts.fail(
                 queued,
-                refusal.rejection(),
+                rejection,
                 profile=queued.pod.scheduler_name,
                 revision=self._scheduler.bundle.revision,
-                started_at=self._clock.monotonic(),
+                started_at=self._time.monotonic(),
             )
 
     def check_invariants(self) -> None:
-        """Raise `AssertionError` if a pod waits and is not assumed, or a round is about nobody."""
-        assert self._entries.keys() == self._groups.waiting, "who waits is not who is counted so"
+        """Raise `AssertionError` if a pod waits and is not assumed, or an attempt is about none."""
+        assert self._entries.keys() == self._groups.waiting, "pods that wait are not counted so"
         for uid, entry in self._entries.items():
             assert self._cache.is_assumed(uid), f"`{entry.pod.key}` waits and holds no room"
             for key in self._groups_of(uid):
-                assert key in self._rounds, f"`{entry.pod.key}` waits outside a round"
-        for key in self._rounds:
-            assert self._groups.waiting_in(key), f"nobody waits in the round of `{key.name}`"
+                assert key in self._group_attempts, f"`{entry.pod.key}` waits outside an attempt"
+        for key in self._group_attempts:
+            assert self._groups.waiting_in(key), f"no pod waits in the attempt at `{key.name}`"

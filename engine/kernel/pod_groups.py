@@ -1,7 +1,7 @@
 """Which pods are in which group, and where the pods of a group are.
 
-Owns membership. Whether a pod has a node is read from the cache when somebody asks, so it cannot be
-stale; what is wanted of a group is said by its pods' policies and by PodGroup objects.
+Owns membership. Whether a pod has a node is read from the cache each time, so it cannot be stale;
+what is wanted of a group is said by its pods' policies and by PodGroup objects.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -24,16 +24,12 @@ POD_GROUPS: Final = "podgroups"
 
 
 class GroupKey(NamedTuple):
-    """What tells groups apart. `instance` is the policy that sees the group."""
+    """What identifies a group. `instance` is the policy that sees the group."""
 
     instance: int
     scheduler_name: str
     namespace: str
     name: str
-
-
-def _nothing() -> None:
-    """The default of `on_change`."""
 
 
 class PodGroups:
@@ -44,7 +40,6 @@ class PodGroups:
 
     Args:
         cache: Pods with a node, and PodGroup objects.
-        on_change: Called when `take_changes` has something to give.
         throttle: Says when `group_of` may be asked; None: a new one.
         clock: Time; one that stands still: no policy takes long.
     """
@@ -53,12 +48,10 @@ class PodGroups:
         self,
         cache: Cache,
         *,
-        on_change: Callable[[], None] = _nothing,
         throttle: Throttle | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._cache = cache
-        self._on_change = on_change
         self._clock = VirtualClock() if clock is None else clock
         self._throttle = Throttle(self._clock) if throttle is None else throttle
         self._unsaid: dict[str, Pod] = {}  # by uid, the pods whose groups are not known
@@ -77,7 +70,7 @@ class PodGroups:
         self._changes: dict[GroupKey, bool] = {}
         self._held: dict[GroupKey, PodGroupState] | None = None
 
-    # --- who is in which group ---------------------------------------------------------------
+    # --- membership --------------------------------------------------------------------------
 
     def use(self, scheduler: Scheduler, pods: Callable[[], Iterable[Pod]]) -> None:
         """See groups as *scheduler*'s policies do; *pods* gives every known pod."""
@@ -174,7 +167,6 @@ class PodGroups:
 
     def _change(self, key: GroupKey, *, is_membership: bool) -> None:
         self._changes[key] = is_membership or self._changes.get(key, False)
-        self._on_change()
 
     def _object_changed(self, before: Any | None, after: Any | None) -> None:
         meta = (before if after is None else after).metadata  # type: ignore[union-attr]  # one is
@@ -184,7 +176,7 @@ class PodGroups:
                 self._change(key, is_membership=True)
 
     def set_waiting(self, uid: str, is_waiting: bool) -> None:
-        """Say that a pod that has a node waits for leave, or does not any more."""
+        """Note that a pod that has a node waits in permit, or does not any more."""
         if is_waiting:
             self._waiting.add(uid)
         else:
@@ -201,7 +193,7 @@ class PodGroups:
 
     @property
     def waiting(self) -> Set[str]:
-        """The uids of all pods that wait for leave."""
+        """The uids of all pods that wait in permit."""
         return self._waiting
 
     @property
@@ -214,7 +206,7 @@ class PodGroups:
         return tuple(self._keys.get(uid, ()))
 
     def waiting_in(self, key: GroupKey) -> list[str]:
-        """The uids of a group's pods that wait for leave, in the order they were first seen."""
+        """The uids of a group's pods that wait in permit, in the order they were first seen."""
         return [uid for uid in self._members.get(key, ()) if uid in self._waiting]
 
     def pending_in(self, key: GroupKey) -> list[str]:

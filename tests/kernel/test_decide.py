@@ -1,12 +1,13 @@
-"""What a turn of the loop does about a pod that something happened to."""
+"""What a decision does about a pod that something happened to."""
 
 from collections.abc import Generator
 
 import pytest
 
+from engine.kernel.instructions import Instruction
 from engine.scheduling.extenders import Answer, FilterAnswer, Question
 from tests.builders import make_node, make_pod
-from tests.scheduling.small_world import CONFIG, World, member
+from tests.kernel.small_world import CONFIG, World, member
 
 EXTENDER = """
 extenders:
@@ -15,20 +16,20 @@ extenders:
   nodeCacheCapable: true
 """
 
-Turn = Generator[Question, Answer, bool]
+Turn = Generator[Question, Answer, list[Instruction]]
 
 
 @pytest.fixture
 def world() -> World:
     """A world with a node, whose policies ask an extender about every pod."""
     world = World({"config.yaml": CONFIG + EXTENDER})
-    world.nodes.on_add(make_node("n1", cpu=4))
+    world.add_node(make_node("n1", cpu=4))
     return world
 
 
 def ask(world: World) -> tuple[Turn, str]:
     """A turn that waits for its extender, and the name of the pod that it is about."""
-    turn = world.loop.turn()
+    turn = world.begin_decision()
     return turn, next(turn).pod.name
 
 
@@ -76,11 +77,11 @@ def test_no_pod_goes_to_a_node_that_is_gone(world: World) -> None:
     """The API server binds to any name, and such a pod is deleted with what is left of the node."""
     world.add(make_pod("web", cpu=1))
     turn, _ = ask(world)
-    world.nodes.on_delete(make_node("n1"))
+    world.delete_node(make_node("n1"))
     answer(turn)
     assert not world.bindings
     assert not world.cache.pod_count
-    world.nodes.on_add(make_node("n1", cpu=4))
+    world.add_node(make_node("n1", cpu=4))
     world.wait(5.0)
     turn, _ = ask(world)
     answer(turn)
@@ -91,7 +92,7 @@ def test_no_pod_goes_to_a_node_that_is_gone(world: World) -> None:
 def test_a_pod_that_was_not_ours_while_it_was_bound_is_tried_again_if_that_fails() -> None:
     """An edit that left out its profile and was taken back made it wait for ever, unbound."""
     world = World()
-    world.nodes.on_add(make_node("n1", cpu=4))
+    world.add_node(make_node("n1", cpu=4))
     pod = make_pod("web", cpu=1)
     world.add(pod)
     world.turns(1)

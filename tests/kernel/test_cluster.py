@@ -1,46 +1,30 @@
-"""A change reaches the cache first, then whoever waits; the order of watches does not matter."""
+"""A change reaches the cache first, then the pods that wait; the order of watches is free."""
 
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from engine.binding.deferred_writer import DeferredWriter
-from engine.binding.pod_status import PodStatusUpdater
-from engine.caching.cache import Cache
-from engine.event_handlers import NodeHandler, ObjectHandler, PodHandler
-from engine.kube.client import ApiClient
-from engine.kube.config import Endpoint
-from engine.lib.clock import VirtualClock
+from engine.informers import OTHER_OBJECTS
+from engine.kernel.cluster import KINDS
+from engine.kernel.events import NODES, ObjectChanged
+from engine.kernel.instructions import ForgetReports
+from engine.model.node import Node
 from engine.model.objects import Namespace, ObjectMeta
 from engine.model.pod import Pod
-from engine.queueing.scheduling_queue import SchedulingQueue
-from engine.telemetry.metrics import Metrics
 from tests.builders import make_node, make_pod
+from tests.kernel.bench import KernelBench, ScriptedScheduler
 
 
-class Bench:
+class Bench(KernelBench):
     def __init__(self) -> None:
-        clock = VirtualClock()
-        self.cache = Cache()
-        self.queue = SchedulingQueue(clock, key_of=lambda _: (), pre_enqueue=lambda _: None)
-        self.ours = {"default-scheduler"}
-        self.metrics = Metrics(CollectorRegistry())
-        self.status = PodStatusUpdater(
-            ApiClient(Endpoint(server="http://127.0.0.1:1")),  # never asked
-            DeferredWriter(clock=clock, is_busy=lambda: False),
-            clock=clock,
-            metrics=self.metrics,
-        )
-        self.pods = PodHandler(
-            self.cache, self.queue, self.status, lambda pod: pod.scheduler_name in self.ours
-        )
-        self.nodes = NodeHandler(self.cache, self.queue)
-        self.nodes.on_add(make_node("node-1"))
+        super().__init__()
+        self.add_node(make_node("node-1"))
+
+    def add_node(self, node: Node) -> None:
+        self.report(ObjectChanged(NODES, None, node))
 
     def check(self) -> None:
-        self.cache.check_invariants()
-        self.queue.check_invariants()
+        self.kernel.check_invariants()
 
     def reject(self, plugin: str = "NodeResourcesFit") -> None:
         queued = self.queue.pop()
@@ -62,14 +46,18 @@ def web(**words: Any) -> Pod:
 
 
 def test_a_pending_pod_of_ours_is_queued(bench: Bench) -> None:
-    bench.pods.on_add(web())
+    bench.add(web())
     assert bench.counts == {"active": 1}
 
 
+def test_the_kernel_knows_the_kind_of_all_that_is_watched() -> None:
+    assert {resource.plural: resource.kind for resource, _ in OTHER_OBJECTS} == KINDS
+
+
 def test_a_pod_of_another_scheduler_is_not_queued_but_counts_on_its_node(bench: Bench) -> None:
-    bench.pods.on_add(web(scheduler_name="other"))
+    bench.add(web(scheduler_name="other"))
     assert bench.counts == {}
-    bench.pods.on_update(
+    bench.change(
         web(scheduler_name="other"),
         web(scheduler_name="other", node="node-1", resource_version="2"),
     )
@@ -77,8 +65,8 @@ def test_a_pod_of_another_scheduler_is_not_queued_but_counts_on_its_node(bench: 
 
 
 def test_a_pod_that_is_bound_leaves_the_queue(bench: Bench) -> None:
-    bench.pods.on_add(web())
-    bench.pods.on_update(web(), web(node="node-1", resource_version="2"))
+    bench.add(web())
+    bench.change(web(), web(node="node-1", resource_version="2"))
     assert bench.counts == {}
     assert "u1" not in bench.queue
     assert bench.cache.pod_count == 1
@@ -86,59 +74,59 @@ def test_a_pod_that_is_bound_leaves_the_queue(bench: Bench) -> None:
 
 
 def test_a_pod_bound_between_two_lists_is_seen_as_bound(bench: Bench) -> None:
-    bench.pods.on_add(web())
-    bench.pods.on_delete(web())
-    bench.pods.on_add(web(node="node-1"))
+    bench.add(web())
+    bench.delete(web())
+    bench.add(web(node="node-1"))
     assert "u1" not in bench.queue
     assert bench.cache.pod_count == 1
 
 
 def test_a_confirmed_pod_is_not_assumed_any_more(bench: Bench) -> None:
-    bench.pods.on_add(web())
+    bench.add(web())
     queued = bench.queue.pop()
     assert queued is not None
     bench.cache.assume(queued.pod, "node-1")
     bench.queue.done("u1")
-    bench.pods.on_update(web(), web(node="node-1", resource_version="2"))
+    bench.change(web(), web(node="node-1", resource_version="2"))
     assert not bench.cache.is_assumed("u1")
     assert bench.cache.pod_count == 1
     bench.check()
 
 
 def test_a_pod_deleted_while_it_is_assumed_frees_its_room_and_wakes_others(bench: Bench) -> None:
-    bench.pods.on_add(make_pod("big", cpu="4"))
+    bench.add(make_pod("big", cpu="4"))
     bench.reject()
-    bench.pods.on_add(web(cpu="4"))
+    bench.add(web(cpu="4"))
     queued = bench.queue.pop()
     assert queued is not None
     bench.cache.assume(queued.pod, "node-1")
     bench.queue.done("u1")
     assert bench.counts == {"unschedulable": 1}
-    bench.pods.on_delete(web(cpu="4"))
+    bench.delete(web(cpu="4"))
     assert bench.cache.pod_count == 0
     assert "unschedulable" not in bench.counts
     bench.check()
 
 
 def test_a_pod_that_ends_frees_its_room(bench: Bench) -> None:
-    bench.pods.on_add(web(node="node-1"))
-    bench.pods.on_delete(web(node="node-1"))
+    bench.add(web(node="node-1"))
+    bench.delete(web(node="node-1"))
     assert bench.cache.pod_count == 0
     bench.check()
 
 
 def test_a_new_pod_under_an_old_name_is_another_pod(bench: Bench) -> None:
-    bench.pods.on_add(web(node="node-1"))
-    bench.pods.on_update(web(node="node-1"), make_pod("web", uid="u2"))
+    bench.add(web(node="node-1"))
+    bench.change(web(node="node-1"), make_pod("web", uid="u2"))
     assert bench.cache.pod_count == 0
     assert "u2" in bench.queue
     bench.check()
 
 
 def test_pods_may_come_before_their_node(bench: Bench) -> None:
-    bench.pods.on_add(web(node="later"))
+    bench.add(web(node="later"))
     assert bench.cache.pod_count == 1
-    bench.nodes.on_add(make_node("later"))
+    bench.add_node(make_node("later"))
     info = bench.cache.node_info("later")
     assert info is not None
     assert info.pod_count == 1
@@ -146,54 +134,53 @@ def test_pods_may_come_before_their_node(bench: Bench) -> None:
 
 
 def test_a_node_that_goes_keeps_its_pods_until_they_go(bench: Bench) -> None:
-    bench.pods.on_add(web(node="node-1"))
-    bench.nodes.on_delete(make_node("node-1"))
+    bench.add(web(node="node-1"))
+    bench.report(ObjectChanged(NODES, make_node("node-1"), None))
     assert (bench.cache.node_count, bench.cache.pod_count) == (0, 1)
-    bench.pods.on_delete(web(node="node-1"))
+    bench.delete(web(node="node-1"))
     assert bench.cache.node_info("node-1") is None
     bench.check()
 
 
 def test_a_new_node_wakes_those_who_fit_nowhere(bench: Bench) -> None:
-    bench.pods.on_add(web(cpu="1"))
+    bench.add(web(cpu="1"))
     bench.reject()
-    bench.nodes.on_add(make_node("node-2"))
+    bench.add_node(make_node("node-2"))
     assert "unschedulable" not in bench.counts
 
 
 def test_a_heartbeat_of_a_node_wakes_nobody(bench: Bench) -> None:
-    bench.pods.on_add(web(cpu="100"))
+    bench.add(web(cpu="100"))
     bench.reject()
-    bench.nodes.on_update(make_node("node-1"), make_node("node-1", resource_version="7"))
+    bench.report(
+        ObjectChanged(NODES, make_node("node-1"), make_node("node-1", resource_version="7"))
+    )
     assert bench.counts == {"unschedulable": 1}
 
 
 def test_a_status_written_by_us_does_not_cause_the_next_attempt(bench: Bench) -> None:
-    bench.pods.on_add(web(cpu="100"))
+    bench.add(web(cpu="100"))
     bench.reject()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     new = web(cpu="100", resource_version="2", status={"conditions": [condition]})
-    bench.pods.on_update(web(cpu="100"), new)
+    bench.change(web(cpu="100"), new)
     assert bench.counts == {"unschedulable": 1}
 
 
 def test_other_objects_are_kept_for_policies(bench: Bench) -> None:
-    handler = ObjectHandler(bench.cache, bench.queue, "namespaces", "Namespace")
     one = Namespace(metadata=ObjectMeta(name="a", labels={"x": "1"}))
     two = Namespace(metadata=ObjectMeta(name="a", labels={"x": "2"}))
-    handler.on_add(one)
-    handler.on_update(one, two)
+    bench.report(ObjectChanged("namespaces", None, one))
+    bench.report(ObjectChanged("namespaces", one, two))
     assert bench.cache.objects.get("namespaces", "a") is two
-    handler.on_delete(two)
+    bench.report(ObjectChanged("namespaces", two, None))
     assert bench.cache.objects.list("namespaces") == []
 
 
 def test_new_profiles_take_in_the_pods_that_name_them(bench: Bench) -> None:
-    bench.pods.on_add(web(scheduler_name="packed"))
-    bench.pods.on_add(make_pod("old", uid="u2"))
-    before = set(bench.ours)
-    bench.ours = {"packed"}
-    bench.pods.profiles_changed(lambda pod: pod.scheduler_name in before)
+    bench.add(web(scheduler_name="packed"))
+    bench.add(make_pod("old", uid="u2"))
+    bench.use(ScriptedScheduler({"packed"}))
     assert "u1" in bench.queue
     assert "u2" not in bench.queue
     bench.check()
@@ -204,7 +191,7 @@ def test_new_profiles_take_in_the_pods_that_name_them(bench: Bench) -> None:
 
 def low(bench: Bench, priority: int = 0) -> None:
     """A pod is rejected, and stays aside until something helps it."""
-    bench.pods.on_add(make_pod("low", uid="low", cpu="4", priority=priority))
+    bench.add(make_pod("low", uid="low", cpu="4", priority=priority))
     bench.reject()
     assert bench.counts == {"unschedulable": 1}
 
@@ -219,9 +206,9 @@ def test_a_nominated_pod_that_is_deleted_makes_room_for_pods_up_to_its_priority(
 ) -> None:
     low(bench, priority=priority)
     nominated = web(cpu="4", priority=5, nominated="node-1")
-    bench.pods.on_add(nominated)
+    bench.add(nominated)
     bench.reject()
-    bench.pods.on_delete(nominated)
+    bench.delete(nominated)
     assert is_aside(bench, "low") is want
     bench.check()
 
@@ -232,10 +219,10 @@ def test_a_pod_that_others_nominate_elsewhere_or_nowhere_makes_room_and_looks_ag
 ) -> None:
     low(bench)
     before = web(cpu="4", priority=5, nominated="node-1", resource_version="1")
-    bench.pods.on_add(before)
+    bench.add(before)
     bench.reject()
     after = web(cpu="4", priority=5, nominated=nominated, resource_version="2")
-    bench.pods.on_update(before, after)
+    bench.change(before, after)
     assert not is_aside(bench, "low")
     assert not is_aside(bench, "web")
     bench.check()
@@ -248,28 +235,26 @@ def test_a_nominated_pod_that_changes_makes_room_for_those_that_waited_for_it(
     """A pod may be resized and relabelled before it has a node, and what it was promised counts."""
     low(bench)
     words: dict[str, Any] = {"cpu": "4", "priority": 5, "nominated": "node-1"}
-    bench.pods.on_add(web(**words))
+    bench.add(web(**words))
     bench.reject()
-    bench.pods.on_update(web(**words), web(**{**words, **change}, resource_version="2"))
+    bench.change(web(**words), web(**{**words, **change}, resource_version="2"))
     assert not is_aside(bench, "low")
     bench.check()
 
 
 def test_nothing_more_is_said_of_a_pod_that_is_another_schedulers_now(bench: Bench) -> None:
-    bench.pods.on_add(web())
-    bench.status.report(web(), reason="Unschedulable", message="no room")
-    bench.ours.clear()
-    bench.pods.profiles_changed(lambda _: True)
-    name = "starsched_pod_status_patches_total"
-    assert bench.metrics.registry.get_sample_value(name, {"result": "superseded"}) == 1
+    bench.add(web())
+    bench.done.clear()
+    bench.use(ScriptedScheduler({"packed"}))
+    assert bench.done == [ForgetReports("u1")]
 
 
 def test_a_nominated_pod_whose_status_changes_wakes_nobody(bench: Bench) -> None:
     low(bench)
     words: dict[str, Any] = {"cpu": "4", "priority": 5, "nominated": "node-1"}
-    bench.pods.on_add(web(**words))
+    bench.add(web(**words))
     bench.reject()
-    bench.pods.on_update(web(**words), web(**words, phase="Pending", resource_version="2"))
+    bench.change(web(**words), web(**words, phase="Pending", resource_version="2"))
     assert is_aside(bench, "low")
     bench.check()
 
@@ -280,10 +265,10 @@ def test_a_pod_that_is_being_deleted_makes_room_when_its_nomination_is_cleared(
     """A finalizer may keep it for ever, and nothing but its status says that it wants a node."""
     low(bench)
     words: dict[str, Any] = {"cpu": "4", "priority": 5, "terminating": True}
-    bench.pods.on_add(web(**words, nominated="node-1"))
+    bench.add(web(**words, nominated="node-1"))
     assert bench.queue.pop() is not None
     bench.queue.skip("u1")
-    bench.pods.on_update(web(**words, nominated="node-1"), web(**words, resource_version="2"))
+    bench.change(web(**words, nominated="node-1"), web(**words, resource_version="2"))
     assert bench.queue.nominator.node_of("u1") is None
     assert not is_aside(bench, "low")
     bench.check()
@@ -291,12 +276,12 @@ def test_a_pod_that_is_being_deleted_makes_room_when_its_nomination_is_cleared(
 
 def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> None:
     """kube-scheduler tells nobody here (kubernetes/kubernetes#134859)."""
-    bench.nodes.on_add(make_node("node-2"))
+    bench.add_node(make_node("node-2"))
     low(bench)
     nominated = web(cpu="4", priority=5, nominated="node-1")
-    bench.pods.on_add(nominated)
+    bench.add(nominated)
     bench.reject()
-    bench.pods.on_update(nominated, web(cpu="4", priority=5, node="node-2", resource_version="2"))
+    bench.change(nominated, web(cpu="4", priority=5, node="node-2", resource_version="2"))
     assert not is_aside(bench, "low")
     assert bench.queue.nominator.node_of("u1") is None
     bench.check()
@@ -305,51 +290,49 @@ def test_a_nominated_pod_that_is_bound_elsewhere_makes_room(bench: Bench) -> Non
 def test_a_nominated_pod_that_is_bound_there_makes_no_room(bench: Bench) -> None:
     low(bench)
     nominated = web(cpu="4", priority=5, nominated="node-1")
-    bench.pods.on_add(nominated)
+    bench.add(nominated)
     bench.reject()
-    bench.pods.on_update(nominated, web(cpu="4", priority=5, node="node-1", resource_version="2"))
+    bench.change(nominated, web(cpu="4", priority=5, node="node-1", resource_version="2"))
     assert is_aside(bench, "low")
     bench.check()
 
 
 def test_a_pod_whose_deletion_begins_while_it_is_bound_gives_its_room_back(bench: Bench) -> None:
     low(bench)
-    bench.pods.on_add(web(cpu="4"))
+    bench.add(web(cpu="4"))
     queued = bench.queue.pop()
     assert queued is not None
     bench.cache.assume(queued.pod, "node-1")
     bench.queue.done("u1")
     assert is_aside(bench, "low")
     going = web(cpu="4", terminating=True, resource_version="2")
-    bench.pods.on_update(web(cpu="4"), going)
+    bench.change(web(cpu="4"), going)
     assert not is_aside(bench, "low")
     assert bench.cache.pod_count == 0
     assert not bench.cache.forget("u1")  # the binding cycle has nothing left to undo
-    bench.pods.on_delete(going)
+    bench.delete(going)
     bench.check()
 
 
 def test_a_pod_that_is_bound_elsewhere_than_assumed_gives_its_room_back(bench: Bench) -> None:
-    bench.nodes.on_add(make_node("node-2"))
+    bench.add_node(make_node("node-2"))
     low(bench)
-    bench.pods.on_add(web(cpu="4"))
+    bench.add(web(cpu="4"))
     queued = bench.queue.pop()
     assert queued is not None
     bench.cache.assume(queued.pod, "node-1")
     bench.queue.done("u1")
-    bench.pods.on_update(web(cpu="4"), web(cpu="4", node="node-2", resource_version="2"))
+    bench.change(web(cpu="4"), web(cpu="4", node="node-2", resource_version="2"))
     assert not is_aside(bench, "low")
     bench.check()
 
 
 def test_a_pod_that_is_on_another_node_now_gives_its_room_back(bench: Bench) -> None:
     """An API server that was restored to a backup let it be bound a second time."""
-    bench.nodes.on_add(make_node("node-2"))
-    bench.pods.on_add(web(cpu="4", node="node-1"))
+    bench.add_node(make_node("node-2"))
+    bench.add(web(cpu="4", node="node-1"))
     low(bench)
-    bench.pods.on_update(
-        web(cpu="4", node="node-1"), web(cpu="4", node="node-2", resource_version="2")
-    )
+    bench.change(web(cpu="4", node="node-1"), web(cpu="4", node="node-2", resource_version="2"))
     assert not is_aside(bench, "low")
     bench.check()
 
@@ -358,17 +341,17 @@ def test_a_pod_that_changes_while_it_is_bound_is_told_as_a_change(bench: Bench) 
     """It counted with its old labels from the moment it was assumed."""
     terms = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}]
     apart = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    bench.pods.on_add(make_pod("low", uid="low", affinity={"podAntiAffinity": apart}))
+    bench.add(make_pod("low", uid="low", affinity={"podAntiAffinity": apart}))
     bench.reject("InterPodAffinity")
     before = web(labels={"app": "a"}, resource_version="1")
-    bench.pods.on_add(before)
+    bench.add(before)
     queued = bench.queue.pop()
     assert queued is not None
     bench.cache.assume(queued.pod, "node-1")
     bench.queue.done("u1")
     changed = web(labels={"app": "b"}, resource_version="2")
-    bench.pods.on_update(before, changed)
+    bench.change(before, changed)
     assert is_aside(bench, "low")
-    bench.pods.on_update(changed, web(labels={"app": "b"}, node="node-1", resource_version="3"))
+    bench.change(changed, web(labels={"app": "b"}, node="node-1", resource_version="3"))
     assert not is_aside(bench, "low")
     bench.check()

@@ -1,0 +1,57 @@
+"""Where facts are shown: reported to the kernel, read from its cache.
+
+Owns nothing; facts that are shown already are not reported again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from engine.caching.cache import Cache
+from engine.kernel.events import (
+    Event,
+    NodeFactsChanged,
+    OtherFactsChanged,
+    PodFactsChanged,
+    PodTypeLabelsChanged,
+)
+from engine.model.fact import Facts, NodeFacts
+from engine.model.node_info import NodeInfo
+
+
+class FactBoard:
+    """Shows facts to the policies.
+
+    Args:
+        cache: The kernel's.
+        report: Takes events for the kernel.
+    """
+
+    def __init__(self, cache: Cache, report: Callable[[Event], object]) -> None:
+        self._cache = cache
+        self._report = report
+
+    def set_node_facts(self, name: str, facts: NodeFacts) -> None:
+        """Show *facts* for the node *name*, also if it comes later."""
+        if self._cache.facts_of_node(name) != facts:
+            self._report(NodeFactsChanged(name, facts))
+
+    def set_pod_facts(self, key: str, facts: Facts) -> None:
+        """Show *facts* for the pod of *key*, and leave those of others."""
+        self._report(PodFactsChanged(key, facts))
+
+    def set_other_facts(
+        self, *, cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts]
+    ) -> None:
+        """Show these facts of the cluster, of pods by type, and of pods by key."""
+        self._report(OtherFactsChanged(cluster, types, pods))
+
+    def set_pod_type_labels(self, labels: Sequence[str]) -> None:
+        """The labels that say of which type a pod is: the first that it has counts."""
+        self._report(PodTypeLabelsChanged(tuple(labels)))
+
+    def facts_of_node(self, name: str) -> NodeFacts:
+        """The facts of the node *name* as they are shown."""
+        return self._cache.facts_of_node(name)
+
+    def node_info(self, name: str) -> NodeInfo | None:
+        """The NodeInfo of *name* as it is now, or None."""
+        return self._cache.node_info(name)

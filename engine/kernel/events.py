@@ -1,0 +1,159 @@
+"""What the kernel can be told: one record for each kind of event.
+
+Owns the records. What each of them means is `kernel`'s and `cluster`'s.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from engine.model.fact import Facts, NodeFacts
+from engine.model.pod import Pod
+from engine.scheduling.extenders import Answer
+from engine.scheduling.placement import Placement
+from engine.scheduling.scheduling_cycle import Scheduler
+
+PODS: Final = "pods"
+NODES: Final = "nodes"
+
+
+class ObjectChanged(msgspec.Struct, frozen=True):
+    """An object appeared (`old` is None), changed, or is gone (`new` is None).
+
+    `plural` is its resource name (`pods`, `services`). `old` is the version reported last; for an
+    object that is gone too. Pods that have come to their end count as gone.
+    """
+
+    plural: str
+    old: Any | None
+    new: Any | None
+
+
+class NodeFactsChanged(msgspec.Struct, frozen=True):
+    """Other facts are known of a node, which need not exist yet."""
+
+    name: str
+    facts: NodeFacts
+
+
+class PodFactsChanged(msgspec.Struct, frozen=True):
+    """Other facts are known of the pod `namespace/name`."""
+
+    key: str
+    facts: Facts
+
+
+class OtherFactsChanged(msgspec.Struct, frozen=True):
+    """These are all facts of the cluster, of pods by type, and of pods by key."""
+
+    cluster: Facts
+    types: Mapping[str, Facts]
+    pods: Mapping[str, Facts]
+
+
+class PodTypeLabelsChanged(msgspec.Struct, frozen=True):
+    """These labels say of which type a pod is."""
+
+    labels: tuple[str, ...]
+
+
+class FactsReported(msgspec.Struct, frozen=True):
+    """Facts changed a moment ago, so rejected pods may fit now. `is_age`: they only grew older."""
+
+    is_age: bool = False
+
+
+class RevisionSwitched(msgspec.Struct, frozen=True):
+    """The policies of `scheduler` decide from now on."""
+
+    scheduler: Scheduler
+
+
+class LeadershipAcquired(msgspec.Struct, frozen=True):
+    """This process decides from now on; until then it only kept up with the cluster."""
+
+
+class TurnBegan(msgspec.Struct, frozen=True):
+    """Some decisions follow. What changed about groups since the last turn is followed first."""
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """Nothing happened but time; to be reported when `Kernel.wakes_at` is reached."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """The API server has taken a placement."""
+
+    placement: Placement
+
+
+class BindingFailed(msgspec.Struct, frozen=True):
+    """A placement was not bound, for `reason`. Not `is_reported`: the pod is gone or bound."""
+
+    placement: Placement
+    reason: str
+    is_reported: bool = True
+
+
+class BindingGivenUp(msgspec.Struct, frozen=True):
+    """This process does not wait for a placement any more; whether it is bound is not known."""
+
+    placement: Placement
+
+
+class WaitingPodPreempted(msgspec.Struct, frozen=True):
+    """The pod of `uid`, which waits in permit, gives its node to a more important pod."""
+
+    uid: str
+
+
+class PreemptionEnd(enum.Enum):
+    """How the eviction of the victims for a pod ended."""
+
+    #: All of them are on their way out, or the pod does not need their room any more.
+    DONE = "done"
+    #: The API server could not be asked, or must not be by this process: the pod is tried at once.
+    INTERRUPTED = "interrupted"
+    #: The API server refused. The pod waits for its backoff, for the same may happen again.
+    REFUSED = "refused"
+
+
+class PreemptionEnded(msgspec.Struct, frozen=True):
+    """No victim of `preemptor` on `node` is evicted any more."""
+
+    preemptor: Pod
+    node: str
+    end: PreemptionEnd = PreemptionEnd.DONE
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """No decision follows. Pods that wait in permit stay pending."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What extenders answered to a question that `Kernel.decide` yielded, and when that arrived."""
+
+    answer: Answer
+    at: float
+
+
+Event: TypeAlias = (
+    ObjectChanged
+    | NodeFactsChanged
+    | PodFactsChanged
+    | OtherFactsChanged
+    | PodTypeLabelsChanged
+    | FactsReported
+    | RevisionSwitched
+    | LeadershipAcquired
+    | TurnBegan
+    | TimePassed
+    | Bound
+    | BindingFailed
+    | BindingGivenUp
+    | WaitingPodPreempted
+    | PreemptionEnded
+    | Stopped
+)

@@ -1,0 +1,500 @@
+"""The kernel itself: what each event means, and how the next pod is tried.
+
+Owns the parts of the state and the order in which they learn of an event. Each event and each
+decision collects its instructions, and returns them when the state is consistent again.
+"""
+
+import math
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, Final
+
+from engine.caching.cache import AlreadyAssumed, Cache
+from engine.kernel import events
+from engine.kernel.attempts import Attempts
+from engine.kernel.cluster import ClusterChanges
+from engine.kernel.events import Event, PreemptionEnd, Reply
+from engine.kernel.instructions import (
+    Evict,
+    Instruction,
+    ReportBound,
+    ReportDecision,
+    ReportDeleting,
+    ReportFault,
+    ReportHookFailure,
+    ReportNomination,
+    RunAction,
+)
+from engine.kernel.kernel_time import KernelTime, standing_still
+from engine.kernel.permits import Permits
+from engine.kernel.pod_groups import PodGroups
+from engine.kernel.preemptions import Preemptions
+from engine.kernel.queue_hooks import QueueHooks
+from engine.model.pod import Pod
+from engine.queueing.events import (
+    ASSIGNED_POD_DELETE,
+    FACTS_AGE,
+    FACTS_UPDATE,
+)
+from engine.queueing.hints import Hints
+from engine.queueing.places import Gate
+from engine.queueing.queued_pod import QueuedPod
+from engine.queueing.scheduling_queue import SchedulingQueue
+from engine.queueing.throttle import Failures, Throttle, Work
+from engine.queueing.transitions import Trigger
+from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.extenders import Answer, ExtenderFailure, Question
+from engine.scheduling.placement import Preemption, Rejection
+from engine.scheduling.runtime_plugin import RuntimePlugin
+from engine.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
+
+# Sums of seconds are rounded: a wait may end a little later than its end was computed.
+_SHORTEST_WAIT: Final = 0.001
+# Between two looks at hooks that failed or are throttled.
+_RETRY_SECONDS: Final = 1.0
+
+
+def _uncounted(queue: str, event: str) -> None:
+    """The default of `on_incoming`."""
+
+
+class Kernel:
+    """The state of a scheduler: `handle` changes it, `decide` tries one pod.
+
+    Single-threaded. While `decide` waits for a reply, events may be handled; the decision goes on
+    with the cluster as it was, and what is carried out of it heeds what happened meanwhile.
+
+    Args:
+        cache: Nodes and placed pods; changed by the kernel alone from here on.
+        plugins: The plugins of the runtime by name, made for the cache's objects.
+        metrics: Counted in.
+        stopwatch: Measures how long policies take; the default lets nothing take time.
+        initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
+        max_unschedulable: Seconds after which a rejected pod is tried again in any case.
+        on_incoming: Counts each pod that enters a queue, by the queue and the event's label.
+
+    Attributes:
+        time: The moment of the event that is handled.
+        queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        plugins: Mapping[str, RuntimePlugin],
+        *,
+        metrics: Metrics,
+        stopwatch: Callable[[], float] = standing_still,
+        initial_backoff: float = 1.0,
+        max_backoff: float = 10.0,
+        max_unschedulable: float = 300.0,
+        on_incoming: Callable[[str, str], None] = _uncounted,
+    ) -> None:
+        self.cache = cache
+        self.plugins = plugins
+        self.scheduler: Scheduler | None = None
+        self.time = KernelTime(stopwatch)
+        self._metrics = metrics
+        self._is_leading = False
+        self._out: list[Instruction] = []
+        # 1. What pods wait for.
+        self.throttle = Throttle(self.time, self._hook_failed)
+        self.preemptions = Preemptions()
+        self._hooks = QueueHooks(
+            cache, throttle=self.throttle, metrics=metrics, time=self.time, out=self._out
+        )
+        self.queue = SchedulingQueue(
+            self.time,
+            key_of=self._hooks.key_of,
+            pre_enqueue=self._gate_of,
+            initial_backoff=initial_backoff,
+            max_backoff=max_backoff,
+            max_unschedulable=max_unschedulable,
+            on_incoming=on_incoming,
+        )
+        # 2. What pods that have a node wait for.
+        self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
+        self.attempts = Attempts(cache, self.queue, self._out)
+        self.permits = Permits(
+            groups=self.groups,
+            cache=cache,
+            queue=self.queue,
+            attempts=self.attempts,
+            metrics=metrics,
+            time=self.time,
+            throttle=self.throttle,
+            out=self._out,
+        )
+        # 3. What the API server says.
+        self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
+        self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
+            events.ObjectChanged: self.cluster.take,
+            events.NodeFactsChanged: self._show_node_facts,
+            events.PodFactsChanged: self._show_pod_facts,
+            events.OtherFactsChanged: self._show_other_facts,
+            events.PodTypeLabelsChanged: self._set_pod_type_labels,
+            events.FactsReported: self._retry_for_facts,
+            events.RevisionSwitched: self._switch,
+            events.LeadershipAcquired: self._lead,
+            events.TurnBegan: self._begin_turn,
+            events.TimePassed: self._pass_time,
+            events.Bound: self._bound,
+            events.BindingFailed: self._binding_failed,
+            events.BindingGivenUp: self._binding_given_up,
+            events.WaitingPodPreempted: self._preempt_waiting,
+            events.PreemptionEnded: self._preemption_ended,
+            events.Stopped: self._stop,
+        }
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        """True if a turn of decisions would do something now."""
+        return self.queue.has_poppable or self.groups.has_changes
+
+    @property
+    def asks_extenders(self) -> bool:
+        """True if `decide` may yield questions."""
+        return self.scheduler is not None and self.scheduler.has_extenders
+
+    def wakes_at(self) -> float | None:
+        """When `TimePassed` is to be reported next (monotonic seconds); None: it need not be."""
+        now = self.time.monotonic()
+        moments = []
+        if (wait := self.queue.next_flush_in()) is not None and wait != math.inf:
+            moments.append(now + wait)
+        if (expiry := self.permits.next_expiry()) is not None:
+            moments.append(expiry)
+        if self.throttle:
+            moments.append(now + _RETRY_SECONDS)
+        return max(min(moments), now + _SHORTEST_WAIT) if moments else None
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if the parts contradict themselves or each other."""
+        assert not self._out, "instructions were left behind"
+        self.cache.check_invariants()
+        self.queue.check_invariants()
+        self.permits.check_invariants()
+        self.preemptions.check_invariants()
+
+    # --- events ------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> list[Instruction]:
+        """Take *event* in, at *now* (monotonic seconds); returns what is to be done about it."""
+        self.time.enter(now)
+        self._handlers[type(event)](event)
+        return self._instructions()
+
+    def _instructions(self) -> list[Instruction]:
+        """What was collected, once groups have followed."""
+        self.permits.settle()
+        instructions = self._out.copy()
+        self._out.clear()
+        return instructions
+
+    # --- facts
+
+    def _show_node_facts(self, event: events.NodeFactsChanged) -> None:
+        self.cache.set_node_facts(event.name, event.facts)
+
+    def _show_pod_facts(self, event: events.PodFactsChanged) -> None:
+        self.cache.set_pod_facts(event.key, event.facts)
+
+    def _show_other_facts(self, event: events.OtherFactsChanged) -> None:
+        self.cache.set_other_facts(cluster=event.cluster, types=event.types, pods=event.pods)
+
+    def _set_pod_type_labels(self, event: events.PodTypeLabelsChanged) -> None:
+        self.cache.set_pod_type_labels(event.labels)
+
+    def _retry_for_facts(self, event: events.FactsReported) -> None:
+        self.queue.move(FACTS_AGE if event.is_age else FACTS_UPDATE)
+
+    # --- policies, leadership, time
+
+    def _switch(self, event: events.RevisionSwitched) -> None:
+        scheduler = self.scheduler = event.scheduler
+        scheduler.use_plugins(self.plugins)
+        # 1. What is throttled is so because of the policies before.
+        self.throttle.clear()
+        self._hooks.use(scheduler)
+        # 2. Groups are known before a policy is asked about a pod: it may want to see its group.
+        waited = self.permits.use(scheduler, self.cluster.known_pods)
+        # 3. The queue holds the pods of the new profiles, and sorts and gates them anew.
+        self.cluster.use(scheduler)
+        self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
+        self.queue.activate(waited)
+
+    def _lead(self, event: events.LeadershipAcquired) -> None:
+        self._is_leading = True
+        self.queue.rekey()  # asks every gate again: what was reported before was not carried out
+
+    def _begin_turn(self, event: events.TurnBegan) -> None:
+        self.permits.begin_turn()
+
+    def _pass_time(self, event: events.TimePassed) -> None:
+        self.queue.flush()
+        self.throttle.retry(self._try_again)
+        self.permits.pass_time()
+        if not self._is_leading:
+            self.groups.take_changes()  # the first turn begins with how they are then
+
+    def _stop(self, event: events.Stopped) -> None:
+        self.permits.close()
+
+    # --- bindings
+
+    def _bound(self, event: events.Bound) -> None:
+        self._out.append(ReportBound(event.placement))
+
+    def _binding_failed(self, event: events.BindingFailed) -> None:
+        placement = event.placement
+        self.attempts.release(placement)
+        # The room that the pod held is free again; another may have been rejected for it.
+        self.queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
+        rejection = Rejection(event.reason, is_error=True, is_reported=event.is_reported)
+        self.attempts.fail_placement(placement, rejection)
+
+    def _binding_given_up(self, event: events.BindingGivenUp) -> None:
+        # The request may yet arrive, or has: then what was made for the pod is in use.
+        self.attempts.forget(event.placement.pod.uid)
+
+    # --- preemptions
+
+    def _preempt_waiting(self, event: events.WaitingPodPreempted) -> None:
+        self.permits.preempt(event.uid)
+
+    def _preemption_ended(self, event: events.PreemptionEnded) -> None:
+        uid = event.preemptor.uid
+        released = self.preemptions.end(uid)
+        if event.end is PreemptionEnd.DONE:
+            # A victim that went before the last answer came has woken the preemptor against its
+            # closed gate; if none has, it waits for their deletion like for any other event.
+            self.queue.recheck(uid, Trigger.PREEMPTION_DONE)
+        elif event.end is PreemptionEnd.INTERRUPTED:
+            self.queue.activate([uid])
+        else:
+            # The same refusal may come again at once: without the wait this would never rest.
+            self.queue.recheck(uid, Trigger.PREEMPTION_FAILED)
+        for held in released:
+            self.queue.recheck(held, Trigger.PREEMPTION_DONE)
+
+    # --- what the parts ask ------------------------------------------------------------------
+
+    def _gate_of(self, pod: Pod) -> Gate | None:
+        """What keeps *pod* out of the active queue, and why; None: it may be tried."""
+        held = self.preemptions.gate(pod.uid, self.queue.nominator.node_of(pod.uid))
+        return self._hooks.gate_of(pod) if held is None else held
+
+    def _hook_failed(self, pod: Pod, failures: Failures, lost: Failures, seconds: float) -> None:
+        self._out.append(ReportHookFailure(pod, failures, lost, seconds))
+
+    def _try_again(self, work: Work, uid: str) -> bool:
+        """Do what was throttled or failed about a pod again; True if the pod may be tried now."""
+        match work:
+            case Work.ATTEMPT:
+                return self.queue.recheck(uid, Trigger.THROTTLE_ENDED)
+            case Work.GATE:
+                return self.queue.recheck(uid, Trigger.GATE_RETRIED)
+            case Work.GROUP:
+                return self.groups.ask_again(uid)
+            case Work.SORT_KEY:
+                self.queue.reorder(uid)
+                return True
+
+    # --- one decision ------------------------------------------------------------------------
+
+    def decide(self, now: float) -> Generator[Question, Reply, list[Instruction]]:
+        """Try the pod that goes first, if one is ready; ends with what is to be done about it.
+
+        Yields questions to extenders. Until it ends no other decision may begin. An exception costs
+        the pod its attempt, and goes no further.
+        """
+        self.time.enter(now)
+        # 1. Take the pod that goes first.
+        queued = self.queue.pop()
+        if queued is None:
+            return self._instructions()
+        scheduler = self.scheduler
+        assert scheduler is not None, "a pod is queued without policies"
+        started_at = self.time.monotonic()
+        try:
+            # 2. Some must not be tried.
+            if self._is_to_be_tried(queued, scheduler):
+                # 3. Choose a node, on the cluster as it is now.
+                answers: list[Answer] = []
+                decision, waited = yield from self.choose(queued.pod, scheduler, answers)
+                # 4. Account for it, also where the pod went meanwhile.
+                self._account(queued.pod, decision, answers, started_at, waited)
+                if not answers or self._wants_node(queued, scheduler):
+                    # 5. Hold the node, or put the pod back.
+                    if decision.node is None:
+                        self._nowhere(queued, decision, started_at)
+                    else:
+                        self._place(queued, decision, decision.node, started_at)
+        except Exception as error:
+            # A fault of ours or of a library. It costs this pod one attempt.
+            self._out.append(ReportFault(queued.pod, error))
+            rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
+            self._fail(queued, rejection, scheduler.bundle.revision, started_at)
+        return self._instructions()
+
+    def choose(
+        self, pod: Pod, scheduler: Scheduler, answers: list[Answer]
+    ) -> Generator[Question, Reply, tuple[Decision, float]]:
+        """The decision about *pod*, and how many seconds of it were waiting for extenders.
+
+        *answers* takes theirs. Until it ends the snapshot stays as it was, whatever happens to the
+        cache meanwhile.
+        """
+        waited = 0.0
+        with self.cache.frozen() as snapshot:
+            steps = scheduler.steps(pod, snapshot, self.queue.nominator)
+            try:
+                question = next(steps)
+                while True:
+                    asked_at = self.time.monotonic()
+                    reply = yield question
+                    self.time.enter(reply.at)
+                    waited += reply.at - asked_at
+                    answers.append(reply.answer)
+                    question = steps.send(reply.answer)
+            except StopIteration as end:
+                explanation: Explanation = end.value
+                return explanation.decision, waited
+
+    def _is_to_be_tried(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
+        """False if the pod is placed already, not ours, unwanted or throttled; it is put away."""
+        pod = queued.pod
+        if self.cache.get_pod(pod.uid) is not None:
+            # It was not ours for a while, and is still being bound from before that. The watch
+            # will end its stay here, unless that fails.
+            self.queue.requeue(queued)
+            return False
+        if scheduler.profile_of(pod) is None:
+            self.queue.delete(pod)
+            self.queue.done(pod.uid)
+            return False
+        if not self._wants_node(queued, scheduler):
+            return False
+        if self.throttle.why_throttled(Work.ATTEMPT, pod) is not None:
+            self.queue.requeue_untried(queued, Trigger.THROTTLED)
+            return False
+        return True
+
+    def _wants_node(self, queued: QueuedPod, scheduler: Scheduler) -> bool:
+        """False if the pod is gone, was placed by another program, or is being deleted by now."""
+        pod = queued.pod
+        if pod.uid not in self.queue:
+            self.queue.done(pod.uid)
+            return False
+        if pod.is_terminating:
+            self.queue.skip(pod.uid)
+            self._out.append(ReportDeleting(pod, scheduler.bundle.revision))
+            return False
+        return True
+
+    def _account(
+        self,
+        pod: Pod,
+        decision: Decision,
+        answers: list[Answer],
+        started_at: float,
+        waited: float,
+    ) -> None:
+        """Report the decision, and charge the pod's policies with the time that they lost."""
+        seconds = self.time.monotonic() - started_at
+        failures: Failures = ()
+        if decision.failures or decision.ignored:
+            # Policies are not to blame for extenders: those must not have them taken back.
+            found = (*decision.failures, *decision.ignored)
+            failures = [one for one in found if not isinstance(one, ExtenderFailure)]
+        lost = self.throttle.charge(Work.ATTEMPT, pod, failures, seconds - waited)
+        if not lost:
+            self.throttle.succeeded(Work.ATTEMPT, pod)
+        self._out.append(
+            ReportDecision(pod, decision, answers, seconds, seconds - waited, failures, lost)
+        )
+
+    def _nowhere(self, queued: QueuedPod, decision: Decision, started_at: float) -> None:
+        """The pod fits nowhere, or a policy failed: start what was decided about it, requeue it."""
+        pod = queued.pod
+        if decision.eviction is not None:
+            self._start_preemption(pod, decision.eviction, decision.revision)
+        for action in decision.actions:
+            self._out.append(RunAction(action, pod))
+        self._fail(queued, _rejection(decision), decision.revision, started_at)
+
+    def _place(self, queued: QueuedPod, decision: Decision, node: str, started_at: float) -> None:
+        """Hold the node, so that the next decision sees the pod there; bind it once approved."""
+        info = self.cache.node_info(node)
+        if info is None or info.node is None:  # since an extender was asked
+            rejection = Rejection(f"node `{node}` is gone", is_error=True)
+            self._fail(queued, rejection, decision.revision, started_at)
+            return
+        try:
+            placement = self.attempts.hold(queued, decision, node, started_at)
+        except AlreadyAssumed:
+            self.queue.done(queued.uid)
+            return
+        if isinstance(placement, Rejection):
+            self.queue.move(ASSIGNED_POD_DELETE, queued.pod.with_node(node), None)
+            self._fail(queued, placement, decision.revision, started_at)
+            return
+        # The nomination has served its purpose.
+        self.queue.nominator.remove(queued.uid, placed_on=node)
+        try:
+            self.permits.ask(placement)
+        except BaseException:
+            self.attempts.release(placement)
+            raise
+
+    def _start_preemption(self, pod: Pod, preemption: Preemption, revision: str) -> None:
+        """Have the victims evicted; until that has ended, *pod* is not tried.
+
+        If every victim is terminating already there is nothing to do but to wait for them, which
+        is the queue's business.
+        """
+        victims = tuple(victim for victim in preemption.victims if not victim.is_terminating)
+        if not victims or pod.uid in self.preemptions:
+            return
+        nominator = self.queue.nominator
+        self.preemptions.begin(pod.uid, preemption.node)
+        self._out.append(Evict(pod, preemption, victims, pod.scheduler_name, revision))
+        for other in nominator.pods_on(preemption.node):
+            if other.priority < pod.priority:
+                # It will not fit any more: the sooner it knows, the sooner it finds another node.
+                nominator.nominate(other, "")
+                self._out.append(ReportNomination(other, ""))
+                self.queue.recheck(other.uid, Trigger.NOMINATION_CLEARED)
+            else:
+                self.queue.recheck(other.uid, Trigger.PREEMPTION_STARTED)
+
+    def _fail(
+        self, queued: QueuedPod, rejection: Rejection, revision: str, started_at: float
+    ) -> None:
+        profile = queued.pod.scheduler_name
+        self.attempts.fail(
+            queued, rejection, profile=profile, revision=revision, started_at=started_at
+        )
+
+
+def _rejection(decision: Decision) -> Rejection:
+    if decision.is_error:
+        return Rejection(decision.message(), is_error=True)
+    return Rejection(
+        decision.message(),
+        is_error=False,
+        rejectors=decision.diagnosis.rejectors,
+        nominated_node=decision.nominated_node,
+    )
+
+
+def decided(decision: Generator[Question, Reply, list[Instruction]]) -> list[Instruction]:
+    """The end of a decision of `Kernel.decide` that asks no extender."""
+    try:
+        question = next(decision)
+    except StopIteration as end:
+        instructions: list[Instruction] = end.value
+        return instructions
+    raise AssertionError(f"an extender would have to be asked: {question}")

@@ -1,0 +1,35 @@
+"""The time of the kernel: what it was given last, and what its policies have taken since."""
+
+from collections.abc import Callable
+
+
+def standing_still() -> float:
+    """A stopwatch for which nothing takes time: the same events then give the same instructions."""
+    return 0.0
+
+
+class KernelTime:
+    """A clock for the parts of the kernel.
+
+    Policies are asked while an event is handled, and take time. It is measured by *stopwatch* and
+    added to the time of the event, so that waits begin when an answer has come.
+
+    Args:
+        stopwatch: Seconds since any moment.
+    """
+
+    def __init__(self, stopwatch: Callable[[], float] = standing_still) -> None:
+        self._stopwatch = stopwatch
+        self._offset = 0.0
+
+    def enter(self, now: float) -> None:
+        """Take *now* (monotonic seconds) as the present moment."""
+        self._offset = now - self._stopwatch()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return self._stopwatch() + self._offset
+
+    def now(self) -> float:
+        """As `monotonic`: no part of the kernel knows the date."""
+        return self.monotonic()

@@ -1,0 +1,72 @@
+"""The preemptions under way, and the pods that must not be tried until they have ended.
+
+Owns that state. Who the victims are is decided by `engine.scheduling.preemption`; evicting them is
+`engine.binding`'s.
+"""
+
+from collections import Counter
+from typing import Final
+
+from engine.queueing.places import Gate
+
+#: kube-scheduler's name of the plugin, and what its gate says.
+DEFAULT_PREEMPTION: Final = "DefaultPreemption"
+WAITING: Final = "waiting for the preemption for this pod to be finished"
+WAITING_FOR_OTHERS: Final = "waiting for another preemption on the nominated node to be finished"
+
+
+class Preemptions:
+    """Preemptors by uid: `free --begin--> preempting --end--> free`.
+
+    While a pod is preempting, the queue's gate keeps it out: otherwise the deletion of the first of
+    several victims would have it tried, and maybe more victims chosen, too early. When it is free
+    again the queue looks at the gate once more, so that an event that came too early is not lost.
+
+    The gate also keeps out a pod that is nominated for a node on which another one preempts: the
+    node has to hold both, so it does not fit before those victims have gone, too. As long as the
+    watch does not show them going, an attempt would evict pods elsewhere for nothing.
+    """
+
+    def __init__(self) -> None:
+        self._node_of: dict[str, str] = {}
+        self._by_node: Counter[str] = Counter()
+        self._held: dict[str, str] = {}  # by uid, the nominated node for which the gate was closed
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._node_of
+
+    def begin(self, uid: str, node: str) -> None:
+        """Victims are evicted on *node* for the pod of *uid* from now on."""
+        assert uid not in self._node_of, "it is preempting already"
+        self._node_of[uid] = node
+        self._by_node[node] += 1
+
+    def end(self, uid: str) -> list[str]:
+        """The pod of *uid* is free; returns the uids of other pods whose gate may be open now."""
+        node = self._node_of.pop(uid, None)
+        if node is None:
+            return []
+        self._by_node[node] -= 1
+        if self._by_node[node]:
+            return []
+        del self._by_node[node]
+        released = [held for held, nominated in self._held.items() if nominated == node]
+        for held in released:
+            del self._held[held]
+        return released
+
+    def gate(self, uid: str, nominated_node: str | None) -> Gate | None:
+        """What keeps the pod of *uid* from being tried, or None."""
+        if uid in self._node_of:
+            return DEFAULT_PREEMPTION, WAITING
+        if nominated_node is None or nominated_node not in self._by_node:
+            return None
+        self._held[uid] = nominated_node
+        return DEFAULT_PREEMPTION, WAITING_FOR_OTHERS
+
+    def check_invariants(self) -> None:
+        """Raise `AssertionError` if pods and nodes contradict each other."""
+        assert Counter(self._node_of.values()) == self._by_node, "preemptions by node are wrong"
+        assert all(node in self._by_node for node in self._held.values()), (
+            "a pod is held for nothing"
+        )
