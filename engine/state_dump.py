@@ -1,7 +1,7 @@
 """What the scheduler believes, written to the log: on SIGUSR2, as kube-scheduler's debugger does.
 
-Owns the comparison of the cache with what the watches say, and the lines of the dump. Read-only;
-it gives way to decisions between lines.
+Owns the comparison of the cache with what the watches report, and the lines of the dump. Read-only;
+it yields to decisions between lines.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from engine.queueing.scheduling_queue import SchedulingQueue
 
 log = structlog.get_logger(component="dump")
 
-# Lines between two turns of the others: about two milliseconds.
+# Lines between two yields to other tasks: a few milliseconds.
 _LINES_PER_TURN: Final = 32
 # Names in one line; the rest is a number.
 _MOST_NAMES: Final = 100
@@ -28,27 +28,27 @@ _MOST_NAMES: Final = 100
 def mismatches(
     cache: Cache, nodes: Iterable[Node], pods: Iterable[Pod]
 ) -> dict[str, dict[str, list[str]]]:
-    """Where the cache is not what *nodes* and *pods*, all that the watches told, make of it.
+    """Where the cache differs from *nodes* and *pods*, which are all that the watches reported.
 
     By `nodes` and `pods`: the names that are `missed` by the cache, and those `redundant` in it.
-    Assumed pods are the cache's alone for a while. Empty if all is well.
+    Assumed pods are in the cache alone for a while. Empty if nothing differs.
     """
-    told_nodes = {node.name for node in nodes}
-    told_pods = {pod.uid: pod.key for pod in pods if pod.node_name}
+    reported_nodes = {node.name for node in nodes}
+    reported_pods = {pod.uid: pod.key for pod in pods if pod.node_name}
     cached = list(cache.infos())
     cached_nodes = {info.name for info in cached if info.node is not None}
     cached_pods = {pod.uid: pod.key for info in cached for pod in info.pods.values()}
     found = {
         "nodes": {
-            "missed": sorted(told_nodes - cached_nodes),
-            "redundant": sorted(cached_nodes - told_nodes),
+            "missed": sorted(reported_nodes - cached_nodes),
+            "redundant": sorted(cached_nodes - reported_nodes),
         },
         "pods": {
-            "missed": sorted(key for uid, key in told_pods.items() if uid not in cached_pods),
+            "missed": sorted(key for uid, key in reported_pods.items() if uid not in cached_pods),
             "redundant": sorted(
                 key
                 for uid, key in cached_pods.items()
-                if uid not in told_pods and not cache.is_assumed(uid)
+                if uid not in reported_pods and not cache.is_assumed(uid)
             ),
         },
     }
@@ -58,7 +58,7 @@ def mismatches(
 async def dump(
     cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]
 ) -> None:
-    """Log what does not agree, every node with its pods, and every pod of the queue."""
+    """Log what differs, every node with its pods, and every pod of the queue."""
     for kind, names in mismatches(cache, nodes, pods).items():
         log.warning(
             "Cache mismatch",

@@ -47,7 +47,9 @@ PLACED, FAILED, UNSCHEDULABLE = 0, 1, 3
 @click.option(
     "--profile", metavar="NAME", help="Decide as this `schedulerName`. Default: what the pod says."
 )
-@click.option("--node", "nodes", multiple=True, metavar="NODE", help="Tell all about this node.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="NODE", help="Report everything about this node."
+)
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -67,8 +69,8 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
 
     Asks every policy about every node: who rejects which nodes, with the line of the policy that
     says so, how the feasible ones score, and what made the difference. For a pod that fits nowhere:
-    whom it would evict, what would make it fit, and what the queue waits for. A pod that is placed
-    is explained as if it were not. Nothing is changed: it only lists.
+    which pods it would evict, what would make it fit, and what the queue waits for. A pod that is
+    placed is explained as if it were not. Nothing is changed: it only lists.
 
     \b
     Exit codes: 0 placed, 3 unschedulable, 1 a policy or the cluster failed, 2 wrong usage, or there
@@ -156,7 +158,7 @@ def _explain(
         spec = {**(manifest.get("spec") or {}), "schedulerName": options["profile"]}
         manifest = {**manifest, "spec": spec}
     placed_on = str((manifest.get("spec") or {}).get("nodeName") or "")
-    # One that waits goes to the node that it was promised; a placed one is asked about afresh.
+    # A pending pod goes to its nominated node; a placed one is explained as if it were new.
     pod = cluster.pod_of(manifest, unplaced=bool(placed_on))
     profiles = [profile.scheduler_name for profile in bundle.profiles]
     if pod.scheduler_name not in profiles:

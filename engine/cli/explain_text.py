@@ -9,12 +9,12 @@ from rich.table import Table
 
 from engine.offline.explanation import NodeScores, NodeVerdicts, PodExplanation
 
-# Tables that go into a file or a pipe are not cut to a width that nobody has.
+# Tables that go into a file or a pipe are not cut to the width of a terminal.
 _PIPE_WIDTH = 160
 
 
 def print_explanation(result: PodExplanation, top: int) -> None:
-    """Print *result* with at most *top* feasible nodes; in colours on a terminal alone."""
+    """Print *result* with at most *top* feasible nodes; in colors on a terminal only."""
     console = Console(
         width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, soft_wrap=False
     )
@@ -35,7 +35,7 @@ def print_explanation(result: PodExplanation, top: int) -> None:
 
 
 def _say(console: Console, text: str) -> None:
-    """A sentence, left whole for whoever searches the output."""
+    """Print a sentence without wrapping it, so that the output can be searched."""
     console.print(text, soft_wrap=True)
 
 
@@ -43,7 +43,7 @@ def _headline(result: PodExplanation) -> str:
     said = {
         "placed": f"[bold green]fits[/bold green], goes to [bold]{escape(result.node)}[/bold]",
         "unschedulable": "[bold red]fits nowhere[/bold red]",
-        "gated": "[bold yellow]is not let into the queue[/bold yellow]",
+        "gated": "[bold yellow]is gated[/bold yellow]",
         "failed": "[bold red]cannot be decided: a policy failed[/bold red]",
     }[result.outcome]
     now = f" (it is on {escape(result.placed_on)})" if result.placed_on else ""
@@ -55,7 +55,7 @@ def _headline(result: PodExplanation) -> str:
 
 
 def _verdicts(console: Console, result: PodExplanation) -> None:
-    """Who rejects what; policies that let everything pass are one line."""
+    """Which policies reject which nodes; those that reject none share one line."""
     table = Table("policy", "reason", title="What rejects nodes", title_justify="left")
     table.add_column("nodes", justify="right")
     table.add_column("such as")
@@ -85,7 +85,7 @@ def _ranking(console: Console, ranking: tuple[NodeScores, ...], top: int) -> Non
     title = f"How the {min(top, len(ranking))} best of {len(ranking)} feasible nodes score"
     table = Table("", "node", title=title, title_justify="left")
     table.add_column("total", justify="right")
-    # Policies that say the same of all nodes decide nothing.
+    # Policies that score all nodes the same decide nothing.
     policies = [
         policy
         for policy in ranking[0].scores

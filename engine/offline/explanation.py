@@ -1,7 +1,7 @@
 """Why a pod is placed where it is, or nowhere: everything that was decided, node by node.
 
-Owns the record of an explanation and putting it together from the engine's own answers; asks the
-policies nothing that a decision would not ask. How it looks is `cli`'s.
+Owns the record of an explanation, and assembling it from the engine's own answers; asks the
+policies nothing that a decision would not ask. How it is printed is `cli`'s.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ _EVENTS: Final = (
 class Reason(msgspec.Struct, frozen=True):
     """Nodes that a policy rejects for one reason.
 
-    `source` is `file:line` of what says it, "" for a part of the runtime; `is_resolvable`: evicting
+    `source` is `file:line` of the text, "" for a part of the runtime; `is_resolvable`: evicting
     pods could help.
     """
 
@@ -57,7 +57,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class PolicyVerdicts(msgspec.Struct, frozen=True):
-    """What one policy by itself says of all nodes.
+    """The verdicts of one policy, by itself, on all nodes.
 
     Attributes:
         policy: Its name.
@@ -98,7 +98,7 @@ class NodeScores(msgspec.Struct, frozen=True):
 
 
 class NodeVerdicts(msgspec.Struct, frozen=True):
-    """A node that was asked about: what rejects it, or its scores."""
+    """A node that the user asked about: what rejects it, or its scores."""
 
     node: str
     rejections: Mapping[str, tuple[str, ...]]
@@ -106,24 +106,24 @@ class NodeVerdicts(msgspec.Struct, frozen=True):
 
 
 class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """All that there is to say about one pod.
+    """Everything there is to say about one pod.
 
     Attributes:
-        pod, profile, revision: What was decided, by whom.
+        pod, profile, revision: What was decided, and by which policies.
         outcome: `placed`, `unschedulable`, `gated` or `failed`.
         node: Where it would go; empty if nowhere.
         placed_on: Where it is now; empty if it is not placed.
         message: The sentence of the event.
-        words: What is puzzling in it, in plain words.
+        words: What its less obvious phrases mean, in plain words.
         why: Why this node, in words.
         nodes: How many nodes there are.
         feasible: How many of them are feasible.
         verdicts: Per policy that can reject.
         ranking: Feasible nodes, the best first.
-        asked: The nodes that were asked about by name.
-        eviction: Node and pods that would be evicted to make room.
+        asked: The nodes that the user named.
+        eviction: Node and pods that would be evicted there to free capacity.
         remedies: What would make it fit.
-        notes: What an offline answer cannot know.
+        notes: What an offline explanation cannot know.
         failures: What policies failed with.
     """
 
@@ -169,12 +169,11 @@ def explain(
         bundle: The policies.
         evaluator: Of the bundle's program.
         world: The cluster.
-        pod: The pod, without a node; one that it was promised counts.
-        placed_on: Where it is now, to be told.
-        names: Nodes to be told about one by one.
-        pending: Pods that wait: they are in their groups, and those with a nominated node hold
-            room there.
-        unknown_facts: Configured sources of facts of which nothing is known here.
+        pod: The pod, without a node; its nomination counts.
+        placed_on: Where it is now, for the report.
+        names: Nodes to report on one by one.
+        pending: Pending pods: they count in their groups, and nominated ones on their nodes.
+        unknown_facts: Configured sources of facts that cannot be read here.
 
     Raises `KeyError` if no profile has the pod's `schedulerName`.
     """
@@ -274,7 +273,7 @@ def _verdicts(bundle: Bundle, world: World, table: VerdictTable) -> tuple[Policy
 
 
 def waited_events(bundle: Bundle, hints: Hints, policy: str) -> tuple[str, ...]:
-    """The events after which the queue tries a pod again that *policy* rejected."""
+    """The events after which the queue retries a pod that *policy* rejected."""
     known = bundle.policies.get(policy)
     if policy in INTERESTS and (known is None or known.is_builtin):
         found = []
@@ -282,7 +281,7 @@ def waited_events(bundle: Bundle, hints: Hints, policy: str) -> tuple[str, ...]:
             actions = sorted(interest.actions) or ["*"]
             found += [_event_name(interest.resource, action) for action in actions]
         return tuple(dict.fromkeys(found))
-    # Judged by what its hooks read.
+    # A derived hint: what its hooks read.
     own = [_event_name(OWN_POD, UPDATE)] if hints.looks_at_pod(policy) else []
     others = [
         _event_name(event.resource, event.action)
@@ -320,9 +319,11 @@ def _ranking(explanation: Explanation) -> tuple[NodeScores, ...]:
 
 
 def _why(bundle: Bundle, pod: Pod, ranking: tuple[NodeScores, ...], chosen: str) -> tuple[str, ...]:
-    """Why *chosen* is: the promise, or that it leads the ranking, and by which policies."""
+    """Why *chosen*: the nomination, or that it leads the ranking, and by which policies."""
     if chosen == pod.nominated_node_name:
-        return (f"`{chosen}` was promised to the pod (status.nominatedNodeName), whatever scores",)
+        return (
+            f"the pod is nominated to `{chosen}` (status.nominatedNodeName), whatever the scores",
+        )
     if not ranking:
         return ()
     first = ranking[0]
@@ -348,7 +349,7 @@ def _why(bundle: Bundle, pod: Pod, ranking: tuple[NodeScores, ...], chosen: str)
     }
     for policy, ahead in sorted(differences.items(), key=lambda p: (-abs(p[1]), p[0])):
         if ahead:
-            verb = "speaks for it" if ahead > 0 else "speaks against it"
+            verb = "favors it" if ahead > 0 else "disfavors it"
             said.append(f"{policy} {verb}: {ahead:+d}")
     return tuple(said)
 
@@ -364,18 +365,18 @@ def _notes(bundle: Bundle, pod: Pod, unknown_facts: Sequence[str]) -> tuple[str,
     if bundle.extenders:
         notes.append("extenders are configured, and are not asked here")
     if _profile(bundle, pod).at("permit"):
-        notes.append("policies that give leave (`permit`) are not asked here")
+        notes.append("`permit` is not asked here")
     notes += [
-        f"a scheduler has a node for it and says: {condition.message}"
+        f"a scheduler has a node for it and reports: {condition.message}"
         for condition in pod.manifest.status.conditions
         if condition.reason == WAITING_REASON
     ]
     notes += [
-        f"a scheduler does not try it for now and says: {condition.message}"
+        f"a scheduler does not try it for now and reports: {condition.message}"
         for condition in pod.manifest.status.conditions
         if condition.reason == THROTTLED_REASON
     ]
     if unknown_facts:
         known = ", ".join(f"`{name}`" for name in unknown_facts)
-        notes.append(f"nothing is known here of the facts from {known}")
+        notes.append(f"no facts are known here from {known}")
     return tuple(notes)

@@ -1,6 +1,6 @@
-"""Pods that failed lately and have to wait a little before they are tried again.
+"""Pods that failed lately and wait before they are tried again.
 
-Owns how long the wait is and when it is over.
+Owns how long their backoff is, and when it is over.
 """
 
 import math
@@ -11,16 +11,16 @@ from engine.lib.clock import Clock
 from engine.lib.heap import KeyedHeap
 from engine.queueing.queued_pod import QueuedPod
 
-_NO_WAIT: Final = -math.inf
+_NO_BACKOFF: Final = -math.inf
 
 
 class BackoffQueue:
-    """Two heaps by end of the wait: pods that were rejected, and pods that met an error.
+    """Two heaps by the end of the backoff: pods that were rejected, and pods whose attempt failed.
 
-    The wait doubles with each failure up to a ceiling. It ends with whole seconds, so that pods
+    The backoff doubles with each failure up to a ceiling. It ends with whole seconds, so that pods
     that failed in the same second come back together, in the order of the active queue, and not in
-    the order in which they happened to be tried. The rejected ones may be popped early when
-    nothing else is to be done; those with errors wait, because what broke needs the time.
+    the order in which they happened to be tried. The rejected ones may be popped early when no pod
+    is active; those that failed wait, to give what failed time to recover.
     """
 
     def __init__(self, clock: Clock, initial: float, ceiling: float) -> None:
@@ -38,7 +38,7 @@ class BackoffQueue:
         yield from self._failed
 
     def backoff_for(self, count: int) -> float:
-        """Seconds to wait after *count* failures: the initial wait, doubled each time."""
+        """Seconds of backoff after *count* failures: the initial ones, doubled each time."""
         if count <= 0 or self._ceiling == 0:
             return 0.0
         # Compared before it is multiplied: a million failures must not make a float overflow.
@@ -48,18 +48,18 @@ class BackoffQueue:
         return self._initial * (1 << doublings)
 
     def expiry(self, queued: QueuedPod) -> float:
-        """The second in which the wait ends; -inf for a pod that does not have to wait."""
+        """The second in which the backoff ends; -inf for a pod that has none."""
         count = queued.error_count or queued.unschedulable_count
         if count == 0 or self._ceiling == 0:
-            return _NO_WAIT
+            return _NO_BACKOFF
         return math.floor(queued.timestamp + self.backoff_for(count))
 
     def is_backing_off(self, queued: QueuedPod) -> bool:
-        """True while the second in which its wait ends is not over."""
+        """True while the second in which its backoff ends is not over."""
         return self.expiry(queued) >= math.floor(self._clock.monotonic())
 
     def seconds_left(self, queued: QueuedPod) -> float:
-        """How long until it can be popped in its turn; 0 if it can be."""
+        """How long until it can be popped in its turn; 0 if it can be popped now."""
         return max(self.expiry(queued) + 1 - self._clock.monotonic(), 0.0)
 
     def add(self, queued: QueuedPod) -> None:
@@ -71,12 +71,12 @@ class BackoffQueue:
             self._rejected.push(queued.uid, queued, (self.expiry(queued), queued.order))
 
     def remove(self, queued: QueuedPod) -> None:
-        """Take a pod out."""
+        """Remove a pod."""
         if self._rejected.remove(queued.uid) is None:
             self._failed.remove(queued.uid)
 
     def pop_early(self) -> QueuedPod | None:
-        """The rejected pod whose wait ends first, taken out though it is not over; or None."""
+        """The rejected pod whose backoff ends first, removed before that; or None."""
         return self._rejected.pop()
 
     @property
@@ -85,7 +85,7 @@ class BackoffQueue:
         return len(self._rejected)
 
     def pop_expired(self) -> list[QueuedPod]:
-        """All pods whose wait is over, taken out; the rejected ones first."""
+        """All pods whose backoff is over, removed; the rejected ones first."""
         expired = []
         for heap in (self._rejected, self._failed):
             while (queued := heap.peek()) is not None and not self.is_backing_off(queued):

@@ -1,4 +1,4 @@
-"""What happens in the cluster, in words that queueing hints understand.
+"""Cluster events: what happens in the cluster, as queueing hints see it.
 
 Owns the names of events and the derivation of events from an old and a new object. Which event is
 worth a retry is `hints.py`.
@@ -35,7 +35,7 @@ AGE: Final = "Age"
 
 
 def spelt(kind: str) -> str:
-    """*kind* as kube-scheduler's metrics spell it, such as `storage.k8s.io/StorageClass`."""
+    """*kind* as kube-scheduler's metrics write it, such as `storage.k8s.io/StorageClass`."""
     group = _GROUPS.get(kind)
     return f"{group}/{kind}" if group else kind
 
@@ -44,7 +44,7 @@ def spelt(kind: str) -> str:
 class ClusterEvent:
     """A kind of change: a resource (the object's kind, or `AssignedPod`) and an action.
 
-    `custom_label` names events that are not changes of one object, such as a time-out.
+    `custom_label` names events that are not changes of one object, such as a timeout.
     """
 
     resource: str
@@ -53,7 +53,7 @@ class ClusterEvent:
 
     @property
     def label(self) -> str:
-        """The text in metrics and logs, as kube-scheduler spells it."""
+        """The text in metrics and logs, as kube-scheduler writes it."""
         if self.custom_label:
             return self.custom_label
         resource = "UnschedulablePod" if self.resource == POD else spelt(self.resource)
@@ -61,7 +61,7 @@ class ClusterEvent:
 
     @property
     def is_wildcard(self) -> bool:
-        """True for an event that every rejected pod is worth retrying for."""
+        """True for an event after which every rejected pod is worth a retry."""
         return self.resource == "*"
 
 
@@ -140,7 +140,7 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     if before.status.resource_claim_statuses != after.status.resource_claim_statuses:
         actions.append("UpdatePodGeneratedResourceClaim")
     if new.is_terminating and not old.is_terminating:
-        # Spreading does not count pods that are on their way out.
+        # Spreading does not count terminating pods.
         actions.append("UpdatePodTerminating")
     return [ClusterEvent(resource, action) for action in actions or [UPDATE]]
 
@@ -148,8 +148,8 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
 def is_meaningful_pod_change(old: Pod, new: Pod) -> bool:
     """False if only the pod's status or bookkeeping changed.
 
-    A pending pod's status is mostly written by schedulers: answering to it would make every
-    failed attempt cause the next one.
+    A pending pod's status is mostly written by schedulers: reacting to it would make every failed
+    attempt cause the next one.
     """
     before, after = old.manifest, new.manifest
     return before.spec != after.spec or _meaningful(before.metadata) != _meaningful(after.metadata)

@@ -1,6 +1,6 @@
-"""Pods that were promised a node: preemption made room there, and others must not take it.
+"""Nominated pods: preemption freed capacity for them on a node, and others must not take it.
 
-Owns the promises. Filtering against them is the scheduling cycle's.
+Owns the nominations. Filtering with nominated pods is the scheduling cycle's.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,26 +9,26 @@ from typing import Final
 from engine.lib.change_log import ChangeLog
 from engine.model.pod import Pod
 
-# Of how many changes the nodes are known at least.
+# Of at least so many changes the nodes are known.
 _LOG_SIZE: Final = 4_096
 
 
-def _unheard(pod: Pod, node_name: str) -> None:
+def _ignored(pod: Pod, node_name: str) -> None:
     """The default of `on_lost`."""
 
 
 class Nominator:
     """At most one node for each pod that is not placed yet.
 
-    A promise is made in memory before the API knows of it, so an update that speaks of no node,
-    neither before nor after, does not take it back.
+    A nomination exists in memory before the API knows of it, so an update of a pod whose status
+    names no node, neither before nor after, does not clear it.
 
     Args:
-        on_lost: Called with a pod and the node that it was promised and will not take, so that
-            others may have the room.
+        on_lost: Called with a pod and the node that it was nominated to and will not take, so that
+            others may use its capacity.
     """
 
-    def __init__(self, on_lost: Callable[[Pod, str], None] = _unheard) -> None:
+    def __init__(self, on_lost: Callable[[Pod, str], None] = _ignored) -> None:
         self._on_lost = on_lost
         self._node_of: dict[str, str] = {}
         self._on_node: dict[str, dict[str, Pod]] = {}
@@ -36,7 +36,7 @@ class Nominator:
 
     @property
     def generation(self) -> int:
-        """Grows by one with each change of a promise."""
+        """Grows by one with each change of a nomination."""
         return self._changes.end
 
     def __len__(self) -> int:
@@ -46,10 +46,10 @@ class Nominator:
         return (pod for pods in self._on_node.values() for pod in pods.values())
 
     def nominate(self, pod: Pod, node_name: str | None = None) -> None:
-        """Promise *node_name* to *pod* instead of what it had.
+        """Nominate *pod* to *node_name* instead of the node that it had.
 
-        None promises what the pod's status says, and "" takes the promise back. A pod that has a
-        node needs none.
+        None stands for the node that the pod's status names, and "" clears the nomination. A pod
+        that has a node needs none.
         """
         node = pod.nominated_node_name if node_name is None else node_name
         self.remove(pod.uid, placed_on=pod.node_name or node)
@@ -60,23 +60,23 @@ class Nominator:
         self._changes.note(node)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """Follow the pod to its new version, and its status where that speaks of a node."""
+        """Follow the pod to its new version, and its status where that names a node."""
         if not old.nominated_node_name and not new.nominated_node_name:
             self.refresh(new)
         else:
             self.nominate(new)
 
     def refresh(self, pod: Pod) -> None:
-        """Keep the promise of *pod*, if there is one, for this version of it."""
+        """Keep the nomination of *pod*, if there is one, for this version of it."""
         node = self._node_of.get(pod.uid)
         if node is not None:
             self._on_node[node][pod.uid] = pod
             self._changes.note(node)
 
     def remove(self, uid: str, *, placed_on: str = "") -> None:
-        """Take the promise of a pod back; nothing happens if there is none.
+        """Clear the nomination of a pod; nothing happens if there is none.
 
-        *placed_on* is the node that it takes or is promised instead: on that one, nothing is lost.
+        *placed_on* is the node that it takes, or is nominated to instead: there, nothing is freed.
         """
         node = self._node_of.pop(uid, None)
         if node is None:
@@ -90,25 +90,25 @@ class Nominator:
             self._on_lost(pod, node)
 
     def node_of(self, uid: str) -> str | None:
-        """The node that a pod was promised, or None."""
+        """The node that a pod is nominated to, or None."""
         return self._node_of.get(uid)
 
     def pods_on(self, node_name: str) -> list[Pod]:
-        """The pods that were promised *node_name*, in the order of the promises."""
+        """The pods nominated to *node_name*, in the order of their nominations."""
         return list(self._on_node.get(node_name, {}).values())
 
     def nodes(self) -> list[str]:
-        """The nodes that are promised to somebody."""
+        """The nodes that pods are nominated to."""
         return list(self._on_node)
 
     def changed_since(self, generation: int) -> list[str] | None:
-        """The nodes whose promises changed after *generation*, each once; None: too long ago."""
+        """The nodes whose nominations changed after *generation*, each once; None: too long ago."""
         nodes = self._changes.since(generation)
         return None if nodes is None else list(dict.fromkeys(nodes))
 
     def check_invariants(self) -> None:
         """Raise `AssertionError` if the two directions contradict each other."""
         seen = {uid: node for node, pods in self._on_node.items() for uid in pods}
-        assert seen == self._node_of, "promises by node and by pod differ"
-        assert all(self._on_node.values()), "a node without promises is kept"
+        assert seen == self._node_of, "nominations by node and by pod differ"
+        assert all(self._on_node.values()), "a node without nominations is kept"
         self._changes.check_invariants()

@@ -1,8 +1,8 @@
 """Throttles policies that waste time, so that other pods are decided meanwhile.
 
-Owns who is throttled, for how long, and who is tried first afterwards; and when a hook that gave no
-answer is asked again. Neither moves a pod nor asks a policy: its caller does, and reports how long
-that took and what failed.
+Owns which pods are throttled, for how long, and which are tried first afterwards; and when a hook
+that gave no answer is asked again. Neither moves a pod nor asks a policy: its caller does, and
+reports how long that took and what failed.
 
 Decisions are made one at a time, and so are the questions of the queue, so a hook that runs into
 its deadline keeps the pods of every other profile waiting. The cause may be the policy, or pods
@@ -68,9 +68,9 @@ class _Share:
         why: What lost time last, as users see it.
         paused_until: Nothing is tried before (monotonic seconds).
         has_succeeded: Something was done since the pause, and no time was lost.
-        losses: By who lost time (a uid; for a profile a namespace), when that was last and over
-            which pod; the latest at the end.
-        throttled: The uids of pods that wait, in order of arrival, with who they are in `losses`.
+        losses: By member (of a namespace: a pod's uid; of a profile: a namespace), when it lost
+            time last, and over which pod; the latest at the end.
+        throttled: The uids of pods that wait, in order of arrival, with the member that each is.
     """
 
     why: str = ""
@@ -132,10 +132,10 @@ class Throttle:
         if not self._shares:
             return None
         now = self._clock.monotonic()
-        for key, who in _shares_of(work, pod):
+        for key, member in _shares_of(work, pod):
             share = self._shares.get(key)
             if share is not None and now < share.paused_until:
-                share.throttled[pod.uid] = who
+                share.throttled[pod.uid] = member
                 if (retries := self._retries.get(work)) is not None:
                     retries.pods.pop(pod.uid, None)
                 return share.why
@@ -172,14 +172,14 @@ class Throttle:
         if (retries := self._retries.get(work)) is not None:
             retries.pods.pop(pod.uid, None)
         now = self._clock.monotonic()
-        for key, who in _shares_of(work, pod):
+        for key, member in _shares_of(work, pod):
             share = self._shares.get(key)
             if share is None:
                 continue
             share.throttled.pop(pod.uid, None)
             if now >= share.paused_until:
                 share.has_succeeded = True
-                if who in share.losses and share.losses[who][1] == pod.uid:
+                if member in share.losses and share.losses[member][1] == pod.uid:
                     share.losses.clear()
 
     def retry(self, try_again: TryAgain) -> None:
@@ -206,19 +206,19 @@ class Throttle:
 
     def _pause(self, work: Work, pod: Pod, loss: PolicyFailure, seconds: float) -> None:
         now = self._clock.monotonic()
-        for key, who in _shares_of(work, pod):
+        for key, member in _shares_of(work, pod):
             share = self._shares.setdefault(key, _Share())
-            share.losses.pop(who, None)
+            share.losses.pop(member, None)
             _forget_old(share, now)
             pause = _PAUSE_FACTOR * seconds * len(share.losses)
-            share.losses[who] = now, pod.uid
+            share.losses[member] = now, pod.uid
             share.paused_until = now + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
             share.has_succeeded = False
             share.why = f"{loss.hook}() of policy `{loss.policy}` took too long for other pods"
 
     def _release(self, work: Work, share: _Share, try_again: TryAgain, ends_at: float) -> None:
         """Try pods that were throttled: one while probing, else as many as there is time for."""
-        fresh = [uid for uid, who in share.throttled.items() if who not in share.losses]
+        fresh = [uid for uid, member in share.throttled.items() if member not in share.losses]
         is_probing = not share.has_succeeded
         if is_probing:
             fresh.reverse()
@@ -258,13 +258,13 @@ class Throttle:
 
 
 def _shares_of(work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
-    """The shares that a pod belongs to, and who loses time there: the pod, or its namespace."""
+    """The shares that a pod belongs to, and the member that it is: its uid, or its namespace."""
     profile, namespace = pod.scheduler_name, pod.namespace
     return ((work, profile, namespace), pod.uid), ((work, profile, ""), namespace)
 
 
 def _forget_old(share: _Share, now: float) -> None:
-    for who, (at, _) in list(share.losses.items()):
+    for member, (at, _) in list(share.losses.items()):
         if now - at < _MEMORY_SECONDS:
             return
-        del share.losses[who]
+        del share.losses[member]

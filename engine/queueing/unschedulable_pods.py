@@ -1,7 +1,7 @@
 """Pods that were rejected and wait for an event that could help, and gated pods.
 
-Owns the index that keeps an event from being shown to pods it cannot concern, and from being judged
-anew for each of many pods that are alike. Not a queue: nothing here has an order.
+Owns the index by which an event is checked only for pods that it may concern, and only once for
+many pods that are alike. Not a queue: nothing here has an order.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(slots=True, eq=False)
 class Alike:
-    """Pods that are rejected by the same plugins and to which events mean the same.
+    """Pods rejected, or gated, by the same plugins, which every event affects in the same way.
 
     Attributes:
         obstacles: The plugins that have to change their mind.
-        is_gated: They keep the pods out of the queue, instead of having rejected them.
+        is_gated: These gate the pods, instead of having rejected them.
         pods: By uid; never empty while it is in the index.
     """
 
@@ -39,13 +39,13 @@ _Key = tuple[frozenset[str], bool, bytes]
 
 
 class UnschedulablePods:
-    """Pods by uid, and by each plugin that stands in their way.
+    """Pods by uid, and by each plugin that rejected or gates them.
 
-    What stands in the way of a gated pod is the gate alone: nothing else can let it in.
+    For a gated pod that is its gate alone, whatever rejected it before.
     """
 
     def __init__(self) -> None:
-        # In the order in which they were set aside, so the longest held come first.
+        # In the order in which they were set aside, so that the flush finds the oldest first.
         self._pods: dict[str, QueuedPod] = {}
         self._key_of: dict[str, _Key] = {}
         self._alike: dict[_Key, Alike] = {}
@@ -77,13 +77,13 @@ class UnschedulablePods:
         self._file(queued)
 
     def remove(self, queued: QueuedPod) -> None:
-        """Take a pod out."""
+        """Remove a pod."""
         del self._pods[queued.uid]
         self._gated_count -= queued.gated_by is not None
         self._unfile(queued)
 
     def follow(self, queued: QueuedPod) -> None:
-        """Note that there is a new version of a pod that is here."""
+        """Take in that there is a new version of a pod that is here."""
         self._unfile(queued)
         self._file(queued)
 
@@ -115,9 +115,9 @@ class UnschedulablePods:
                 del self._by_plugin[plugin, alike.is_gated]
 
     def held_by(self, concerns: Callable[[str, bool], bool]) -> list[Alike]:
-        """The pods with an obstacle that *concerns* says yes to, each once.
+        """The pods with an obstacle that *concerns* accepts, each once.
 
-        *concerns* is asked with a plugin, and whether it is the gate of pods.
+        *concerns* is called with a plugin, and whether it gates pods.
         """
         found = [
             alike
@@ -158,7 +158,9 @@ class UnschedulablePods:
             for plugin, alike in self._by_plugin.items()
         }
         assert got == by_plugin, "index is wrong"
-        assert all(one.pods for one in self._alike.values()), "nobody is like a pod that is gone"
+        assert all(one.pods for one in self._alike.values()), (
+            "a group of pods that are alike is empty"
+        )
         assert self._key_of.keys() == self._pods.keys(), "a pod that is gone is still filed"
         since = [queued.moved_at for queued in self._pods.values()]
         assert since == sorted(since), "pods are not in the order in which they were set aside"
@@ -167,10 +169,10 @@ class UnschedulablePods:
 
 
 def traits(pod: Pod) -> bytes:
-    """Everything of a pod on which it depends what events about other objects mean to it.
+    """Everything of a pod that decides how events about other objects affect it.
 
-    Not its name and uid, so that the pods of a workload have the same; nor what is random in them,
-    as the volume with their token.
+    Not its name and uid, so that the pods of a workload have the same; nor what is random in each,
+    such as the name of the volume with its token.
     """
     manifest = pod.manifest
     spec = manifest.spec

@@ -101,7 +101,7 @@ def test_a_waiting_pod_goes_where_it_was_promised_to_go(tmp_path: Path) -> None:
     result = run("waits", f"--snapshot={path}")
     assert result.exit_code == 0, result.output
     assert "goes to small;" in result.output
-    assert "`small` was promised to the pod" in result.output
+    assert "the pod is nominated to `small`" in result.output
 
 
 def test_json_holds_everything(cluster: str) -> None:

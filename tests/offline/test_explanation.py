@@ -290,7 +290,7 @@ def test_a_pod_that_fits_is_told_what_made_the_difference() -> None:
     gaps = {p: s.weighted - second.scores[p].weighted for p, s in first.scores.items()}
     assert sum(gaps.values()) == first.total - second.total
     widest = max(gaps, key=lambda policy: abs(gaps[policy]))
-    assert got.why[1] == f"{widest} speaks for it: {gaps[widest]:+d}"
+    assert got.why[1] == f"{widest} favors it: {gaps[widest]:+d}"
     assert not got.remedies
 
 
@@ -329,14 +329,16 @@ def test_room_that_is_promised_to_another_pod_is_taken() -> None:
     ],
 )
 def test_a_pod_with_a_promise_needs_no_score(hook: str) -> None:
-    """It was said to fail by scores, which a scheduler does not look at: it takes the promise."""
+    """It was said to lose by scores, which a scheduler ignores for a nominated pod."""
     bundle = build_bundle({"broken.star": f"{hook}\n"})
     evaluator = InProcessEvaluator(bundle.program)
     nodes = [node("a"), node("b")]
     promised = Pod.from_plain({**pod(), "status": {"nominatedNodeName": "b"}})
     got = explain(bundle, evaluator, Cluster(nodes=nodes).world(), promised)
     assert (got.outcome, got.node) == ("placed", "b")
-    assert got.why == ("`b` was promised to the pod (status.nominatedNodeName), whatever scores",)
+    assert got.why == (
+        "the pod is nominated to `b` (status.nominatedNodeName), whatever the scores",
+    )
     assert explained(nodes, pod(), bundle=bundle).outcome == "failed"
     decision = Scheduler(bundle, evaluator).schedule(
         promised, Cluster(nodes=nodes).world().snapshot
@@ -366,7 +368,7 @@ def test_a_pod_that_waits_for_leave_says_so() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "WaitingOnPermit"}
     waiting = {**pod(), "status": {"conditions": [{**condition, "message": said}]}}
     got = explained([node("a")], waiting)
-    assert f"a scheduler has a node for it and says: {said}" in got.notes
+    assert f"a scheduler has a node for it and reports: {said}" in got.notes
 
 
 def test_a_pod_that_is_throttled_says_so() -> None:
@@ -377,7 +379,7 @@ def test_a_pod_that_is_throttled_says_so() -> None:
         [node("a")], {**pod(), "status": {"conditions": [condition | {"message": said}]}}
     )
     assert got.outcome == "placed"
-    assert f"a scheduler does not try it for now and says: {said}" in got.notes
+    assert f"a scheduler does not try it for now and reports: {said}" in got.notes
 
 
 @pytest.mark.parametrize(

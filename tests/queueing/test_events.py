@@ -50,7 +50,7 @@ from tests.builders import make_node, make_pod, node_manifest, taint, toleration
         ),
     ],
 )
-def test_a_node_update_is_told_by_what_changed(
+def test_a_node_update_is_named_after_what_changed(
     before: dict[str, Any], after: dict[str, Any], want: list[str]
 ) -> None:
     old = make_node("n", **{"resource_version": "1", **before})
@@ -89,7 +89,7 @@ def test_what_only_the_whole_text_of_a_node_shows_is_a_change() -> None:
     ],
 )
 @pytest.mark.parametrize("node", [None, "n"])
-def test_a_pod_update_is_told_by_what_changed(
+def test_a_pod_update_is_named_after_what_changed(
     before: dict[str, Any], after: dict[str, Any], want: list[str], node: str | None
 ) -> None:
     old = make_pod(uid="u", node=node, **before)

@@ -96,7 +96,7 @@ def device_class(name: str, resource: str | None = None) -> PlainObject:
     return PlainObject(ObjectMeta(name=name), spec)
 
 
-def test_fit_leaves_resources_that_devices_stand_for_to_others() -> None:
+def test_fit_ignores_resources_that_devices_provide() -> None:
     pod = make_pod(requests={"example.com/gpu": 1})
     assert not worth("NodeResourcesFit", NODE_ADD, pod, None, make_node("n"))
     objects = ObjectStore()
@@ -105,7 +105,7 @@ def test_fit_leaves_resources_that_devices_stand_for_to_others() -> None:
     assert worth("NodeResourcesFit", NODE_ADD, pod, None, make_node("n"), hints)
 
 
-def test_fit_retries_when_a_node_leaves_a_resource_to_devices() -> None:
+def test_fit_retries_when_devices_take_over_a_resource_of_a_node() -> None:
     """Its device plugin went, and a driver came: the pod waited, though it was DynamicResources'.
 
     Fit had rejected it where all was in use, so no event of devices concerned it.
@@ -325,7 +325,7 @@ def test_a_user_policy_is_not_retried_on_status_or_on_other_pending_pods() -> No
     assert not worth("my_policy", ASSIGNED_POD_UPDATE, make_pod(), pod.with_node("n"), running)
 
 
-def test_a_pod_is_not_retried_because_of_room_that_it_gave_back_itself() -> None:
+def test_a_pod_is_not_retried_because_of_capacity_that_it_freed_itself() -> None:
     """A pod that waits for leave is assumed; when leave is refused, it is forgotten."""
     pod = make_pod(cpu="1")
     for plugin in ("my_policy", "NodeResourcesFit"):
@@ -354,7 +354,7 @@ def room(*pods: Any, **node: Any) -> Hints:
     return Hints(node_info={"n": info}.get)
 
 
-def test_a_pod_that_goes_is_news_to_those_that_fit_now() -> None:
+def test_a_pod_that_goes_may_help_those_that_fit_now() -> None:
     """kube-scheduler retries everybody whenever a pod goes."""
     gone, stays = make_pod("gone", node="n", cpu="1"), make_pod("stays", node="n", cpu="2")
     for cpu, want in (("2", True), ("3", False)):
@@ -367,26 +367,26 @@ def test_a_pod_that_goes_is_news_to_those_that_fit_now() -> None:
         assert worth("NodeResourcesFit", event, pod, big, small, room(small)) is want
 
 
-def test_a_pod_that_goes_is_news_to_those_that_could_preempt_the_rest() -> None:
+def test_a_pod_that_goes_may_help_those_that_could_preempt_the_rest() -> None:
     gone, stays = make_pod("gone", node="n", cpu="1"), make_pod("stays", node="n", cpu="2")
 
-    def told(**words: Any) -> bool:
+    def may_help(**words: Any) -> bool:
         pod = make_pod(cpu="3", **words)
         return worth("NodeResourcesFit", ASSIGNED_POD_DELETE, pod, gone, hints=room(stays))
 
-    assert told(priority=1)
-    assert not told(priority=0)
-    assert not told(priority=1, spec={"preemptionPolicy": "Never"})
+    assert may_help(priority=1)
+    assert not may_help(priority=0)
+    assert not may_help(priority=1, spec={"preemptionPolicy": "Never"})
 
 
-def test_places_for_pods_are_room_too() -> None:
+def test_the_number_of_pods_is_a_capacity_too() -> None:
     gone, stays = make_pod("gone", node="n"), make_pod("stays", node="n")
     for places, want in ((2, True), (1, False)):
         hints = room(stays, pods=places)
         assert worth("NodeResourcesFit", ASSIGNED_POD_DELETE, make_pod(), gone, hints=hints) is want
 
 
-def test_room_on_a_node_that_is_not_known_is_in_doubt() -> None:
+def test_capacity_of_an_unknown_node_may_help() -> None:
     gone = make_pod("gone", node="elsewhere", cpu="1")
     assert worth("NodeResourcesFit", ASSIGNED_POD_DELETE, make_pod(cpu="9"), gone, hints=room())
 

@@ -46,12 +46,12 @@ class Policy:
         self.pod = make_pod("p", "mine", uid="u")
 
     def after(self, event: ClusterEvent, old: Any, new: Any, *, is_gated: bool = False) -> bool:
-        told = worth("mine", event, self.pod, old, new, self.hints, is_gated=is_gated)
+        may_help = worth("mine", event, self.pod, old, new, self.hints, is_gated=is_gated)
         is_own = isinstance(new, type(self.pod)) and new.uid == "u"
-        if told and not is_own:
+        if may_help and not is_own:
             # What the index is asked first must not hide what the look at the objects would find.
             assert self.hints.is_interested("mine", event, is_gate=is_gated)
-        return told
+        return may_help
 
     def own(self, *, is_gated: bool = False, **changes: Any) -> bool:
         new = make_pod("p", "mine", **{"uid": "u", **changes})
@@ -68,7 +68,7 @@ def placed(ns: str = "mine", **words: Any) -> Any:
 # --- what is written on nodes and on the pod ---------------------------------------------------
 
 
-def test_labels_of_nodes_that_are_read_are_news_when_they_change() -> None:
+def test_labels_of_nodes_that_are_read_may_help_when_they_change() -> None:
     policy = Policy('def filter(pod, node):\n    return None if node.labels.get("disk") else "no"')
     assert policy.node(NODE_LABEL, {}, {"labels": {"disk": "ssd"}})
     assert not policy.node(NODE_LABEL, {}, {"labels": {"other": "x"}})
@@ -97,7 +97,7 @@ def test_labels_of_nodes_that_are_read_are_news_when_they_change() -> None:
         ("images", {}, {"images": {"i": 1}}),
     ],
 )
-def test_each_field_of_a_node_is_news_to_those_who_read_it(
+def test_each_field_of_a_node_may_help_policies_that_read_it(
     field: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     event = ClusterEvent("Node", "Update")
@@ -119,7 +119,7 @@ def test_each_field_of_a_node_is_news_to_those_who_read_it(
         ("host_ports", {"ports": [80]}),
     ],
 )
-def test_each_field_of_the_pod_is_news_to_those_who_read_it(
+def test_each_field_of_the_pod_may_help_policies_that_read_it(
     field: str, changes: dict[str, Any]
 ) -> None:
     reads = Policy(f"def filter(pod, node):\n    return str(pod.{field})")
@@ -140,7 +140,7 @@ def test_a_pre_filter_may_name_nodes_that_are_yet_to_come() -> None:
     assert not policy.node(NODE_LABEL, {}, {"labels": {"a": "b"}})
 
 
-def test_a_weaker_pod_that_is_kept_no_more_is_news_to_those_who_need_its_room() -> None:
+def test_a_pod_of_lower_priority_that_is_not_protected_any_more_may_help() -> None:
     text = 'def victim_key(pod):\n    return None if pod.labels.get("keep") else pod.priority'
     policy = Policy(text)
     policy.pod = make_pod("p", "mine", uid="u", priority=10)
@@ -153,7 +153,7 @@ def test_a_weaker_pod_that_is_kept_no_more_is_news_to_those_who_need_its_room() 
     assert not policy.after(NODE_ADD, None, make_node("n"))
 
 
-def test_the_labels_of_namespaces_are_news_if_they_keep_pods() -> None:
+def test_the_labels_of_namespaces_may_help_if_they_keep_pods() -> None:
     text = "def victim_key(pod):\n    return None if pod.namespace_labels else 1"
     policy = Policy(text)
     assert policy.after(NAMESPACE, namespace("theirs", keep="yes"), namespace("theirs"))
@@ -173,7 +173,7 @@ def test_scores_are_no_reason_to_wait() -> None:
 
 
 @pytest.mark.parametrize("field", ["requested", "nonzero_requested", "pod_count", "used_ports"])
-def test_sums_over_pods_are_news_when_pods_come_go_and_change(field: str) -> None:
+def test_sums_over_pods_may_help_when_pods_come_go_and_change(field: str) -> None:
     policy = Policy(f'def filter(pod, node):\n    return "no" if node.{field} else None')
     big, small = placed(cpu="2", ports=[80]), placed(cpu="1")
     assert policy.after(ASSIGNED_POD_DELETE, big, None)
@@ -184,7 +184,7 @@ def test_sums_over_pods_are_news_when_pods_come_go_and_change(field: str) -> Non
     assert not policy.node(NODE_LABEL, {}, {"labels": {"a": "b"}})
 
 
-def test_annotations_of_pods_on_nodes_are_news_when_they_change() -> None:
+def test_annotations_of_pods_on_nodes_may_help_when_they_change() -> None:
     policy = Policy('def filter(pod, node):\n    return str(node.pod_annotations["a/"])')
     assert policy.after(ASSIGNED_POD_UPDATE, placed(), placed(annotations={"a/b": "c"}))
     assert not policy.after(ASSIGNED_POD_UPDATE, placed(), placed(phase="Running"))
@@ -202,7 +202,7 @@ def test_annotations_of_pods_on_nodes_are_news_when_they_change() -> None:
         ("pod.device_resources", "DeviceClass", "", True),
     ],
 )
-def test_volumes_and_devices_are_news_to_those_who_read_them(
+def test_volumes_and_devices_may_help_policies_that_read_them(
     read: str, kind: str, ns: str, want: bool
 ) -> None:
     policy = Policy(f"def filter(pod, node):\n    return str({read})")
@@ -218,7 +218,7 @@ def filter(pod, node, counts):
 """
 
 
-def test_counters_are_news_when_pods_labels_and_domains_change() -> None:
+def test_counters_may_help_when_pods_labels_and_domains_change() -> None:
     policy = Policy(COUNTS)
     labelled, bare = placed(labels={"app": "a"}), placed()
     assert policy.after(ASSIGNED_POD_ADD, None, bare)
@@ -245,7 +245,7 @@ def test_what_nodes_are_counted_among_is_read_too() -> None:
 # --- what comes from other objects -------------------------------------------------------------
 
 
-def test_labels_of_the_namespace_are_news_when_they_change() -> None:
+def test_labels_of_the_namespace_may_help_when_they_change() -> None:
     policy = Policy('def filter(pod, node):\n    return pod.namespace_labels.get("a")')
     assert policy.after(NAMESPACE, namespace("mine"), namespace("mine", a="b"))
     assert policy.after(ClusterEvent("Namespace", "Add"), None, namespace("mine", a="b"))
@@ -253,14 +253,14 @@ def test_labels_of_the_namespace_are_news_when_they_change() -> None:
     assert not policy.after(NAMESPACE, namespace("mine", a="b"), namespace("mine", a="b"))
 
 
-def test_services_are_news_to_those_who_read_what_they_select() -> None:
+def test_services_may_help_policies_that_read_what_they_select() -> None:
     policy = Policy('def filter(pod, node):\n    return "no" if pod.spread_selector else None')
     added = ClusterEvent("Service", "Add")
     assert policy.after(added, None, Service(ObjectMeta(name="s", namespace="mine")))
     assert not policy.after(added, None, Service(ObjectMeta(name="s", namespace="other")))
 
 
-def test_the_number_of_nodes_is_news_when_nodes_come_and_go() -> None:
+def test_the_number_of_nodes_may_help_when_nodes_come_and_go() -> None:
     text = 'def pre_filter(pod, cluster):\n    return reject("x") if cluster.node_count else None'
     policy = Policy(text)
     assert policy.after(NODE_ADD, None, make_node("m"))
@@ -276,7 +276,7 @@ def test_the_number_of_nodes_is_news_when_nodes_come_and_go() -> None:
         'pre_filter(pod, cluster):\n    return cluster.facts.get("load")',
     ],
 )
-def test_facts_are_news_to_those_who_read_them(read: str) -> None:
+def test_facts_may_help_policies_that_read_them(read: str) -> None:
     assert Policy(f"def {read}").after(FACTS_UPDATE, None, None)
 
 
@@ -288,7 +288,7 @@ def test_facts_are_news_to_those_who_read_them(read: str) -> None:
         pytest.param("score(pod, node):\n    return 1", False, id="no filter"),
     ],
 )
-def test_an_age_is_news_only_to_those_who_are_known_to_read_it(hook: str, want: bool) -> None:
+def test_an_age_may_help_only_policies_known_to_read_ages(hook: str, want: bool) -> None:
     helpers = """
 def _old(fact):
     return None if fact == None or fact.age_seconds > 60 else "no"
@@ -299,7 +299,7 @@ def _hot(fact):
     assert Policy(f"{helpers}\ndef {hook}").after(FACTS_AGE, None, None) == want
 
 
-def test_a_manifest_is_news_when_something_is_written_in_it() -> None:
+def test_a_manifest_may_help_when_something_in_it_changes() -> None:
     policy = Policy(
         'def filter(pod, node):\n    return node.manifest["status"].get("nodeInfo") and "no"'
     )
@@ -316,7 +316,7 @@ def test_a_manifest_is_news_when_something_is_written_in_it() -> None:
     assert not policy.after(event, node(conditions=beat), node(conditions=later))
 
 
-def test_what_we_write_about_an_attempt_is_no_news() -> None:
+def test_what_we_write_about_an_attempt_does_not_help() -> None:
     policy = Policy("def filter(pod, node):\n    return str(pod.manifest)")
     condition = {"type": "PodScheduled", "status": "False", "message": "str(pod.manifest)"}
     assert not policy.own(status={"conditions": [condition], "nominatedNodeName": "n"})
@@ -344,7 +344,7 @@ def test_a_gate_is_asked_again_for_what_the_gate_reads() -> None:
 
 
 def test_a_gate_that_looks_at_its_group_needs_no_event_but_of_its_own_pod() -> None:
-    """The group is followed by whoever counts it; its pods are reconsidered then."""
+    """The pods of a group are rechecked when it changes, without an event."""
     policy = Policy('def pre_enqueue(pod, group):\n    return "x" if group.pod_count < 2 else None')
     for event, pod in ((POD_ADD, make_pod("q", "mine")), (ASSIGNED_POD_ADD, placed())):
         assert not policy.after(event, None, pod, is_gated=True)

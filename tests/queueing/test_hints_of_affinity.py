@@ -50,7 +50,7 @@ TIER: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"tier": "gold"}}}
 # --- affinity ----------------------------------------------------------------------------------
 
 
-def test_a_placed_pod_that_every_term_means_is_news() -> None:
+def test_a_placed_pod_that_every_term_matches_may_help() -> None:
     both = near(term("a"), term(None, key="rack"))
     assert after(ASSIGNED_POD_ADD, near(term("a")), None, placed("a"))
     assert after(ASSIGNED_POD_ADD, both, None, placed("a"))
@@ -59,14 +59,14 @@ def test_a_placed_pod_that_every_term_means_is_news() -> None:
     assert not after(ASSIGNED_POD_ADD, near(term("a")), None, placed("a", ns="elsewhere"))
 
 
-def test_a_pod_without_a_place_is_no_news_but_a_nominated_one_is() -> None:
+def test_a_pod_without_a_node_does_not_help_but_a_nominated_one_may() -> None:
     waiting = make_pod("other", labels={"app": "a"})
     nominated = make_pod("other", labels={"app": "a"}, nominated="n")
     assert not after(ASSIGNED_POD_ADD, near(term("a")), None, waiting)
     assert after(ASSIGNED_POD_ADD, near(term("a")), None, nominated)
 
 
-def test_a_placed_pod_that_comes_to_be_meant_is_news() -> None:
+def test_a_placed_pod_that_starts_to_match_may_help() -> None:
     assert after(LABELLED, near(term("a")), placed("b"), placed("a"))
     assert not after(LABELLED, near(term("a")), placed("a"), placed("a", annotations={"x": ""}))
     assert not after(LABELLED, near(term("a")), placed("a"), placed("b"))
@@ -79,7 +79,7 @@ def test_a_placed_pod_that_comes_to_be_meant_is_news() -> None:
         pytest.param({"app": "b"}, False, id="it is not what it wants"),
     ],
 )
-def test_the_last_pod_of_its_like_that_goes_is_news(labels: dict[str, str], want: bool) -> None:
+def test_the_last_matching_pod_that_goes_may_help(labels: dict[str, str], want: bool) -> None:
     """kube-scheduler leaves such a pod waiting (kubernetes/kubernetes#141354)."""
     pod = near(term("a"), labels=labels)
     assert after(ASSIGNED_POD_DELETE, pod, placed("a"), None) is want
@@ -89,7 +89,7 @@ def test_the_last_pod_of_its_like_that_goes_is_news(labels: dict[str, str], want
 # --- anti-affinity -----------------------------------------------------------------------------
 
 
-def test_one_term_that_means_a_pod_that_goes_is_enough() -> None:
+def test_one_term_that_matches_a_deleted_pod_is_enough() -> None:
     """kube-scheduler asks for a pod that all terms mean, though one of them rejects."""
     pod = apart(term("a"), term("b"))
     assert after(ASSIGNED_POD_DELETE, pod, placed("a"), None)
@@ -100,12 +100,12 @@ def test_one_term_that_means_a_pod_that_goes_is_enough() -> None:
     assert not after(ASSIGNED_POD_ADD, pod, None, placed("a"))
 
 
-def test_one_term_that_does_not_mean_a_changed_pod_any_more_is_enough() -> None:
+def test_one_term_that_does_not_match_a_changed_pod_any_more_is_enough() -> None:
     pod = apart(term("a"), term(None))
     assert after(LABELLED, pod, placed("a"), placed("c"))
 
 
-def test_a_pod_that_goes_and_did_not_want_this_one_near_is_news() -> None:
+def test_a_deleted_pod_whose_anti_affinity_rejected_this_one_may_help() -> None:
     gone = apart(term("mine"), term("other"), node="n", uid="other")
     assert after(ASSIGNED_POD_DELETE, make_pod(labels={"app": "mine"}), gone, None)
     assert not after(ASSIGNED_POD_DELETE, make_pod(labels={"app": "else"}), gone, None)
@@ -134,7 +134,7 @@ def test_a_thousand_terms_are_looked_at_once_for_pods_that_are_alike() -> None:
 # --- namespaces --------------------------------------------------------------------------------
 
 
-def test_terms_mean_namespaces_by_their_labels() -> None:
+def test_terms_select_namespaces_by_their_labels() -> None:
     """kube-scheduler looks at the terms without the labels of namespaces."""
     hints = hints_with(namespaces=[namespace("gold", tier="gold"), namespace("tin", tier="tin")])
     pod = near(term("a", **TIER))
@@ -167,7 +167,7 @@ def test_terms_that_take_namespaces_without_labels_take_all_of_them() -> None:
         pytest.param(make_pod(), "default", True, id="its own: placed pods may mean it now"),
     ],
 )
-def test_a_namespace_with_other_labels_is_news(pod: Any, name: str, want: bool) -> None:
+def test_a_namespace_with_other_labels_may_help(pod: Any, name: str, want: bool) -> None:
     old, new = namespace(name), namespace(name, tier="gold")
     assert after(ClusterEvent("Namespace", "Update"), pod, old, new) is want
     assert after(ClusterEvent("Namespace", "Add"), pod, None, new) is want
@@ -177,7 +177,7 @@ def test_a_namespace_with_other_labels_is_news(pod: Any, name: str, want: bool) 
 # --- nodes -------------------------------------------------------------------------------------
 
 
-def test_a_new_node_is_news_if_it_has_the_keys_of_affinity() -> None:
+def test_a_new_node_may_help_if_it_has_the_keys_of_affinity() -> None:
     zoned, bare = make_node("n", zone="z"), make_node("n")
     assert after(NODE_ADD, near(term()), None, zoned)
     assert not after(NODE_ADD, near(term()), None, bare)
@@ -197,7 +197,7 @@ def test_a_new_node_is_news_if_it_has_the_keys_of_affinity() -> None:
         pytest.param(make_pod(), {"zone": "y"}, {"zone": "z"}, True, id="a term of placed pods"),
     ],
 )
-def test_a_node_that_changes_domains_is_news(
+def test_a_node_that_changes_domains_may_help(
     pod: Any, old: dict[str, Any], new: dict[str, Any], want: bool
 ) -> None:
     assert after(NODE_LABEL, pod, make_node("n", **old), make_node("n", **new)) is want
@@ -207,7 +207,7 @@ def test_a_node_that_goes_takes_its_pods_out_of_their_domain() -> None:
     assert after(NODE_DELETE, apart(term()), make_node("n", zone="z"), None)
 
 
-def test_a_selector_that_cannot_be_read_counts_as_news() -> None:
+def test_a_change_next_to_an_invalid_selector_may_help() -> None:
     bad = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
     pod = near({"topologyKey": ZONE, "labelSelector": bad})
     assert after(ASSIGNED_POD_ADD, pod, None, placed("x"))

@@ -48,14 +48,14 @@ def placed(app: str = "a", ns: str = "default", **words: Any) -> Any:
 
 
 @pytest.mark.parametrize("event", [ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE])
-def test_placed_pods_that_are_counted_are_news(event: ClusterEvent) -> None:
-    def told(other: Any) -> bool:
+def test_placed_pods_that_are_counted_may_help(event: ClusterEvent) -> None:
+    def may_help(other: Any) -> bool:
         old, new = (None, other) if event == ASSIGNED_POD_ADD else (other, None)
         return after(event, spread(), old, new)
 
-    assert told(placed())
-    assert not told(placed("b"))
-    assert not told(placed(ns="elsewhere"))
+    assert may_help(placed())
+    assert not may_help(placed("b"))
+    assert not may_help(placed(ns="elsewhere"))
 
 
 def test_pods_are_counted_by_the_keys_that_have_to_be_equal() -> None:
@@ -65,7 +65,7 @@ def test_pods_are_counted_by_the_keys_that_have_to_be_equal() -> None:
     assert not after(ASSIGNED_POD_ADD, pod, None, placed())
 
 
-def test_a_placed_pod_that_comes_to_be_counted_or_not_is_news() -> None:
+def test_a_placed_pod_that_comes_to_be_counted_or_not_may_help() -> None:
     event = ClusterEvent("AssignedPod", "UpdatePodLabel")
     assert after(event, spread(), placed("a"), placed("b"))
     assert after(event, spread(), placed("b"), placed("a"))
@@ -112,7 +112,7 @@ def test_own_labels_and_tolerations() -> None:
         ),
     ],
 )
-def test_domains_that_come_go_and_change_are_news(
+def test_domains_that_come_go_and_change_may_help(
     pod: Any, old: dict[str, Any] | None, new: dict[str, Any] | None, want: bool
 ) -> None:
     event = NODE_ADD if old is None else NODE_DELETE if new is None else NODE_LABEL
@@ -120,7 +120,7 @@ def test_domains_that_come_go_and_change_are_news(
     assert after(event, pod, before, now) is want
 
 
-def test_a_node_that_stops_counting_because_of_another_label_is_news() -> None:
+def test_a_node_that_stops_counting_because_of_another_label_may_help() -> None:
     """Its empty domain held the others down; kube-scheduler looks at the domain's key alone."""
     fast, slow = make_node("n", zone="z", labels={"disk": "ssd"}), make_node("n", zone="z")
     choosy = {"node_selector": {"disk": "ssd"}}
@@ -156,7 +156,7 @@ def test_default_constraints_count_what_the_services_select() -> None:
     assert not after(ASSIGNED_POD_ADD, pod, None, placed("b"), hints)
 
 
-def test_services_are_news_where_default_constraints_can_reject() -> None:
+def test_services_may_help_where_default_constraints_can_reject() -> None:
     event, pod = ClusterEvent("Service", "Delete"), make_pod(labels={"app": "a"})
     assert after(event, pod, service("a"), None, by_default())
     assert not after(event, pod, service("a", "elsewhere"), None, by_default())

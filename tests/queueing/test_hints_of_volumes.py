@@ -49,23 +49,23 @@ def both(kind: Any, one: Any) -> list[Any]:
 
 @pytest.mark.parametrize("plugin", ["VolumeBinding", "VolumeZone", "NodeVolumeLimits"])
 @pytest.mark.parametrize("action", ["Add", "Update"])
-def test_own_claims_are_news(plugin: str, action: str) -> None:
-    def told(pod: Any, name: str, ns: str = "default") -> bool:
+def test_own_claims_may_help(plugin: str, action: str) -> None:
+    def may_help(pod: Any, name: str, ns: str = "default") -> bool:
         return all(
             worth(plugin, event("PersistentVolumeClaim", action), pod, None, claim)
             for claim in both(PersistentVolumeClaim, plain(name, ns))
         )
 
-    assert told(using(CLAIM), "c")
-    assert told(using(EPHEMERAL), "p-v")
-    assert not told(using(CLAIM), "other")
-    assert not told(using(CLAIM), "c", "elsewhere")
-    assert not told(using(TOKEN), "c")
+    assert may_help(using(CLAIM), "c")
+    assert may_help(using(EPHEMERAL), "p-v")
+    assert not may_help(using(CLAIM), "other")
+    assert not may_help(using(CLAIM), "c", "elsewhere")
+    assert not may_help(using(TOKEN), "c")
 
 
 @pytest.mark.parametrize("plugin", ["VolumeBinding", "VolumeZone"])
-def test_a_volume_is_news_unless_it_is_another_claim_s(plugin: str) -> None:
-    def told(ref: dict[str, str] | None) -> bool:
+def test_a_volume_may_help_unless_it_belongs_to_another_claim(plugin: str) -> None:
+    def may_help(ref: dict[str, str] | None) -> bool:
         spec = {"claimRef": ref} if ref else {}
         answers = {
             worth(plugin, event("PersistentVolume", "Add"), using(CLAIM), None, volume)
@@ -74,10 +74,10 @@ def test_a_volume_is_news_unless_it_is_another_claim_s(plugin: str) -> None:
         (answer,) = answers
         return answer
 
-    assert told(None)
-    assert told({"namespace": "default", "name": "c"})
-    assert not told({"namespace": "default", "name": "other"})
-    assert not told({"namespace": "elsewhere", "name": "c"})
+    assert may_help(None)
+    assert may_help({"namespace": "default", "name": "c"})
+    assert not may_help({"namespace": "default", "name": "other"})
+    assert not may_help({"namespace": "elsewhere", "name": "c"})
 
 
 def test_a_thousand_claims_are_not_gone_through_for_each_volume() -> None:
@@ -95,14 +95,14 @@ def test_a_thousand_claims_are_not_gone_through_for_each_volume() -> None:
     assert worth("VolumeBinding", event("PersistentVolume"), pod, own, own, hints)
 
 
-def test_a_volume_s_zone_is_news_when_it_changes() -> None:
+def test_a_volume_s_zone_may_help_when_it_changes() -> None:
     here, there = plain("pv"), plain("pv", labels={"topology.kubernetes.io/zone": "z"})
     renamed = plain("pv", labels={"x": "y"})
     assert worth("VolumeZone", event("PersistentVolume"), using(CLAIM), here, there)
     assert not worth("VolumeZone", event("PersistentVolume"), using(CLAIM), here, renamed)
 
 
-def test_a_node_s_zone_is_news_when_it_changes() -> None:
+def test_a_node_s_zone_may_help_when_it_changes() -> None:
     label = event("Node", "UpdateNodeLabel")
     bare, zoned, other = make_node("n"), make_node("n", zone="z"), make_node("n", labels={"x": "y"})
     assert worth("VolumeZone", label, using(CLAIM), bare, zoned)
@@ -130,7 +130,7 @@ def test_a_node_s_zone_is_news_when_it_changes() -> None:
         ),
     ],
 )
-def test_a_pod_that_shared_a_volume_is_news_when_it_goes(
+def test_a_pod_that_shared_a_volume_may_help_when_it_goes(
     mine: Any, theirs: Any, ns: str, want: bool
 ) -> None:
     """kube-scheduler looks at pods of the same namespace only, though disks have none."""
@@ -146,19 +146,19 @@ def test_a_node_that_goes_with_its_pods_may_free_a_claim() -> None:
 # --- NodeVolumeLimits --------------------------------------------------------------------------
 
 
-def test_a_pod_that_comes_with_a_volume_is_news_to_those_that_share_it() -> None:
+def test_a_pod_that_comes_with_a_volume_may_help_those_that_share_it() -> None:
     """Where it is they need no place of their own; to other policies it frees nothing."""
 
-    def told(plugin: str, mine: Any, theirs: Any) -> bool:
+    def may_help(plugin: str, mine: Any, theirs: Any) -> bool:
         comes = make_pod("q", node="n", volumes=[theirs])
         return worth(plugin, ASSIGNED_POD_ADD, using(mine), None, comes)
 
     another = {"name": "v", "persistentVolumeClaim": {"claimName": "another"}}
-    assert told("NodeVolumeLimits", CLAIM, CLAIM)
-    assert not told("NodeVolumeLimits", CLAIM, another)
-    assert not told("NodeVolumeLimits", DISK, CLAIM)
-    assert not told("VolumeRestrictions", CLAIM, CLAIM)
-    assert not told("VolumeBinding", CLAIM, CLAIM)
+    assert may_help("NodeVolumeLimits", CLAIM, CLAIM)
+    assert not may_help("NodeVolumeLimits", CLAIM, another)
+    assert not may_help("NodeVolumeLimits", DISK, CLAIM)
+    assert not may_help("VolumeRestrictions", CLAIM, CLAIM)
+    assert not may_help("VolumeBinding", CLAIM, CLAIM)
 
 
 def csi_node(**limits: int | None) -> Any:
@@ -180,7 +180,7 @@ def csi_node(**limits: int | None) -> Any:
         pytest.param({"d": None}, {"d": 2}, False, id="a limit came"),
     ],
 )
-def test_limits_are_news_when_they_grow(
+def test_limits_may_help_when_they_grow(
     old: dict[str, Any], new: dict[str, Any], want: bool
 ) -> None:
     before, after = both(CSINode, csi_node(**old)), both(CSINode, csi_node(**new))
@@ -191,14 +191,14 @@ def test_limits_are_news_when_they_grow(
 @pytest.mark.parametrize(
     ("volume", "want"), [(CLAIM, True), (EPHEMERAL, True), (DISK, True), (TOKEN, False)]
 )
-def test_a_pod_with_volumes_that_goes_leaves_room_for_others(volume: Any, want: bool) -> None:
+def test_a_pod_with_volumes_that_goes_frees_capacity(volume: Any, want: bool) -> None:
     gone = make_pod("q", node="n", volumes=[volume])
     assert worth("NodeVolumeLimits", ASSIGNED_POD_DELETE, using(CLAIM), gone) is want
     waiting = make_pod("q", volumes=[volume])
     assert not worth("NodeVolumeLimits", ASSIGNED_POD_DELETE, using(CLAIM), waiting)
 
 
-def test_an_attachment_that_goes_is_news_to_pods_that_attach() -> None:
+def test_an_attachment_that_goes_may_help_pods_that_attach() -> None:
     gone = event("VolumeAttachment", "Delete")
     assert worth("NodeVolumeLimits", gone, using(CLAIM), plain("a"))
     assert not worth("NodeVolumeLimits", gone, using(TOKEN), plain("a"))
@@ -211,7 +211,7 @@ def binding(kind: str, old: Any, new: Any, action: str = "Update", hints: Any = 
     return worth("VolumeBinding", event(kind, action), using(CLAIM), old, new, hints)
 
 
-def test_a_class_is_news_when_its_topologies_change() -> None:
+def test_a_class_may_help_when_its_topologies_change() -> None:
     def of(*zones: str) -> StorageClass:
         topology = {"matchLabelExpressions": [{"key": "zone", "values": list(zones)}]}
         return from_plain(StorageClass, {"allowedTopologies": [topology]})
@@ -221,7 +221,7 @@ def test_a_class_is_news_when_its_topologies_change() -> None:
     assert not binding("StorageClass", of("a"), of("a"))
 
 
-def test_a_class_is_news_to_zones_if_it_waits_for_consumers() -> None:
+def test_a_class_may_help_zones_if_it_waits_for_consumers() -> None:
     def of(mode: str | None) -> StorageClass:
         return StorageClass(ObjectMeta(name="s"), volume_binding_mode=mode)
 
@@ -230,7 +230,7 @@ def test_a_class_is_news_to_zones_if_it_waits_for_consumers() -> None:
     assert not worth("VolumeZone", added, using(CLAIM), None, of(None))
 
 
-def test_a_csi_node_is_news_when_it_serves_other_plugins() -> None:
+def test_a_csi_node_may_help_when_it_serves_other_plugins() -> None:
     key = "storage.alpha.kubernetes.io/migrated-plugins"
     assert binding("CSINode", None, plain("n"), "Add")
     assert binding("CSINode", plain("n"), plain("n", annotations={key: "x"}))
@@ -238,7 +238,7 @@ def test_a_csi_node_is_news_when_it_serves_other_plugins() -> None:
 
 
 @pytest.mark.parametrize("after", [{"storageCapacity": False}, {}])
-def test_a_driver_is_news_when_its_capacity_is_not_looked_at_any_more(after: Any) -> None:
+def test_a_driver_may_help_when_its_capacity_is_not_looked_at_any_more(after: Any) -> None:
     """kube-scheduler looks at inline volumes here, which have no capacity."""
     before = plain("d", spec={"storageCapacity": True})
     assert binding("CSIDriver", before, plain("d", spec=after))
@@ -261,12 +261,12 @@ def capacity(size: str | None, largest: str | None = None, of: str = "s") -> CSI
         pytest.param(capacity("1Gi", "1Gi"), capacity("9Gi", "1Gi"), False, id="no larger volume"),
     ],
 )
-def test_capacity_is_news_when_larger_volumes_fit(old: Any, new: Any, want: bool) -> None:
+def test_capacity_may_help_when_larger_volumes_fit(old: Any, new: Any, want: bool) -> None:
     action = "Add" if old is None else "Update"
     assert binding("CSIStorageCapacity", old, new, action) is want
 
 
-def test_capacity_of_another_class_is_no_news() -> None:
+def test_capacity_of_another_class_does_not_help() -> None:
     claim = plain("c", "default", spec={"storageClassName": "s"})
     for one in both(PersistentVolumeClaim, claim):
         hints = hints_with(persistentvolumeclaims=[one])
@@ -275,7 +275,7 @@ def test_capacity_of_another_class_is_no_news() -> None:
 
 
 def test_a_volume_that_a_failed_placement_gives_back_is_free() -> None:
-    """kube-scheduler tells nobody that an assumed volume is to be had again."""
+    """kube-scheduler has no event for an assumed volume that is released."""
     failed = make_pod("q", node="n", volumes=[CLAIM])
     assert worth("VolumeBinding", ASSIGNED_POD_DELETE, using(CLAIM), failed)
     bare = make_pod("q", node="n")
@@ -291,15 +291,15 @@ def claiming(name: str | None = "c", **words: Any) -> Any:
 
 
 def devices(old: Any, new: Any, pod: Any = None, action: str = "Update") -> bool:
-    told = event("ResourceClaim", action)
-    return worth("DynamicResources", told, pod or claiming(), old, new)
+    happened = event("ResourceClaim", action)
+    return worth("DynamicResources", happened, pod or claiming(), old, new)
 
 
 def claim(name: str = "c", ns: str = "default", **status: Any) -> Any:
     return plain(name, ns, status=status)
 
 
-def test_a_claim_that_gives_its_devices_back_is_news_to_everybody() -> None:
+def test_a_claim_that_releases_its_devices_may_help_any_pod() -> None:
     taken, free = claim("x", "elsewhere", allocation={"d": "1"}), claim("x", "elsewhere")
     assert devices(taken, free)
     assert devices(taken, None, action="Delete")
@@ -308,7 +308,7 @@ def test_a_claim_that_gives_its_devices_back_is_news_to_everybody() -> None:
     assert not devices(free, taken)
 
 
-def test_own_claims_are_news_when_they_come_or_their_status_changes() -> None:
+def test_own_claims_may_help_when_they_come_or_their_status_changes() -> None:
     assert devices(None, claim(), action="Add")
     assert devices(claim(), claim(reservedFor=[{"uid": "x"}]))
     assert not devices(claim(), claim())
@@ -316,7 +316,7 @@ def test_own_claims_are_news_when_they_come_or_their_status_changes() -> None:
     assert not devices(None, claim(ns="elsewhere"), action="Add")
 
 
-def test_a_claim_for_extended_resources_is_news_to_its_like_when_it_is_gone() -> None:
+def test_a_deleted_claim_for_extended_resources_may_help_similar_pods() -> None:
     """One whose creation was not answered kept its pod for minutes after it was deleted."""
     marked = {EXTENDED_CLAIM_ANNOTATION: "true"}
     made = ResourceClaim(ClaimMeta(name="q-x", namespace="default", annotations=marked))
@@ -330,10 +330,10 @@ def test_claims_that_were_made_for_the_pod_are_its_own() -> None:
     assert not devices(None, claim("p-r-x"), claiming(None), "Add")
 
 
-def test_the_name_of_a_made_claim_is_news_to_its_pod_alone() -> None:
-    told, pod = event("Pod", "UpdatePodGeneratedResourceClaim"), claiming()
-    assert worth("DynamicResources", told, pod, pod, claiming("d"))
-    assert not worth("DynamicResources", told, make_pod(), pod, claiming("d"))
+def test_the_name_of_a_generated_claim_may_help_its_own_pod_alone() -> None:
+    happened, pod = event("Pod", "UpdatePodGeneratedResourceClaim"), claiming()
+    assert worth("DynamicResources", happened, pod, pod, claiming("d"))
+    assert not worth("DynamicResources", happened, make_pod(), pod, claiming("d"))
 
 
 def test_devices_that_a_failed_placement_gives_back_are_free() -> None:
@@ -343,7 +343,7 @@ def test_devices_that_a_failed_placement_gives_back_are_free() -> None:
 
 @pytest.mark.parametrize("kind", ["ResourceSlice", "DeviceClass"])
 @pytest.mark.parametrize("action", ["Add", "Update"])
-def test_new_devices_and_classes_are_news(kind: str, action: str) -> None:
+def test_new_devices_and_classes_may_help(kind: str, action: str) -> None:
     assert worth("DynamicResources", event(kind, action), claiming(), plain("x"), plain("x"))
 
 
@@ -356,7 +356,7 @@ def test_new_devices_and_classes_are_news(kind: str, action: str) -> None:
         pytest.param(None, "example.com/tpu", False, id="is another one"),
     ],
 )
-def test_a_class_that_stands_for_a_requested_resource_is_news_to_the_fit(
+def test_a_class_that_provides_a_requested_resource_may_help_the_fit(
     old: str | None, new: str, want: bool
 ) -> None:
     pod = make_pod(requests={"example.com/gpu": 1})
@@ -364,12 +364,12 @@ def test_a_class_that_stands_for_a_requested_resource_is_news_to_the_fit(
         None if name is None else plain("c", spec={"extendedResourceName": name})
         for name in (old, new)
     )
-    told = event("DeviceClass", "Add" if old is None else "Update")
-    assert worth("NodeResourcesFit", told, pod, before, after) is want
+    happened = event("DeviceClass", "Add" if old is None else "Update")
+    assert worth("NodeResourcesFit", happened, pod, before, after) is want
 
 
-def test_a_class_stands_for_a_resource_of_its_own_name() -> None:
+def test_a_class_provides_a_resource_of_its_own_name() -> None:
     pod = make_pod(requests={"deviceclass.resource.kubernetes.io/gpu": 1})
-    told = event("DeviceClass", "Add")
-    assert worth("NodeResourcesFit", told, pod, None, plain("gpu"))
-    assert not worth("NodeResourcesFit", told, pod, None, plain("tpu"))
+    happened = event("DeviceClass", "Add")
+    assert worth("NodeResourcesFit", happened, pod, None, plain("gpu"))
+    assert not worth("NodeResourcesFit", happened, pod, None, plain("tpu"))

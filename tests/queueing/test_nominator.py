@@ -1,10 +1,10 @@
-"""Promises of nodes to pods."""
+"""Nominations of nodes for pods."""
 
 from engine.queueing.nominator import Nominator
 from tests.builders import make_pod
 
 
-def test_a_pod_is_promised_one_node_at_a_time() -> None:
+def test_a_pod_is_nominated_to_one_node_at_a_time() -> None:
     nominator = Nominator()
     pod = make_pod()
     nominator.nominate(pod, "n1")
@@ -24,7 +24,7 @@ def test_without_a_node_the_status_decides() -> None:
     assert list(nominator) == [named]
 
 
-def test_an_empty_name_takes_the_promise_back() -> None:
+def test_an_empty_name_clears_the_nomination() -> None:
     nominator = Nominator()
     pod = make_pod(nominated="n1")
     nominator.nominate(pod)
@@ -32,13 +32,13 @@ def test_an_empty_name_takes_the_promise_back() -> None:
     assert len(nominator) == 0
 
 
-def test_a_placed_pod_needs_no_promise() -> None:
+def test_a_placed_pod_needs_no_nomination() -> None:
     nominator = Nominator()
     nominator.nominate(make_pod(node="n1", nominated="n1"))
     assert len(nominator) == 0
 
 
-def test_a_promise_in_memory_outlives_updates_that_do_not_speak_of_it() -> None:
+def test_a_nomination_in_memory_outlives_updates_that_do_not_name_a_node() -> None:
     """The update was sent before the API heard of the nomination."""
     nominator = Nominator()
     old, new = make_pod(uid="u"), make_pod(uid="u", labels={"a": "b"})
@@ -57,7 +57,7 @@ def test_an_update_that_speaks_of_a_node_decides() -> None:
     assert nominator.node_of("u") is None
 
 
-def test_the_generation_grows_with_promises_only() -> None:
+def test_the_generation_grows_with_nominations_only() -> None:
     nominator = Nominator()
     nominator.remove("unknown")
     nominator.nominate(make_pod())

@@ -1,4 +1,4 @@
-"""The scheduling queue: order, attempts, waits, events, gates, and who is still known."""
+"""The scheduling queue: order, attempts, waits, events, gates, and which pods are known."""
 
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +119,7 @@ def test_nothing_to_try_is_nothing() -> None:
     assert Bench().queue.pop() is None
 
 
-def test_readiness_is_told_for_each_pod_that_becomes_poppable() -> None:
+def test_on_ready_is_called_for_each_pod_that_becomes_poppable() -> None:
     bench = Bench()
     bench.queue.add(make_pod("gated", gates=["a"]))
     assert (bench.ready, bench.queue.has_poppable) == (0, False)
@@ -214,7 +214,7 @@ def test_an_event_before_the_attempt_or_of_no_help_is_not_replayed() -> None:
     assert bench.place(queued.pod) == "unschedulable"
 
 
-def test_events_are_let_go_when_no_pod_in_flight_has_to_see_them() -> None:
+def test_events_are_dropped_when_no_pod_in_flight_has_to_see_them() -> None:
     bench = Bench()
     for name in ("a", "b"):
         bench.queue.add(make_pod(name))
@@ -568,7 +568,7 @@ def test_only_pods_that_wait_for_their_turn_are_gated_by_a_preemption() -> None:
     assert bench.place(tried.pod) == "in_flight"
 
 
-def test_a_rejected_pod_is_retried_on_news_of_its_own_unless_only_a_gate_was_meant() -> None:
+def test_a_recheck_moves_a_rejected_pod_unless_its_trigger_is_for_gated_ones() -> None:
     bench = Bench()
     queued = bench.reject(make_pod())
     assert not bench.queue.recheck(queued.uid, Trigger.PREEMPTION_DONE)
@@ -579,7 +579,7 @@ def test_a_rejected_pod_is_retried_on_news_of_its_own_unless_only_a_gate_was_mea
     assert not bench.queue.recheck("unknown", Trigger.PREEMPTION_FAILED)
 
 
-# --- who is known ------------------------------------------------------------------------------
+# --- which pods are known ----------------------------------------------------------------------
 
 
 def test_a_deleted_pod_is_gone_from_wherever_it_was() -> None:
@@ -647,7 +647,7 @@ def test_a_rejection_after_done_is_retried_because_its_events_were_not_recorded(
     assert bench.place(queued.pod) == "backoff"
 
 
-def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
+def test_a_pod_created_again_under_its_name_is_another_pod() -> None:
     bench = Bench()
     old, new = make_pod("p", uid="old"), make_pod("p", uid="new")
     bench.queue.add(old)
@@ -689,7 +689,7 @@ def test_a_rejection_without_rejectors_is_an_error() -> None:
     assert bench.queue.pop() is None
 
 
-# --- policies and promises ---------------------------------------------------------------------
+# --- policies and nominations ------------------------------------------------------------------
 
 
 def test_new_policies_reorder_ungate_and_retry() -> None:
@@ -729,7 +729,7 @@ def test_hints_are_replaced_with_the_policies() -> None:
     assert bench.queue.move(ClusterEvent("Node", "UpdateNodeLabel"), node, node) == 1
 
 
-def test_promises_follow_the_pod() -> None:
+def test_nominations_follow_the_pod() -> None:
     bench = Bench()
     pod = make_pod("p", uid="u", nominated="n1")
     bench.queue.add(pod)
@@ -741,7 +741,7 @@ def test_promises_follow_the_pod() -> None:
     assert len(bench.queue.nominator) == 0
 
 
-def test_a_gated_pod_is_promised_nothing_until_its_gate_opens() -> None:
+def test_a_gated_pod_is_not_nominated_until_its_gate_opens() -> None:
     bench = Bench()
     pod = make_pod("p", uid="u", nominated="n1", gates=["a"])
     bench.queue.add(pod)
@@ -750,8 +750,8 @@ def test_a_gated_pod_is_promised_nothing_until_its_gate_opens() -> None:
     assert bench.queue.nominator.node_of("u") == "n1"
 
 
-def test_a_gated_pod_is_promised_the_node_that_its_status_comes_to_name() -> None:
-    """Who gates a pod and then names a node keeps the room of it; it went to whoever came next."""
+def test_a_gated_pod_is_nominated_when_its_status_starts_to_name_a_node() -> None:
+    """A component that gates a pod and then nominates it keeps its capacity; other pods took it."""
     bench = Bench()
     pod = make_pod("p", uid="u", gates=["a"])
     bench.queue.add(pod)
@@ -763,8 +763,8 @@ def test_a_gated_pod_is_promised_the_node_that_its_status_comes_to_name() -> Non
     assert len(bench.queue.nominator) == 0
 
 
-def test_a_promise_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
-    """Preemption promises a node and closes its gate, both before the API hears of it."""
+def test_a_nomination_that_the_status_does_not_show_yet_outlives_a_gate() -> None:
+    """Preemption nominates a pod and closes its gate, both before the API server knows of it."""
     door = Door()
     door.is_open = True
     bench = Bench(pre_enqueue=door)
@@ -786,46 +786,46 @@ def crowded(name: str) -> NodeInfo:
     return NodeInfo(name, make_node(name, cpu="1"), [make_pod(node=name, cpu="1")])
 
 
-def test_a_pod_is_retried_when_its_promised_node_loses_a_pod_whether_it_fits_or_not() -> None:
-    """Somebody took the room: the preemptor has to look elsewhere, and must hear that it may."""
+def test_a_pod_is_retried_when_its_nominated_node_loses_a_pod_whether_it_fits_or_not() -> None:
+    """Another pod took the capacity: the preemptor has to be retried to look elsewhere."""
     bench = Bench(hints=Hints(node_info=crowded))
-    promised, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
-    bench.reject(promised)
+    nominated, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
+    bench.reject(nominated)
     bench.reject(other)
     assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="elsewhere")) == 0
     assert bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n")) == 1
-    assert bench.place(promised) == "backoff"
+    assert bench.place(nominated) == "backoff"
     assert bench.place(other) == "unschedulable"
 
 
-def test_a_pod_is_retried_when_the_taints_of_its_promised_node_change() -> None:
+def test_a_pod_is_retried_when_the_taints_of_its_nominated_node_change() -> None:
     """It may not go there any more; it kept the room there, and looked nowhere else."""
     bench = Bench()
-    promised, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
-    bench.reject(promised)
+    nominated, other = make_pod("p", cpu="1", nominated="n"), make_pod("o", cpu="1")
+    bench.reject(nominated)
     bench.reject(other)
     event = ClusterEvent("Node", "UpdateNodeTaint")
     assert bench.queue.move(event, make_node("m"), make_node("m", taints=[taint("a")])) == 0
     assert bench.queue.move(event, make_node("n"), make_node("n", taints=[taint("a")])) == 1
-    assert bench.place(promised) == "backoff"
+    assert bench.place(nominated) == "backoff"
     assert bench.place(other) == "unschedulable"
 
 
-def test_a_promised_pod_in_flight_hears_of_it_too() -> None:
+def test_so_is_a_nominated_pod_in_flight() -> None:
     bench = Bench(hints=Hints(node_info=crowded))
-    promised = make_pod("p", cpu="1", nominated="n")
-    bench.queue.add(promised)
+    nominated = make_pod("p", cpu="1", nominated="n")
+    bench.queue.add(nominated)
     queued = bench.pop()
     bench.queue.move(ASSIGNED_POD_DELETE, make_pod(node="n"))
     bench.queue.requeue(queued, FIT)
-    assert bench.place(promised) == "backoff"
+    assert bench.place(nominated) == "backoff"
 
 
 @pytest.mark.parametrize("elsewhere", [None, "n2"])
-def test_a_pod_whose_promise_somebody_takes_back_or_moves_looks_again(
+def test_a_pod_whose_nomination_another_component_clears_or_moves_is_retried(
     elsewhere: str | None,
 ) -> None:
-    """It stayed without the promise until something happened that could help it."""
+    """It stayed without the nomination until an event came that could help it."""
     bench = Bench()
     pod = make_pod("p", uid="u", nominated="n1")
     bench.reject(pod)
@@ -834,7 +834,7 @@ def test_a_pod_whose_promise_somebody_takes_back_or_moves_looks_again(
     assert bench.incoming[-1] == ("backoff", "AssignedPodDelete")
 
 
-def test_a_pod_whose_promise_is_taken_back_here_is_not_retried_when_the_status_says_so() -> None:
+def test_a_pod_whose_nomination_is_cleared_here_is_not_retried_when_the_status_follows() -> None:
     bench = Bench()
     pod = make_pod("p", uid="u", nominated="n1")
     bench.reject(pod)
@@ -843,7 +843,7 @@ def test_a_pod_whose_promise_is_taken_back_here_is_not_retried_when_the_status_s
     assert bench.place(pod) == "unschedulable"
 
 
-def test_a_gated_pod_follows_what_becomes_of_its_promise() -> None:
+def test_a_gated_pod_loses_its_nomination_with_its_status() -> None:
     door = Door()
     door.is_open = True
     bench = Bench(pre_enqueue=door)

@@ -1,9 +1,10 @@
 """The hint of InterPodAffinity: other pods come, go and change; nodes change domains.
 
-A pod may be rejected for three reasons, and only the first two are written on it: required pods
-are not there, unwanted pods are, or a placed pod does not want it near. Unlike kube-scheduler's, it
-looks at the labels of namespaces, takes one anti-affinity term for enough, and sees that a pod that
-wants its like near may be the first of them again when the last one goes.
+A pod may be rejected for three reasons, and only the first two are in its own spec: no pod matches
+its affinity, a pod matches its anti-affinity, or it matches the anti-affinity of a placed pod.
+Unlike kube-scheduler's, this hint looks at the labels of namespaces, is satisfied by one matching
+anti-affinity term, and knows that a pod which matches its own affinity may be placed as the first
+of its group again when the last one goes.
 
 Source: `EventsToRegister` of kube-scheduler's InterPodAffinity.
 """
@@ -27,7 +28,7 @@ from engine.queueing.events import ADD, DELETE, UPDATE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
 
 _NO_AFFINITY: Final = Affinity()
-# Namespaces whose part in the terms of a pod is kept.
+# For so many namespaces it is cached which terms of a pod select them.
 _MOST_NAMESPACES: Final = 64
 
 
@@ -44,13 +45,13 @@ def _apart(pod: Pod) -> Sequence[PodAffinityTerm]:
 
 
 class _Terms:
-    """The required terms of one pod, to be held against one other pod after another.
+    """The required terms of one pod, to be matched against one other pod after another.
 
-    There may be a thousand of them, and events by the hundred: what they mean is kept. Raises
+    There may be a thousand terms, and hundreds of events, so the parsed selectors are kept. Raises
     `SelectorError` if a term cannot be read.
 
     Attributes:
-        near: The bits of the affinity terms in what `meaning` says.
+        near: The bits of the affinity terms in what `matching` returns.
         apart: The bits of the anti-affinity terms.
     """
 
@@ -67,8 +68,8 @@ class _Terms:
                 check_label_selector(term.namespace_selector)
         self._there: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
 
-    def meaning(self, other: Pod, around: Around) -> int:
-        """Which terms mean *other*: a bit for each."""
+    def matching(self, other: Pod, around: Around) -> int:
+        """The terms that match *other*, a bit for each."""
         labels = around.namespace_labels(other.namespace)
         key = (other.namespace, frozenset(labels.items()))
         there = self._there.get(key)
@@ -88,13 +89,13 @@ class _Terms:
             return namespace == self._namespace
         if namespace in term.namespaces or selector is None:
             return namespace in term.namespaces
-        # The filter, as kube-scheduler's, holds a pod's own terms against a namespace without
-        # labels too: what takes that (NotIn, DoesNotExist) takes every namespace.
+        # The filter, like kube-scheduler's, also matches a pod's own terms against a namespace
+        # without labels: a selector that matches this (NotIn, DoesNotExist) matches every one.
         return is_selected(selector, labels) or is_selected(selector, {})
 
-    def means_all(self, meaning: int) -> bool:
-        """If there are affinity terms, and all mean a pod: they ask for one that is all of it."""
-        return bool(self.near) and meaning & self.near == self.near
+    def satisfies(self, matching: int) -> bool:
+        """If there are affinity terms and a pod matches all of them, as it has to."""
+        return bool(self.near) and matching & self.near == self.near
 
 
 _known_terms: WeakKeyDictionary[Pod, _Terms] = WeakKeyDictionary()
@@ -114,24 +115,24 @@ def _terms_of(pod: Pod) -> _Terms | None:
 
 
 def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-    """If a placed (or nominated) pod that came, changed its labels or went makes a difference."""
+    """If a placed or nominated pod that came, changed its labels or went may make a difference."""
     if not any(p is not None and (p.node_name or p.nominated_node_name) for p in (old, new)):
         return False
     try:
         terms = _terms_of(pod)
         if terms is not None:
-            before = 0 if old is None else terms.meaning(old, around)
-            after = 0 if new is None else terms.meaning(new, around)
-            was_wanted, is_wanted = terms.means_all(before), terms.means_all(after)
+            before = 0 if old is None else terms.matching(old, around)
+            after = 0 if new is None else terms.matching(new, around)
+            was_wanted, is_wanted = terms.satisfies(before), terms.satisfies(after)
             if is_wanted and not was_wanted:
                 return True
-            if was_wanted and not is_wanted and terms.means_all(terms.meaning(pod, around)):
-                return True  # it may be the first of its like again
+            if was_wanted and not is_wanted and terms.satisfies(terms.matching(pod, around)):
+                return True  # as the first pod that matches, it satisfies its own terms again
             if before & ~after & terms.apart:
                 return True
         gone = _terms_of(old) if old is not None and new is None else None
-        # Maybe it did not want this pod near.
-        return gone is not None and bool(gone.meaning(pod, around) & gone.apart)
+        # Its anti-affinity may have rejected this pod.
+        return gone is not None and bool(gone.matching(pod, around) & gone.apart)
     except SelectorError:
         return True
 
@@ -147,8 +148,8 @@ def _after_node_label(around: Around, pod: Pod, old: Node, new: Node) -> bool:
         for term in _near(pod)
     ):
         return True
-    # The node, or another one of its old domain, may be free of pods that are not to be near.
-    # Whose terms rejected the pod is not known here: those of placed pods may name any key.
+    # The node, or another one of its old domain, may have no pod left that anti-affinity forbids.
+    # Whose terms rejected the pod is not known here: those of placed pods may use any key.
     return any(after.get(key) != value for key, value in before.items())
 
 
@@ -158,7 +159,7 @@ def _after_namespace(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     if before == after:
         return False
     if (old if new is None else new).metadata.name == pod.namespace:
-        return True  # a term of a placed pod may have meant it by these labels
+        return True  # a term of a placed pod may have matched it by these labels
     selectors = [t.namespace_selector for t in (*_near(pod), *_apart(pod))]
     try:
         return any(
@@ -176,7 +177,7 @@ HINTS: Final[Table] = {
         on(OWN_POD, "UpdatePodLabel"),
         on(NODE, ADD, check=_after_node_add),
         on(NODE, "UpdateNodeLabel", check=_after_node_label),
-        on(NODE, DELETE),  # its pods are in no domain any more, for as long as they are there
+        on(NODE, DELETE),  # pods that are still there are in no domain any more
         on("Namespace", ADD, UPDATE, DELETE, check=_after_namespace),
     ),
 }

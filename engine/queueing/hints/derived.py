@@ -1,9 +1,9 @@
-"""The hint of a policy that is not kube-scheduler's: what it reads says what can change its mind.
+"""The hint of a policy that is not kube-scheduler's, derived from the fields that it reads.
 
-Owns deriving events from the fields that the hooks which can reject read of pod, node, cluster and
-group, and from those by which other pods are kept from eviction. A change of an object is worth a
-retry if one of the fields that are read has another value after it. Nothing is known of *how* a
-field matters: more room can only help a policy that wants room, but another one may want less.
+Owns deriving events from the fields of pod, node, cluster and group that are read by the hooks that
+can reject, and from those by which other pods are protected from eviction. A change of an object is
+worth a retry if a field that is read has another value after it. *How* a field matters is unknown:
+more free capacity helps a policy that needs capacity, but another policy may want less of it.
 """
 
 from collections.abc import Mapping
@@ -24,17 +24,17 @@ from engine.queueing.events import ADD, AGE, DELETE, UPDATE, ClusterEvent, is_me
 from engine.queueing.hints.interest import OWN_POD, Around
 from engine.queueing.hints.view_events import ANYTHING, fields_of, resources_behind
 
-# The hooks whose answer can keep a pod waiting: before the queue, and after it.
+# The hooks whose verdict can keep a pod waiting: at the gate, and in the cycle.
 _GATES: Final = frozenset({"pre_enqueue"})
 _FILTERS: Final = frozenset({"pre_filter", "counters", "filter", "permit"})
 
-# A pod that is kept from eviction keeps others waiting.
+# Pods that a policy protects from eviction keep others waiting.
 _KEEPS: Final = "victim_key"
 
 _SUMS: Final = frozenset({"requested", "nonzero_requested", "pod_count", "used_ports"})
 
 _MANIFEST: Final = "manifest"
-# What the API server and schedulers write by themselves. Answering to what we write about a failed
+# What the API server and schedulers write themselves. Reacting to what we write about a failed
 # attempt would make each attempt cause the next one.
 _BOOKKEEPING: Final = ("resourceVersion", "generation", "managedFields")
 _OUR_STATUS: Final = ("conditions", "nominatedNodeName", "observedGeneration")
@@ -70,12 +70,12 @@ class DerivedHint:
         self._is_grouped = "group" in params
         self._of_nodes = resources_behind("node", fields["node"])
         self._placed = ASSIGNED_POD in self._of_nodes | resources_behind("pod", fields["pod"])
-        # Sums change with what they are sums of, anything else with anything.
+        # A sum changes only with its summands; any other field may change with anything.
         self._placed_in_detail = any(
             ASSIGNED_POD in resources_behind("node", frozenset({field}))
             for field in fields["node"] - _SUMS
         )
-        # A pre-filter may name nodes that are yet to come.
+        # A pre-filter may name nodes that do not exist yet.
         looks_at_nodes = bool(fields["node"]) or self._counts or NODE in self._resources
         self._wants_new_nodes = looks_at_nodes or ("pre_filter" in hooks and not at_gate)
         self._looks_at_nodes = looks_at_nodes
@@ -83,16 +83,16 @@ class DerivedHint:
         self._pod = _Reader("pod", paths["pod"])
         self._node = _Reader("node", paths["node"])
         self._last_node: tuple[Any, Any, bool] = (None, None, False)
-        # What is read of pods that it may keep from going.
+        # What is read of the pods that it may protect from eviction.
         kept = victims.pod if victims is not None and keeps else frozenset[str]()
         self._kept = _Reader("pod", kept) if kept else None
         self._of_kept = resources_behind("pod", fields_of("pod", kept))
         self._resources |= self._of_kept | ({ASSIGNED_POD} if kept else set())
 
     def is_interested(self, event: ClusterEvent) -> bool:
-        """If such events about something else than the pod itself can help at all."""
+        """If such events about anything but the pod itself can help at all."""
         resource, action = event.resource, event.action
-        if action == AGE:  # it comes every few seconds: only for who is known to look
+        if action == AGE:  # every few seconds: only for policies known to read ages
             return self._reads_ages
         if not self._is_known or ANYTHING in self._resources:
             return True
@@ -119,7 +119,7 @@ class DerivedHint:
         Args:
             event: What happened.
             resource: As the pod sees it (`interest.resource_for`).
-            around: What a look may see beside the objects.
+            around: The cluster around the objects of the event.
             pod: The rejected pod.
             old: The object before the event; None if it is new.
             new: The object after the event; None if it is gone.
@@ -140,7 +140,7 @@ class DerivedHint:
         return self._after_other(resource, pod, old, new)
 
     def _node_differs(self, old: Node, new: Node) -> bool:
-        # The same for all pods that wait.
+        # The same for all waiting pods.
         known_old, known_new, differs = self._last_node
         if known_old is not old or known_new is not new:
             differs = (self._counts and old.labels != new.labels) or self._node.differs(
@@ -156,7 +156,7 @@ class DerivedHint:
             return self._counts or self._placed or known.namespace == pod.namespace
         kept = self._kept if new.priority < pod.priority else None
         if kept is not None and kept.differs(old, new, facts):
-            return True  # it may go now
+            return True  # it may be evicted now
         if self._counts and (old.labels != new.labels or old.is_terminating != new.is_terminating):
             return True
         if self._placed_in_detail and is_meaningful_pod_change(old, new):
@@ -181,19 +181,19 @@ class DerivedHint:
 
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:
-    """If some policy could see the change."""
+    """If any policy could see the change."""
     if resource == OWN_POD:
         return is_meaningful_pod_change(old, new)
     if resource == POD:
         return False
     if resource == ASSIGNED_POD and event.action == UPDATE:
-        # No view of a policy shows the status of other pods.
+        # No view shows policies the status of other pods.
         return old is None or is_meaningful_pod_change(old, new)
     return True
 
 
 class _Reader:
-    """The fields of one view that are read, to tell two versions of an object apart."""
+    """The fields of one view that are read, by which two versions of an object are compared."""
 
     def __init__(self, view: str, paths: frozenset[str]) -> None:
         known = VIEWS[view]
@@ -220,8 +220,8 @@ class _Reader:
         return any(before.get(name) != after.get(name) for name in self._sections)
 
     def _manifest(self, item: Any, facts: Snapshot) -> dict[str, Any]:
-        """The whole object without what says nothing."""
-        # Extraction may hand out what it keeps: this copy is taken to pieces.
+        """The whole object without bookkeeping."""
+        # Extraction may return a cached object, so only a copy may be changed.
         given = VIEWS[self._view][_MANIFEST].extract(item, facts)
         manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(given))
         for name in _BOOKKEEPING:

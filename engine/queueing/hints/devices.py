@@ -1,7 +1,7 @@
 """The hint of DynamicResources: devices come and go, and so do claims to them.
 
 Source: `EventsToRegister` of kube-scheduler's DynamicResources. Unlike there, a claim that is
-deleted, and a claim that a failed placement gave back, free devices too.
+deleted, and a claim that a failed placement released, free devices too.
 """
 
 from typing import Any, Final
@@ -25,10 +25,10 @@ def claim_names(pod: Pod) -> frozenset[str]:
 def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     had = peek(old, "status", "allocation")
     if had and had != peek(new, "status", "allocation"):
-        return True  # its devices are free, for whichever pod
+        return True  # its devices are free for any pod
     if new is None:
-        # An earlier attempt may have made it, and got no further: no node will do while it is
-        # there. Whose pod's attempt is not asked: pods of a workload are judged together.
+        # An earlier attempt may have created it and then failed: no node is feasible while it
+        # exists. Which pod's attempt does not matter: pods of a workload are judged together.
         meta = old.metadata
         return meta.namespace == pod.namespace and EXTENDED_CLAIM_ANNOTATION in meta.annotations
     if new.metadata.namespace != pod.namespace:
@@ -38,18 +38,18 @@ def _claim_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     return old is None or peek(old, "status") != peek(new, "status")
 
 
-def _gave_back_claims(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _released_claims(around: Around, pod: Pod, old: Pod, new: None) -> bool:
     return bool(old.manifest.spec.resource_claims) or bool(claim_names(old))
 
 
 HINTS: Final[Table] = {
     "DynamicResources": (
-        on(ASSIGNED_POD, DELETE, check=_gave_back_claims),
+        on(ASSIGNED_POD, DELETE, check=_released_claims),
         on(NODE, ADD, "UpdateNodeLabel", "UpdateNodeAllocatable"),
         on(OWN_POD, "UpdatePodGeneratedResourceClaim"),
         on("ResourceClaim", ADD, UPDATE, DELETE, check=_claim_changed),
         on("DeviceClass", ADD, UPDATE),
-        # A slice that goes may make the rest of its pool whole.
+        # Without a slice that goes, its pool may be complete.
         on("ResourceSlice", ADD, UPDATE, DELETE),
         on("DeviceTaintRule"),
     ),

@@ -11,14 +11,14 @@ from engine.queueing.throttle import THROTTLE
 
 HINTS: Final[Table] = {
     "SchedulingGates": (on(OWN_POD, "UpdatePodSchedulingGatesEliminated"),),
-    # Whoever counts groups has their pods reconsidered when one changes: once for a hundred pods
-    # that come together, where events would ask each of them again for each.
+    # The pods of a group are rechecked when it changes: once for a hundred pods that arrive
+    # together, where events would retry each of them for each of them.
     "GangScheduling": (),
-    # The rejector of pods whose group could not be whole. One of the group was rejected by a
-    # filter; what wakes that one lets the others be tried again with it.
+    # Rejects the pods of a group that cannot be placed whole. One of them was rejected by a
+    # filter; an event that helps that one has the others tried again with it.
     "PodGroup": (),
     # Preemption only ever helps because a victim goes, and then the plugin that rejected is asked.
-    # A pod that waits for its own preemption is let in by whoever carries that out.
+    # The preemptor rechecks a pod when its own preemption is done.
     "DefaultPreemption": (),
     # Only time releases the pods that are throttled.
     THROTTLE: (),

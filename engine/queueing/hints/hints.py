@@ -1,8 +1,8 @@
 """Queueing hints: is an event worth another attempt at a rejected pod?
 
-Owns putting the answers together: for kube-scheduler's plugins the tables of this package, for the
-policies of users what they read. A wrong no leaves a pod waiting for the flush, a wrong yes costs
-an attempt: in doubt the answer is yes.
+Owns combining the answers: those of the tables of this package for kube-scheduler's plugins, and
+those derived from what they read for the policies of users. A wrong no leaves a pod waiting for the
+flush, a wrong yes costs an attempt: in doubt the answer is yes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ INTERESTS: Final[Table] = MappingProxyType(
         **groups.HINTS,
     }
 )
-"""The events that each of kube-scheduler's plugins may change its mind for."""
+"""By plugin of kube-scheduler, the events that may change its mind."""
 
 ANY: Final = "every plugin"
 """What an event helps that is for all of them, such as a change of policies."""
@@ -41,13 +41,14 @@ _NOT_KNOWN: Final = DerivedHint({}, at_gate=False)
 
 
 class Hints:
-    """The answers for the policies in force.
+    """The queueing hints of the policies in force.
 
     Args:
         profiles: Whose arguments matter to some hints; pods of other profiles get the defaults.
         policies: What the hooks of users' policies read, by policy. A policy that replaces a
-            built-in is among them: the built-in's table does not hold for it. Rejectors that are
-            neither here nor in a table are retried on everything that they could see.
+            built-in one is among them: the table of the built-in one does not apply to it. Pods
+            of rejectors that are neither here nor in a table are retried on everything that those
+            could see.
         objects: The cluster's other objects.
         node_info: What is counted on a node, by the node's name; None if it is not known.
     """
@@ -78,7 +79,7 @@ class Hints:
     @classmethod
     def of(cls, bundle: Bundle, cache: Cache) -> "Hints":
         """The hints for the policies of *bundle*, in the cluster that *cache* holds."""
-        # A shipped policy that is not one of kube-scheduler's is judged by its reads as well.
+        # The hints of shipped policies that are not kube-scheduler's are derived as well.
         derived = {
             policy.name: policy.hooks
             for policy in bundle.policies.values()
@@ -106,7 +107,7 @@ class Hints:
         return any(interest.resource == OWN_POD for interest in INTERESTS.get(plugin, ()))
 
     def is_known(self, plugin: str) -> bool:
-        """False if nothing is known of what *plugin* looks at."""
+        """False if what *plugin* reads is unknown."""
         return plugin in INTERESTS or plugin in self._filters
 
     def is_of_interest(self, event: ClusterEvent) -> bool:

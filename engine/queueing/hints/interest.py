@@ -1,6 +1,6 @@
-"""How a hint is written down: on which events, with which look at the objects.
+"""The form of a hint: on which events, with which check of the objects.
 
-Owns the form of the tables in this package and what a look may see beside the objects of the event.
+Owns the form of the tables in this package, and what checks see in addition to the event's objects.
 """
 
 import functools
@@ -18,7 +18,7 @@ from engine.model.resources import is_extended_resource
 from engine.queueing.events import ClusterEvent
 
 OWN_POD: Final = "OwnPod"
-"""The rejected pod itself, where tables have to tell it from other pods without a node (`POD`)."""
+"""The rejected pod itself, as opposed to other pods without a node (`POD`)."""
 
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -30,7 +30,7 @@ def _unknown(name: str) -> NodeInfo | None:
 
 @dataclass(frozen=True)
 class Around:
-    """What a look may see beside the objects of the event.
+    """What a check sees in addition to the objects of the event.
 
     Attributes:
         arguments: The plugins' arguments in the pod's profile, by plugin.
@@ -43,7 +43,7 @@ class Around:
     node_info: Callable[[str], NodeInfo | None] = _unknown
 
     def argument(self, plugin: str, name: str) -> Any:
-        """An argument by its name in camelCase, in either spelling; None if not given."""
+        """An argument by its name in camelCase, given so or in snake_case; None if not given."""
         given = self.arguments.get(plugin, {})
         return given.get(name) or given.get(snake_case(name)) or None
 
@@ -60,7 +60,7 @@ class Around:
         return frozenset(names or ()), frozenset(groups or ())
 
     def ignores(self, resource: str) -> bool:
-        """If NodeResourcesFit looks away from *resource*."""
+        """If NodeResourcesFit ignores *resource*."""
         names, groups = self._ignored
         return is_extended_resource(resource) and (
             resource in names or resource.partition("/")[0] in groups
@@ -73,7 +73,7 @@ class Around:
 
 
 Check = Callable[[Around, Pod, Any, Any], bool]
-"""If a change from an old to a new object may help a pod. False only if the objects rule it out."""
+"""If a change from an old to a new object may help a pod; False only if the objects rule it out."""
 
 
 def always(around: Around, pod: Pod, old: Any, new: Any) -> bool:
@@ -83,7 +83,7 @@ def always(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """Events that may help, and the look that rules most of them out.
+    """Events that may help, and the check that rules most of them out.
 
     `actions` is empty for every action of the resource.
     """
@@ -93,7 +93,7 @@ class Interest:
     check: Check = always
 
     def covers(self, resource: str, action: str) -> bool:
-        """If it is about such events."""
+        """If it includes such events."""
         return resource == self.resource and (not self.actions or action in self.actions)
 
 

@@ -1,4 +1,4 @@
-"""Hints of the policies that look at one node: cordons, taints, labels, ports, room.
+"""Hints of the policies that look at one node: cordons, taints, labels, ports, capacity.
 
 Source: `EventsToRegister` of kube-scheduler's plugins of these names.
 """
@@ -20,7 +20,7 @@ _IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """If *toleration* bears *taint*: same effect and key (empty means all), and value if Equal."""
+    """If *toleration* tolerates *taint*: same effect and key (empty: any), and value if Equal."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -31,7 +31,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def has_untolerated_taint(node: Node, pod: Pod) -> bool:
-    """If a taint of *node* keeps *pod* away."""
+    """If *pod* does not tolerate a taint of *node*."""
     tolerations = pod.manifest.spec.tolerations
     return any(
         taint.effect in ("NoSchedule", "NoExecute")
@@ -40,8 +40,8 @@ def has_untolerated_taint(node: Node, pod: Pod) -> bool:
     )
 
 
-def is_meant(pod: Pod, node: Node) -> bool:
-    """If the pod's own node selector and required node affinity mean *node*."""
+def matches_own_affinity(pod: Pod, node: Node) -> bool:
+    """If the pod's own node selector and required node affinity match *node*."""
     spec = pod.manifest.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
@@ -63,16 +63,18 @@ def _is_tolerated_now(around: Around, pod: Pod, old: Node | None, new: Node) -> 
     return not has_untolerated_taint(new, pod) and (old is None or has_untolerated_taint(old, pod))
 
 
-def _is_meant_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
+def _matches_now(around: Around, pod: Pod, old: Node | None, new: Node) -> bool:
     def matches(node: Node) -> bool:
         added = around.added_affinity
-        return is_meant(pod, node) and matches_node_selector(added, node.labels, node.name)
+        return matches_own_affinity(pod, node) and matches_node_selector(
+            added, node.labels, node.name
+        )
 
     return matches(new) and (old is None or not matches(old))
 
 
 def _clash(ports: Iterable[HostPort], others: Iterable[HostPort]) -> bool:
-    # By number first: either may have thousands, and each pair of them would be too many.
+    # Grouped by port first: both may have thousands, too many to compare each pair.
     addresses: dict[tuple[str, int], set[str]] = {}
     for ip, protocol, port in others:
         addresses.setdefault((protocol, port), set()).add(ip)
@@ -91,12 +93,12 @@ def _freed_a_port(around: Around, pod: Pod, old: Pod, new: None) -> bool:
 # --- NodeResourcesFit ------------------------------------------------------------------------
 
 
-def _freed_room(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _freed_capacity(around: Around, pod: Pod, old: Pod, new: None) -> bool:
     node = old.node_name or old.nominated_node_name
     return bool(node) and _may_fit(around, pod, node)
 
 
-def _gave_back(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
+def _scaled_down(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
     before, after = old.running_requests, new.running_requests
     return any(
         amount > 0 and after.get(name, 0) < before.get(name, 0)
@@ -105,12 +107,12 @@ def _gave_back(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
 
 
 def _may_fit(around: Around, pod: Pod, node_name: str) -> bool:
-    """If *pod* fits beside the pods that are on the node now and that it could not preempt."""
+    """If *pod* fits next to the pods that are on the node now and that it could not preempt."""
     info = around.node_info(node_name)
     if info is None or info.node is None:
         return True  # not known here: in doubt, yes
-    is_polite = pod.manifest.spec.preemption_policy == "Never"
-    weaker = [] if is_polite else [p for p in info.pods.values() if p.priority < pod.priority]
+    never_preempts = pod.manifest.spec.preemption_policy == "Never"
+    weaker = [] if never_preempts else [p for p in info.pods.values() if p.priority < pod.priority]
     free: Amounts = {"pods": info.node.allocatable.get("pods", 0) - len(info.pods) + len(weaker)}
     for name in pod.requests:
         free[name] = info.node.allocatable.get(name, 0) - info.requested.get(name, 0)
@@ -131,7 +133,7 @@ def _suffices(around: Around, pod: Pod, offered: Amounts, node: Node) -> bool:
         if not amount or amount <= offered.get(name, 0) or around.ignores(name):
             continue
         if not node.allocatable.get(name, 0) and _is_device(around, name):
-            continue  # devices may stand for it, which is DynamicResources' to say
+            continue  # devices may provide it, which DynamicResources decides
         return False
     return True
 
@@ -144,7 +146,7 @@ def _is_device(around: Around, resource: str) -> bool:
 
 
 def _grew(pod: Pod, old: Node, new: Node) -> bool:
-    """If the node now offers more of something that *pod* uses, the place of a pod included."""
+    """If the node now offers more of something that *pod* uses, or takes more pods."""
     before, after = old.allocatable, new.allocatable
     return after.get("pods", 0) > before.get("pods", 0) or any(
         amount > 0 and after.get(name, 0) > before.get(name, 0)
@@ -152,8 +154,8 @@ def _grew(pod: Pod, old: Node, new: Node) -> bool:
     )
 
 
-def _stands_for_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a device class now stands for an extended resource that the pod requests."""
+def _provides_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
+    """If a device class now provides an extended resource that the pod requests."""
     name = peek(new, "spec", "extendedResourceName")
     if old is None and _IMPLICIT_CLASS + new.metadata.name in pod.requests:
         return True
@@ -162,7 +164,7 @@ def _stands_for_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _leaves_more_to_devices(pod: Pod, old: Node, new: Node) -> bool:
-    """If the node no longer offers a resource itself that *pod* uses, so that devices may."""
+    """If the node stopped offering a resource that *pod* uses, so that devices may provide it."""
     return any(
         amount > 0 and old.allocatable.get(name, 0) and not new.allocatable.get(name, 0)
         for name, amount in pod.requests.items()
@@ -191,14 +193,14 @@ HINTS: Final[Table] = {
         on(NODE, ADD, "UpdateNodeTaint", check=_is_tolerated_now),
         on(OWN_POD, "UpdatePodToleration"),
     ),
-    "NodeAffinity": (on(NODE, ADD, "UpdateNodeLabel", check=_is_meant_now),),
+    "NodeAffinity": (on(NODE, ADD, "UpdateNodeLabel", check=_matches_now),),
     "NodePorts": (on(ASSIGNED_POD, DELETE, check=_freed_a_port), on(NODE, ADD)),
     "NodeResourcesFit": (
-        on(ASSIGNED_POD, DELETE, check=_freed_room),
-        on(ASSIGNED_POD, "UpdatePodScaleDown", check=_gave_back),
+        on(ASSIGNED_POD, DELETE, check=_freed_capacity),
+        on(ASSIGNED_POD, "UpdatePodScaleDown", check=_scaled_down),
         on(OWN_POD, "UpdatePodScaleDown"),
         on(NODE, ADD, "UpdateNodeAllocatable", check=_fits_when_empty),
-        on("DeviceClass", ADD, UPDATE, check=_stands_for_more),
+        on("DeviceClass", ADD, UPDATE, check=_provides_more),
     ),
     "NodeDeclaredFeatures": (
         on(NODE, ADD, "UpdateNodeDeclaredFeature", check=_declares_others),

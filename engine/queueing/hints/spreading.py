@@ -1,8 +1,8 @@
 """The hint of PodTopologySpread: the counts in the domains change, or the domains do.
 
-Source: `EventsToRegister` of kube-scheduler's PodTopologySpread. Unlike there, a node that comes to
-be counted, or not to be, because of its other labels or its taints makes a difference; so do the
-services and workloads that the default constraints go by.
+Source: `EventsToRegister` of kube-scheduler's PodTopologySpread. Unlike there, it makes a
+difference if a node starts or stops being counted because of its other labels or its taints; so do
+the services and workloads that the default constraints use.
 """
 
 from typing import Any, Final
@@ -22,7 +22,7 @@ from engine.model.selectors import SelectorError, SelectorSet
 from engine.policy.pod_views import POD_FIELDS
 from engine.queueing.events import ADD, DELETE
 from engine.queueing.hints.interest import OWN_POD, Around, Table, on
-from engine.queueing.hints.nodes import has_untolerated_taint, is_meant
+from engine.queueing.hints.nodes import has_untolerated_taint, matches_own_affinity
 
 _PLUGIN: Final = "PodTopologySpread"
 _HARD: Final = "DoNotSchedule"
@@ -37,7 +37,7 @@ def _defaults(around: Around) -> list[TopologySpreadConstraint]:
     return [one for one in made if one.when_unsatisfiable == _HARD]
 
 
-# By the selectors of a pod's own constraints, of which there may be a thousand, for each pod.
+# For each pod, the selectors of its own constraints, of which there may be a thousand.
 _known_selectors: WeakKeyDictionary[Pod, SelectorSet] = WeakKeyDictionary()
 
 
@@ -96,7 +96,7 @@ def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bo
         return True
 
     def counting(other: Pod | None) -> int:
-        # Pods on their way out do not count.
+        # Terminating pods do not count.
         if other is None or (other.is_terminating and new is not None):
             return 0
         return selectors.matching(other.labels)
@@ -115,7 +115,8 @@ def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) ->
         """The node's domain for each constraint, and if it counts there; None if in none."""
         if node is None or any(c.topology_key not in node.labels for c in constraints):
             return None
-        is_affine, is_tolerated = is_meant(pod, node), not has_untolerated_taint(node, pod)
+        is_affine = matches_own_affinity(pod, node)
+        is_tolerated = not has_untolerated_taint(node, pod)
         return tuple(
             (
                 node.labels[c.topology_key],
@@ -129,7 +130,7 @@ def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) ->
 
 
 def _after_owner(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a service or workload may be what the default constraints go by."""
+    """If a service or workload may be one that the default constraints use."""
     namespace = (old if new is None else new).metadata.namespace
     has_own = bool(pod.manifest.spec.topology_spread_constraints)
     return bool(namespace == pod.namespace and not has_own and _defaults(around))

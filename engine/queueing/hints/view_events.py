@@ -1,4 +1,4 @@
-"""Whose changes can change what a hook reads, besides those of the pod or node itself.
+"""Which objects' changes can change what a hook reads, besides those of the pod or node itself.
 
 Owns the step from paths of reads to kinds of objects; which kinds change a field is
 `ViewField.changed_by`.

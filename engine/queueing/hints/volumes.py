@@ -1,8 +1,8 @@
 """Hints of the policies that look at volumes.
 
 Source: `EventsToRegister` of kube-scheduler's plugins of these names. Unlike there, a new node is
-looked at by every one of them; disks conflict whatever the namespaces; a limit that is lifted is
-one that grew; a volume that a failed placement gave back is free again.
+of interest to each of them; disks conflict across namespaces; a limit that is lifted counts as
+raised; a volume that a failed placement released is free again.
 """
 
 from typing import Any, Final
@@ -30,7 +30,7 @@ _ZONE_LABELS: Final = (
 
 
 def _claims_of(pod: Pod) -> frozenset[str]:
-    """The keys of the pod's claims, those that are made for it included."""
+    """The keys of the pod's claims, including those created for it."""
     return frozenset(v.use.key for v in pod.volumes if isinstance(v.use, ClaimUse))
 
 
@@ -93,7 +93,7 @@ def _shares_a_volume(around: Around, pod: Pod, old: Pod | None, new: Pod | None)
 
 
 def _limits(csi_node: Any) -> dict[str, int | None]:
-    """By driver, how many volumes a node takes; None for as many as there are."""
+    """By driver, how many volumes a node takes; None: any number."""
     return {
         peek(driver, "name"): peek(driver, "allocatable", "count")
         for driver in peek(csi_node, "spec", "drivers") or ()
@@ -111,7 +111,7 @@ def _limit_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
     return bool(after.keys() - before.keys())  # a driver that was not installed
 
 
-def _let_go_of_volumes(around: Around, pod: Pod, old: Pod, new: None) -> bool:
+def _released_volumes(around: Around, pod: Pod, old: Pod, new: None) -> bool:
     return bool(old.node_name or old.nominated_node_name) and bool(old.volumes)
 
 
@@ -144,7 +144,7 @@ def _capacity_grew(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _largest(capacity: Any) -> int | None:
-    """The largest volume that a capacity has room for, in bytes; None if it does not say."""
+    """The largest volume that a capacity allows, in bytes; None if it does not say."""
     for name in ("maximumVolumeSize", "capacity"):
         amount = peek(capacity, name)
         if amount is not None:
@@ -182,20 +182,20 @@ HINTS: Final[Table] = {
         on(_CLAIM, ADD, check=_own_claim),
     ),
     "NodeVolumeLimits": (
-        on(ASSIGNED_POD, DELETE, check=_let_go_of_volumes),
-        on(ASSIGNED_POD, ADD, check=_shares_a_volume),  # there it needs no place of its own
+        on(ASSIGNED_POD, DELETE, check=_released_volumes),
+        on(ASSIGNED_POD, ADD, check=_shares_a_volume),  # there it counts against no limit again
         on(NODE, ADD),
         on("CSINode", ADD, DELETE),
         on("CSINode", UPDATE, check=_limit_grew),
         on(_CLAIM, ADD, UPDATE, check=_own_claim),
         on(_VOLUME, ADD, UPDATE, check=_may_be_its_volume),
-        # What has no driver any more counts against no limit.
+        # A volume without a driver counts against no limit.
         on(_VOLUME, DELETE, check=_uses_volumes),
         on("StorageClass", DELETE, check=_uses_claims),
         on("VolumeAttachment", DELETE, check=_uses_volumes),
     ),
     "VolumeBinding": (
-        on(ASSIGNED_POD, DELETE, check=_let_go_of_volumes),
+        on(ASSIGNED_POD, DELETE, check=_released_volumes),
         on(NODE, ADD, "UpdateNodeLabel"),
         on("StorageClass", ADD, UPDATE, check=_topologies_changed),
         on(_CLAIM, ADD, UPDATE, check=_own_claim),

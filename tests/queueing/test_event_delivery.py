@@ -1,4 +1,4 @@
-"""Who hears of an event: pods that are alike, those in flight, one alone, up to a priority."""
+"""Which pods an event reaches: those that are alike, those in flight, up to a priority."""
 
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_an_event_is_judged_once_for_pods_that_are_alike() -> None:
         ),
     ],
 )
-def test_pods_that_events_may_mean_something_else_to_are_not_alike(words: dict[str, Any]) -> None:
+def test_pods_that_events_may_affect_differently_are_not_alike(words: dict[str, Any]) -> None:
     assert traits(make_pod("p", **{"cpu": "1", **words})) != traits(make_pod("p", cpu="1"))
 
 
@@ -119,7 +119,7 @@ def test_waits_are_found_in_the_order_in_which_they_began() -> None:
 # --- pods in flight ----------------------------------------------------------------------------
 
 
-def test_events_that_nobody_cares_for_are_not_held() -> None:
+def test_events_that_no_plugin_is_interested_in_are_not_held() -> None:
     """A pod may wait for leave for minutes while kubelets report the status of every other."""
     bench = Bench()
     bench.queue.add(make_pod("p"))
@@ -160,7 +160,7 @@ def test_an_event_up_to_a_priority_is_held_with_it() -> None:
         assert bench.place(queued.pod) == want
 
 
-def test_room_is_looked_at_when_the_attempt_ends() -> None:
+def test_capacity_is_checked_when_the_attempt_ends() -> None:
     """What came free during the attempt may be taken again: then there is nothing to retry for."""
     infos = {"n": NodeInfo("n", make_node("n", cpu="1"))}
     for taken, want in ((False, "backoff"), (True, "unschedulable")):
@@ -178,7 +178,7 @@ def test_room_is_looked_at_when_the_attempt_ends() -> None:
 # --- one pod alone, and the pod itself ---------------------------------------------------------
 
 
-def test_a_pod_is_no_news_to_itself() -> None:
+def test_a_pod_does_not_help_itself() -> None:
     bench = Bench()
     first, second = make_pod("first"), make_pod("second")
     bench.reject(first)
@@ -191,7 +191,7 @@ def test_a_pod_is_no_news_to_itself() -> None:
 # --- gates -------------------------------------------------------------------------------------
 
 
-def test_a_gate_of_a_plugin_hears_what_the_plugin_registered_and_nothing_else() -> None:
+def test_a_plugin_s_gate_is_asked_again_on_the_events_that_it_registered_alone() -> None:
     gate: dict[str, tuple[str, str]] = {"p": ("DynamicResources", "no claim yet")}
     bench = Bench(pre_enqueue=lambda pod: gate.get(pod.name))
     pod = make_pod("p", uid="u", resource_version="1")
@@ -205,7 +205,7 @@ def test_a_gate_of_a_plugin_hears_what_the_plugin_registered_and_nothing_else() 
     assert bench.place(pod) == "active"
 
 
-def test_a_gate_for_preemption_is_opened_by_whoever_closed_it() -> None:
+def test_no_event_opens_the_gate_of_a_preemption() -> None:
     gate: dict[str, tuple[str, str]] = {"p": ("DefaultPreemption", "under way")}
     bench = Bench(pre_enqueue=lambda pod: gate.get(pod.name))
     pod = make_pod("p")
@@ -220,7 +220,7 @@ def test_a_gate_for_preemption_is_opened_by_whoever_closed_it() -> None:
     assert bench.place(pod) == "active"
 
 
-# --- promises that are lost --------------------------------------------------------------------
+# --- nominations that are lost -----------------------------------------------------------------
 
 
 def lost_to(bench: Bench, priority: int = 0) -> Pod:
@@ -238,7 +238,9 @@ def lost_to(bench: Bench, priority: int = 0) -> Pod:
         pytest.param("n", "unschedulable", id="of the same node again"),
     ],
 )
-def test_a_promise_that_is_replaced_wakes_those_who_left_room(node: str, want: str) -> None:
+def test_a_nomination_that_is_replaced_wakes_pods_that_left_capacity_to_it(
+    node: str, want: str
+) -> None:
     bench = Bench()
     low, high = lost_to(bench), make_pod("high", priority=5)
     bench.queue.nominator.nominate(high, "n")
@@ -247,7 +249,7 @@ def test_a_promise_that_is_replaced_wakes_those_who_left_room(node: str, want: s
 
 
 @pytest.mark.parametrize(("priority", "want"), [(5, "backoff"), (6, "unschedulable")])
-def test_a_promise_is_nothing_to_pods_above(priority: int, want: str) -> None:
+def test_a_nomination_does_not_matter_to_pods_of_higher_priority(priority: int, want: str) -> None:
     bench = Bench()
     low, high = lost_to(bench, priority), make_pod("high", priority=5)
     bench.queue.nominator.nominate(high, "n")
@@ -258,7 +260,7 @@ def test_a_promise_is_nothing_to_pods_above(priority: int, want: str) -> None:
 @pytest.mark.parametrize(
     ("placed_on", "want"), [("n", "unschedulable"), ("m", "backoff"), ("", "backoff")]
 )
-def test_a_promise_that_is_kept_frees_nothing(placed_on: str, want: str) -> None:
+def test_a_nomination_that_comes_true_frees_nothing(placed_on: str, want: str) -> None:
     bench = Bench()
     low, high = lost_to(bench), make_pod("high", priority=5)
     bench.queue.nominator.nominate(high, "n")
@@ -266,7 +268,7 @@ def test_a_promise_that_is_kept_frees_nothing(placed_on: str, want: str) -> None
     assert bench.place(low) == want
 
 
-def test_a_promise_that_is_lost_is_news_to_pods_in_flight() -> None:
+def test_a_lost_nomination_is_recorded_for_pods_in_flight() -> None:
     bench = Bench()
     bench.queue.add(make_pod("low"))
     queued, high = bench.pop(), make_pod("high", priority=5)

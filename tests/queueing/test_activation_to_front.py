@@ -5,7 +5,7 @@ from tests.builders import make_pod
 from tests.queueing.test_scheduling_queue import Bench
 
 
-def test_pulled_pods_go_before_all_others_in_the_order_of_their_coming() -> None:
+def test_pods_activated_to_the_front_go_first_in_the_order_of_their_arrival() -> None:
     bench = Bench()
     pods = {name: make_pod(name) for name in ("a", "b", "c", "d")}
     for pod in pods.values():
@@ -16,7 +16,7 @@ def test_pulled_pods_go_before_all_others_in_the_order_of_their_coming() -> None
     assert bench.pop_names() == ["c", "d", "urgent", "a", "b"]
 
 
-def test_pods_are_pulled_where_nothing_orders_the_queue() -> None:
+def test_pods_go_to_the_front_where_nothing_orders_the_queue() -> None:
     bench = Bench(key_of=lambda pod: ())
     pods = [make_pod(name) for name in ("a", "b", "c")]
     for pod in pods:
@@ -25,18 +25,18 @@ def test_pods_are_pulled_where_nothing_orders_the_queue() -> None:
     assert bench.pop_names() == ["c", "a", "b"]
 
 
-def test_a_rejected_pod_is_pulled_past_its_backoff_and_a_gated_one_is_not() -> None:
+def test_a_rejected_pod_goes_to_the_front_without_backoff_and_a_gated_one_does_not() -> None:
     bench = Bench()
     rejected, gated = make_pod("rejected"), make_pod("gated", gates=["wait"])
     bench.reject(rejected)
     bench.queue.add(gated)
-    bench.queue.activate([rejected.uid, gated.uid, "nobody"], to_front=True)
+    bench.queue.activate([rejected.uid, gated.uid, "unknown"], to_front=True)
     bench.queue.check_invariants()
     assert bench.pop_names() == ["rejected"]
     assert bench.place(gated) == "gated"
 
 
-def test_one_active_pod_is_taken_as_if_it_were_popped() -> None:
+def test_one_active_pod_can_be_popped_by_its_uid() -> None:
     bench = Bench()
     first, second = make_pod("first"), make_pod("second")
     bench.queue.add(first)
