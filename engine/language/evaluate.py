@@ -174,7 +174,7 @@ class Evaluation(ABC):
             and len(node.args) == 1
             and not has_star(node.args)
             and node.func.id in _OF_ELEMENTS
-            and self._lookup(scope, node.func.id) == {Builtin(node.func.id)}
+            and self.evaluate(scope, node.func) == {Builtin(node.func.id)}
         ):
             items = self._items_of(scope, node.args[0])
             self._call_keys(scope, node, items)

@@ -8,12 +8,14 @@ file calls them with. What other files define is not looked at.
 import ast
 import contextlib
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from engine.language.evaluate import Scope
 from engine.language.infer import Inference, given_to_hooks
 from engine.language.modules import Module, World
 from engine.language.resolve import parameters_of
 from engine.language.syntax import walk
+from engine.language.table import Builtin, builtins
 from engine.language.values import (
     NONE,
     NOTHING,
@@ -24,6 +26,11 @@ from engine.language.values import (
     Value,
     View,
     type_of,
+)
+from engine.language.values import Builtin as BuiltinName
+
+_KINDS: Final = frozenset(
+    {"none", "bool", "int", "float", "str", "list", "dict", "tuple", "function", "verdict"}
 )
 
 
@@ -111,6 +118,36 @@ class FileTypes:
         """The type of *node* as a type text (see `values.type_of`), "" if it is not certain."""
         value = self._values.get(node) if node is not None else None
         return UNKNOWN_TYPE if value is None else type_of(value, self._schema)
+
+    def kind_of(self, node: ast.expr | None) -> str:
+        """The kind of *node*, as the table of builtins has them, or "" if it is not certain.
+
+        That is none, bool, int, float, str, list, dict, tuple, function, struct or verdict. What
+        may be None besides is of its kind.
+        """
+        return kind_of(self.of(node), self._schema)
+
+    def builtin(self, call: ast.Call) -> Builtin | None:
+        """The builtin that *call* surely calls."""
+        func = call.func
+        if isinstance(func, ast.Attribute):
+            library = self._named_builtin(func.value)
+            return builtins().get(f"{library}.{func.attr}") if library else None
+        return builtins().get(self._named_builtin(func))
+
+    def _named_builtin(self, node: ast.expr) -> str:
+        value = self._values.get(node, NOTHING)
+        atom = next(iter(value), None)
+        return atom.name if len(value) == 1 and isinstance(atom, BuiltinName) else ""
+
+
+def kind_of(type_text: str, schema: Schema) -> str:
+    """The kind of values of this type, "" if there is none (see `FileTypes.kind_of`)."""
+    base = type_text.rstrip("?")
+    if base in schema.records or base.startswith("@"):
+        return "struct"
+    kind = base.partition("[")[0]
+    return "list" if kind == "items" else kind if kind in _KINDS else ""
 
 
 def _passed_on(module: Module) -> set[str]:

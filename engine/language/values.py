@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
+from engine.language.table import builtins
+
 if TYPE_CHECKING:
     from engine.language.evaluate import Scope
     from engine.language.modules import Module
@@ -417,4 +419,7 @@ def _type_of_atom(atom: Atom, schema: Schema) -> str:
         return "dict"
     if isinstance(atom, Tuple):
         return "tuple"
-    return "function" if isinstance(atom, Function) else UNKNOWN_TYPE
+    is_function = isinstance(atom, Function) or (
+        isinstance(atom, Builtin) and atom.name in builtins()
+    )
+    return "function" if is_function else UNKNOWN_TYPE

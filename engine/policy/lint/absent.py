@@ -6,7 +6,7 @@ left out the nodes that a score fails on.
 
 import ast
 import functools
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from engine.language.syntax import local_names, shown, text_of, walk, written
@@ -17,7 +17,6 @@ from engine.policy.view_fields import RECORDS
 _ORDERED: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _IN: Final = (ast.In, ast.NotIn)
 _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-_PARSERS: Final = ("parse_int", "parse_float")
 _TEXTS: Final = "dict[str, str]"
 _PLAIN: Final = frozenset({"int?", "float?", "str?"})
 
@@ -89,7 +88,6 @@ def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
     Operands of sums and of comparisons by order, arguments of built-ins that take no None, and
     whatever a method, an element or a loop is asked of.
     """
-    own = source.names_in[function.name]
     found: set[int] = set()
     for node in walk(function):
         parts: list[ast.expr] = []
@@ -110,17 +108,16 @@ def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
         elif isinstance(node, ast.For | ast.comprehension):
             parts = [node.iter]
         elif isinstance(node, ast.Call):
-            parts = list(needing_a_value(node, own))
+            parts = list(needing_a_value(source, node))
         found |= {id(part) for part in parts}
     return found
 
 
 def lint_absent(source: PolicySource, needs: Needs, function: ast.FunctionDef) -> Iterator[Finding]:
     """What may be None as no default is given, and is only ever used as if it were there."""
-    own = source.names_in[function.name]
     uses: dict[str, list[ast.Call]] = {}
     for node in walk(function):
-        if isinstance(node, ast.Call) and _may_be_none(source, own, node):
+        if isinstance(node, ast.Call) and _may_be_none(source, node):
             uses.setdefault(ast.dump(node), []).append(node)
     needed = needs.of[function.name] | needs.named[function.name]
     for found in uses.values():
@@ -162,13 +159,14 @@ def lint_elements(
             yield source.finding("wrong-type", node, text, hint)
 
 
-def _may_be_none(source: PolicySource, own: Set[str], node: ast.Call) -> bool:
+def _may_be_none(source: PolicySource, node: ast.Call) -> bool:
     """Whether *node* looks up a key or reads a number, without a default."""
     is_none = len(node.args) == 2 and _is_none(node.args[1])
     if not (len(node.args) == 1 or is_none) or node.keywords:
         return False
     if isinstance(node.func, ast.Name):
-        return node.func.id in _PARSERS and node.func.id not in own
+        called = source.types.builtin(node)
+        return called is not None and bool(called.default)
     if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
         return False
     known = source.types.of(node)

@@ -6,7 +6,7 @@ the language; kinds by the form of an expression, or by its type, where that lea
 
 import ast
 import difflib
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 from engine.language.hooks import AMONG_PREFIX
@@ -17,20 +17,9 @@ from engine.language.syntax import (
     text_of,
     walk,
 )
-from engine.language.table import Builtin, Effect, Parameter, builtins
+from engine.language.table import Builtin, Effect, Parameter
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.view_fields import RECORDS
 
-_ASK_TYPES: Final = ("type", "isinstance")
-_KINDS: Final[dict[type, str]] = {
-    ast.Dict: "dict",
-    ast.DictComp: "dict",
-    ast.List: "list",
-    ast.ListComp: "list",
-    ast.Tuple: "tuple",
-    ast.Lambda: "function",
-}
-_OF_TYPES: Final = frozenset({"str", "int", "float", "bool", "list", "dict", "function"})
 _SHOWN: Final = {
     "none": "None",
     "int": "an int",
@@ -45,48 +34,44 @@ _Argument: TypeAlias = tuple[Builtin, Parameter, ast.expr]
 
 def lint_calls(source: PolicySource) -> Iterator[Finding]:
     """Arguments of builtins that those never take."""
-    for name, function in source.functions.items():
-        own = source.names_in[name]
+    for function in source.functions.values():
         asked = {
             ast.dump(node.args[0])
             for node in walk(function)
-            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _ASK_TYPES
+            if isinstance(node, ast.Call) and node.args and _asks_type(source, node)
         }
         for node in walk(function):
             if isinstance(node, ast.Call):
-                for builtin, parameter, given in _arguments(node, own):
+                for builtin, parameter, given in _arguments(source, node):
                     if ast.dump(given) in asked:  # it is looked at first
                         continue
                     for one in alternatives(given):
-                        yield from _argument(source, (builtin, parameter, one), own)
-                if (called := _called(node, own)) is not None:
+                        yield from _argument(source, (builtin, parameter, one))
+                if (called := source.types.builtin(node)) is not None:
                     if called.name == "count_pods":
                         yield from _counter(source, node, called)
                     elif called.name.startswith("math."):
                         yield from _number_of_arguments(source, node, called)
 
 
-def needing_a_value(node: ast.Call, own: Set[str]) -> Iterator[ast.expr]:
-    """The arguments of *node* that must not be None; *own* are names that are no builtins."""
-    called = _called(node, own)
+def needing_a_value(source: PolicySource, node: ast.Call) -> Iterator[ast.expr]:
+    """The arguments of *node*, a call of a builtin, that must not be None."""
+    called = source.types.builtin(node)
     if called is not None and called.effect is Effect.CHOOSES and len(node.args) > 1:
         yield from node.args
-    for _, parameter, given in _arguments(node, own):
+    for _, parameter, given in _arguments(source, node):
         if parameter.kinds and "none" not in parameter.kinds:
             yield given
 
 
-def _called(node: ast.Call, own: Set[str]) -> Builtin | None:
-    """The builtin that *node* calls; *own* are names that are no builtins."""
-    func = node.func
-    if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
-        return None if func.value.id in own else builtins().get(f"{func.value.id}.{func.attr}")
-    return builtins().get(func.id) if isinstance(func, ast.Name) and func.id not in own else None
+def _asks_type(source: PolicySource, node: ast.Call) -> bool:
+    called = source.types.builtin(node)
+    return called is not None and called.effect is Effect.TYPE
 
 
-def _arguments(node: ast.Call, own: Set[str]) -> Iterator[_Argument]:
+def _arguments(source: PolicySource, node: ast.Call) -> Iterator[_Argument]:
     """The arguments of *node* that a builtin is called with."""
-    called = _called(node, own)
+    called = source.types.builtin(node)
     if called is None or any(isinstance(one, ast.Starred) for one in node.args):
         return
     if not called.is_variadic or len(node.args) == 1:
@@ -98,10 +83,10 @@ def _arguments(node: ast.Call, own: Set[str]) -> Iterator[_Argument]:
             yield called, named, keyword.value
 
 
-def _argument(source: PolicySource, argument: _Argument, own: Set[str]) -> Iterator[Finding]:
+def _argument(source: PolicySource, argument: _Argument) -> Iterator[Finding]:
     called, parameter, given = argument
     name, wants = called.name, parameter.wants
-    kind = _kind(source, given, own)
+    kind = source.types.kind_of(given)
     is_only = len(called.parameters) == 1 or parameter.is_positional
     takes = f"{name}() wants {wants if is_only else f'`{parameter.name}` to be {wants}'}"
     if kind and parameter.kinds and kind not in parameter.kinds:
@@ -111,7 +96,7 @@ def _argument(source: PolicySource, argument: _Argument, own: Set[str]) -> Itera
         return
     if parameter.holds_texts and isinstance(given, ast.List | ast.Tuple):
         for part in given.elts:
-            inner = _kind(source, part, own)
+            inner = source.types.kind_of(part)
             if inner and inner != "str":
                 text = f"{takes}, each a text, got {_got(inner, part)}"
                 yield source.finding("wrong-type", part, text, is_error=True)
@@ -191,20 +176,3 @@ def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[
         hint = f"did you mean `{close[0]}`?" if close else "`def among_x(pod, node):` says it"
         if among not in source.loaded:
             yield source.finding("wrong-type", given["among"], text, hint, is_error=True)
-
-
-def _kind(source: PolicySource, node: ast.expr, own: Set[str]) -> str:
-    """The kind of *node*, or "" if it is not known for sure; what may be None is of its kind."""
-    if type(node) in _KINDS:
-        return _KINDS[type(node)]
-    if isinstance(node, ast.Constant) and node.value is None:
-        return "none"
-    called = _called(node, own) if isinstance(node, ast.Call) else None
-    if called is not None and called.makes:
-        return "verdict"
-    known = source.types.of(node)
-    base = known.rstrip("?")
-    if base in RECORDS or base.startswith("@"):
-        return "struct"
-    kind = base.partition("[")[0]
-    return kind if kind in _OF_TYPES else ""

@@ -11,7 +11,7 @@ from typing import Final
 
 from engine.language.hooks import is_hook
 from engine.language.resolve import definitions
-from engine.language.syntax import loads_of, local_names, parse, stored_names, walk
+from engine.language.syntax import loads_of, parse
 from engine.language.typing import FileTypes
 from engine.policy.errors import Problem
 from engine.policy.file_names import TEST_SUFFIX
@@ -94,16 +94,6 @@ class PolicySource:
         return frozenset(name for name, _ in definitions(self.tree))
 
     @cached_property
-    def names_in(self) -> dict[str, frozenset[str]]:
-        """By function, the names that may be something else in it than a built-in of that name."""
-        return {name: self.names | own for name, own in self.variables_in.items()}
-
-    @cached_property
-    def variables_in(self) -> dict[str, frozenset[str]]:
-        """By function, the names that it, or a function or comprehension in it, sets."""
-        return {name: _names_set_in(one) for name, one in self.functions.items()}
-
-    @cached_property
     def types(self) -> FileTypes:
         """The types of its expressions."""
         return FileTypes(self.file, self.text, SCHEMA, self.hooks, is_open=self.is_test)
@@ -145,13 +135,3 @@ def blocks(root: ast.AST) -> Iterator[list[ast.stmt]]:
             block = getattr(node, name, None)
             if isinstance(block, list) and block:
                 yield block
-
-
-def _names_set_in(function: ast.FunctionDef) -> frozenset[str]:
-    names: set[str] = set()
-    for node in walk(function):
-        if isinstance(node, ast.FunctionDef | ast.Lambda):
-            names |= set(local_names(node))
-        elif isinstance(node, ast.comprehension):
-            names |= set(stored_names(node.target))
-    return frozenset(names)

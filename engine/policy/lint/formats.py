@@ -7,7 +7,6 @@ from typing import Final
 
 from engine.language.syntax import has_star, short, shown, text_of, walk
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.view_fields import RECORDS
 
 _NUMBERS: Final = "doxXeEfFgG"
 _KNOWN: Final = f"sr{_NUMBERS}"
@@ -112,7 +111,7 @@ def _percent(source: PolicySource, node: ast.BinOp, text: str) -> Iterator[Findi
         yield source.finding("wrong-type", node, said, hint, is_error=True)
         return
     for letter, value in zip(letters, given, strict=True):
-        kind = _kind(source.types.of(value))
+        kind = _KINDS.get(source.types.kind_of(value), "")
         if letter in _NUMBERS and kind not in ("", "a number"):
             said = f"`%{letter}` wants a number, `{shown(value)}` is {kind}"
             yield source.finding("wrong-type", value, said, "write `%s`", is_error=True)
@@ -135,18 +134,18 @@ def _given(source: PolicySource, node: ast.expr) -> list[ast.expr] | None:
     """The values that are formatted; None if their number is not known."""
     if isinstance(node, ast.Tuple):
         return None if has_star(node.elts) else node.elts
-    return [node] if _kind(source.types.of(node)) else None
+    return [node] if _KINDS.get(source.types.kind_of(node), "") else None
 
 
-def _kind(type_text: str | None) -> str:
-    """What a value of this type is, in words; "" if it is not known."""
-    base = (type_text or "").rstrip("?")
-    if base in RECORDS or base.startswith("@"):
-        return "a struct"
-    if base.startswith(("list", "dict")):
-        return f"a {base[:4]}"
-    words = {"str": "a text", "bool": "True or False", "int": "a number", "float": "a number"}
-    return words.get(base, "")
+_KINDS: Final = {
+    "struct": "a struct",
+    "list": "a list",
+    "dict": "a dict",
+    "str": "a text",
+    "bool": "True or False",
+    "int": "a number",
+    "float": "a number",
+}
 
 
 def _places(count: int) -> str:

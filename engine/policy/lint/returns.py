@@ -20,7 +20,6 @@ from engine.language.syntax import (
 from engine.language.table import builtins
 from engine.language.verdicts import KEY, wanted
 from engine.policy.lint.finding import Finding, PolicySource
-from engine.policy.view_fields import RECORDS
 
 _KINDS: Final[dict[type, str]] = {bool: "bool", int: "int", float: "float", str: "str"}
 _SHOWN: Final = {
@@ -31,8 +30,6 @@ _SHOWN: Final = {
     "str": "a text",
     "blank": "an empty text",
 }
-# Of types that are known for sure: what may be None is something else then.
-_OF_TYPES: Final = frozenset({"int", "float", "bool", "str", "list", "dict"})
 
 
 def lint_returns(source: PolicySource) -> Iterator[Finding]:
@@ -40,8 +37,8 @@ def lint_returns(source: PolicySource) -> Iterator[Finding]:
     for name, function in source.hooks.items():
         hook = hook_of(name)
         want = wanted(hook.forms)
-        for place, value, own in _answers(source, hook, function):
-            kind = _kind_of(source, hook, value, own)
+        for place, value in _answers(source, hook, function):
+            kind = _kind_of(source, hook, value)
             if kind == "function" and isinstance(value, ast.Name):
                 text = f"{name}() returns the function `{value.id}` here, want {want}"
                 is_answer = not _makes(value.id) or f"{value.id}()" in _taken(hook)
@@ -103,8 +100,8 @@ def _answers(
     hook: Hook,
     function: ast.FunctionDef,
     seen: frozenset[str] = frozenset(),
-) -> Iterator[tuple[ast.AST, ast.expr | None, frozenset[str]]]:
-    """What *hook* may return: where, what, and the names that are known there.
+) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    """What *hook* may return: where, and what.
 
     Calls of functions of the file are followed.
     """
@@ -114,7 +111,7 @@ def _answers(
             name = _called(value)
             inner = source.functions.get(name) if name not in own else None
             if inner is None:
-                yield value or node, value, source.variables_in[function.name]
+                yield value or node, value
             elif name not in seen:
                 yield from _answers(source, hook, inner, seen | {name})
 
@@ -171,15 +168,14 @@ def _empty(
 
 def _thrown_away(source: PolicySource, function: ast.FunctionDef) -> Iterator[Finding]:
     """Statements that only make a value."""
-    own = set(local_names(function))
     for node in walk(function):
         if not isinstance(node, ast.Expr):
             continue
         value = node.value
         if node is function.body[0] and _is_text(value):
             continue
-        name = _called(value)
-        is_made = _makes(name) and name not in own and name not in source.functions
+        called = source.types.builtin(value) if isinstance(value, ast.Call) else None
+        is_made = called is not None and called.result in _FOR_THE_RUNTIME
         if isinstance(value, _EFFECTIVE) and not is_made:
             continue
         if isinstance(value, ast.Constant) and value.value is Ellipsis:
@@ -225,28 +221,19 @@ def _taken(hook: Hook) -> frozenset[str]:
     return frozenset().union(*(form.kinds for form in hook.forms))
 
 
-def _kind_of(source: PolicySource, hook: Hook, node: ast.expr | None, own: frozenset[str]) -> str:
-    """The kind of *node*, by its form or its type; "verdict" if it is one that *hook* refuses."""
-    name = _called(node)
-    is_plain = isinstance(node, ast.Name) and node.id not in own
-    if is_plain and (node.id in source.functions or _makes(node.id)):  # type: ignore[union-attr]  # told before
-        return "function"
-    if not (name in own or name in source.functions or name in source.loaded):
-        made = _makes(name)
-        if made == "verdict":
-            return "" if f"{name}()" in _taken(hook) else "verdict"
-        if made == "counter" and hook.name == "counters":
-            return "counter"
-    if _is_text(node) and isinstance(node, ast.Constant) and not node.value.strip():  # type: ignore[arg-type, union-attr]
+def _kind_of(source: PolicySource, hook: Hook, node: ast.expr | None) -> str:
+    """The kind of *node*; "verdict" if it is one that *hook* refuses, "" if it is not certain."""
+    if node is None:
+        return "none"
+    called = source.types.builtin(node) if isinstance(node, ast.Call) else None
+    if called is not None and called.result == "verdict":
+        return "" if f"{called.name}()" in _taken(hook) else "verdict"
+    if called is not None and called.result == "counter":
+        return "counter" if hook.name == "counters" else ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and not node.value.strip():
         return "blank"
-    kind = _kind(node)
-    if kind or node is None:
-        return kind
-    known = source.types.of(node)
-    if known.startswith("@") or known in RECORDS:
-        return "struct"
-    kind = known.partition("[")[0]
-    return kind if kind in _OF_TYPES else ""
+    # What may be None is something else then.
+    return "" if source.types.of(node).endswith("?") else source.types.kind_of(node)
 
 
 def _values(hook: Hook, node: ast.expr | None) -> Iterator[ast.expr | None]:

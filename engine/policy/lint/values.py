@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from engine.language.syntax import number_of, shown, text_of, walk
+from engine.language.typing import kind_of
 from engine.language.values import NONE_TYPE, element_type
 from engine.policy.lint.absent import Needs, lint_absent, lint_elements
 from engine.policy.lint.counts import counts_that_may_be_none
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.view_fields import RECORDS
+from engine.policy.views import SCHEMA
 
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _POLICIES: Final = ("Honor", "Ignore")
@@ -104,14 +106,17 @@ def lint_values(source: PolicySource) -> Iterator[Finding]:
 
 
 def _kind(type_text: str | None) -> str:
-    base = (type_text or "").rstrip("?")
-    if base in ("int", "float"):
-        return "number"
-    if base in RECORDS or base.startswith("@"):
-        return "struct"
-    if base.startswith(("list", "dict")):
-        return base[:4]
-    return {"str": "text", "bool": "bool", NONE_TYPE: NONE_TYPE}.get(base, "")
+    kind = kind_of(type_text or "", SCHEMA)
+    return _WORDS.get(kind, kind)
+
+
+# Kinds as messages have them; lints of values say nothing of the last ones.
+_WORDS: Final = {
+    "int": "number",
+    "float": "number",
+    "str": "text",
+    **dict.fromkeys(("tuple", "function", "verdict"), ""),
+}
 
 
 def _a(kind: str) -> str:
