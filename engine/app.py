@@ -29,8 +29,8 @@ from engine.event_handlers import ObjectReporter, SampledHandler
 from engine.extender_calls import ExtenderBinder, ExtenderCalls, decided_asking
 from engine.facts.assembly import FactSources
 from engine.facts.board import FactBoard
-from engine.facts.keeper import FactKeeper
-from engine.facts.learned import Keeper, KeepsNothing
+from engine.facts.learned import LearnedStore, NoLearnedStore
+from engine.facts.live_facts import LiveFacts
 from engine.informers import make_informers
 from engine.kernel import instructions as to_do
 from engine.kernel.events import (
@@ -128,7 +128,7 @@ class App:
         source: Where policies come from.
         examiner: Builds, tests and loads them.
         store: Where the last good ones are kept.
-        keeper: Where facts are kept that were learned.
+        learned_store: Where learned facts are saved.
         settings: See there.
         clock: Time.
         decision_log: Records decisions and what they read; started by its maker.
@@ -141,7 +141,7 @@ class App:
         source: PolicySource,
         examiner: Examiner,
         store: Store | None = None,
-        keeper: Keeper | None = None,
+        learned_store: LearnedStore | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
         decision_log: Recorder | None = None,
@@ -244,11 +244,11 @@ class App:
             clock=self._clock,
         )
         # 6. Hearing from the API server.
-        self.facts = FactKeeper(
+        self.facts = LiveFacts(
             FactBoard(self.cache, self.report),
             clock=self._clock,
             make_source=FactSources(
-                client, self._clock, keeper or KeepsNothing(), self._may_save_facts
+                client, self._clock, learned_store or NoLearnedStore(), self._may_save_facts
             ).make,
             on_change=self._facts_changed,
             on_age=self._facts_aged,

@@ -11,7 +11,7 @@ from engine.binding.binding_cycle import BindingCycle
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.preemptor import Preemptor
 from engine.caching.cache import Cache
-from engine.facts.keeper import FactKeeper
+from engine.facts.live_facts import LiveFacts
 from engine.policy.verdicts import VerdictMemo
 from engine.queueing.scheduling_queue import SchedulingQueue
 from engine.recording.recorder import Recorder
@@ -114,7 +114,7 @@ def show_policies(
     )
 
 
-def show_facts(metrics: Metrics, facts: FactKeeper) -> None:
+def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
     """How the sources of facts do."""
     metrics.pull_counter(
         "starsched_fact_readings_total",

@@ -12,7 +12,7 @@ import click
 from engine.cli.cluster_option import connect
 from engine.cli.input_error import InputError
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
-from engine.cli.serving import choose_keeper, choose_source
+from engine.cli.serving import choose_learned_store, choose_source
 from engine.facts.assembly import FactSources
 from engine.facts.collection import FactsDocument, collect
 from engine.kube.errors import ApiError, KubeConfigError
@@ -56,8 +56,8 @@ def read_facts(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], d
 
 async def _read(config: FactsConfig, at: FactsAt) -> tuple[list[FactsDocument], dict[str, str]]:
     async with await connect(at.kubeconfig, at.context) as client:
-        keeper = choose_keeper(at.policies, client, at.state_dir)
-        sources = FactSources(client, SystemClock(), keeper, may_save=lambda: False)
+        learned_store = choose_learned_store(at.policies, client, at.state_dir)
+        sources = FactSources(client, SystemClock(), learned_store, may_save=lambda: False)
         return await collect(config, sources.make)
 
 

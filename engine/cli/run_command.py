@@ -25,14 +25,14 @@ from engine.cli.lease_options import chosen_lease, lease_options
 from engine.cli.main import version
 from engine.cli.policy_paths import read_config
 from engine.cli.serving import (
-    choose_keeper,
+    choose_learned_store,
     choose_source,
     handle_signals,
     listen_address,
     logging_options,
     state_dir_option,
 )
-from engine.facts.learned import Keeper
+from engine.facts.learned import LearnedStore
 from engine.informers import OTHER_OBJECTS
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
@@ -197,7 +197,7 @@ async def _serve(
         source=parts.source,
         examiner=parts.examiner,
         store=parts.store,
-        keeper=parts.keeper,
+        learned_store=parts.learned_store,
         settings=parts.settings,
         decision_log=recorder,
     )
@@ -231,7 +231,7 @@ class _Parts:
     source: PolicySource
     examiner: Examiner
     store: Store
-    keeper: Keeper
+    learned_store: LearnedStore
     settings: Settings
 
 
@@ -261,8 +261,8 @@ async def _choose_parts(
         bindings=options["max_bindings_in_flight"] or MOST_IN_FLIGHT,
         configuration=shown_configuration(config, lease),
     )
-    keeper = choose_keeper(options["policies"], client, options["state_dir"])
-    return _Parts(client, source, make_examiner(config_text), store, keeper, settings)
+    learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
+    return _Parts(client, source, make_examiner(config_text), store, learned_store, settings)
 
 
 def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:

@@ -16,7 +16,7 @@ import structlog
 
 from engine.cli.policy_paths import CONFIGMAP_PREFIX
 from engine.facts.learned import SUFFIX as FACTS_SUFFIX
-from engine.facts.learned import Keeper, KeepsConfigMap, KeepsFiles, KeepsNothing
+from engine.facts.learned import LearnedConfigMap, LearnedFiles, LearnedStore, NoLearnedStore
 from engine.kube.client import ApiClient
 from engine.rollout.last_good import (
     SUFFIX,
@@ -99,13 +99,13 @@ def choose_source(
     return source, Stores(*stores) if stores else NoStore()
 
 
-def choose_keeper(policies: str, client: ApiClient, state_dir: Path | None) -> Keeper:
+def choose_learned_store(policies: str, client: ApiClient, state_dir: Path | None) -> LearnedStore:
     """Where learned facts are kept, for a `--policies` value that `choose_source` has checked."""
     if policies.startswith(CONFIGMAP_PREFIX):
         # First, because it outlives this pod and its node.
         namespace, _, name = policies.removeprefix(CONFIGMAP_PREFIX).partition("/")
-        return KeepsConfigMap(client, namespace, name + FACTS_SUFFIX)
-    return KeepsFiles(state_dir) if state_dir is not None else KeepsNothing()
+        return LearnedConfigMap(client, namespace, name + FACTS_SUFFIX)
+    return LearnedFiles(state_dir) if state_dir is not None else NoLearnedStore()
 
 
 def handle_signals(stop: Any) -> None:

@@ -14,8 +14,8 @@ from engine.event_handlers import ObjectReporter
 from engine.extender_server.requests import AboutNodes, BadRequest, node_of
 from engine.facts.assembly import FactSources
 from engine.facts.board import FactBoard
-from engine.facts.keeper import FactKeeper
-from engine.facts.learned import KeepsNothing
+from engine.facts.learned import NoLearnedStore
+from engine.facts.live_facts import LiveFacts
 from engine.informers import make_informers
 from engine.kernel.events import NODES, PODS, Event
 from engine.kernel.kernel import Kernel
@@ -120,11 +120,11 @@ class WatchedWorld(_Asked):
         self._clock = clock
         self.cache = Cache()
         self._kernel = Kernel(self.cache, make_plugins(self.cache.objects), metrics=metrics)
-        self.facts = FactKeeper(
+        self.facts = LiveFacts(
             FactBoard(self.cache, self._report),
             clock=clock,
             # What is learned of pods is learned again with each start.
-            make_source=FactSources(client, clock, KeepsNothing(), lambda: False).make,
+            make_source=FactSources(client, clock, NoLearnedStore(), lambda: False).make,
             on_change=lambda: None,
             on_age=lambda: None,
             objects=self._known_objects,

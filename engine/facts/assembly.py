@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.facts.demand import DemandLearner, decode_placed_pod
-from engine.facts.learned import Keeper, LearnedSource
+from engine.facts.learned import LearnedSource, LearnedStore
 from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
 from engine.facts.prometheus import PrometheusSource
 from engine.facts.source import Source
@@ -32,13 +32,13 @@ class FactSources:
     Attributes:
         client: The API server.
         clock: Time.
-        keeper: Where what is learned is kept.
+        learned_store: Where what is learned is kept.
         may_save: False while another replica is to save it.
     """
 
     client: ApiClient
     clock: Clock
-    keeper: Keeper
+    learned_store: LearnedStore
     may_save: Callable[[], bool]
 
     def make(self, config: FactSource, facts: FactsConfig) -> Source:
@@ -56,7 +56,7 @@ class FactSources:
                 OutcomeLearner(config, facts.pod_type_labels),
                 decode_watched_pod,
                 client=self.client,
-                keeper=self.keeper,
+                store=self.learned_store,
                 may_save=self.may_save,
                 clock=self.clock,
                 namespaces=config.namespaces,
@@ -65,7 +65,7 @@ class FactSources:
             DemandLearner(config),
             decode_placed_pod,
             client=self.client,
-            keeper=self.keeper,
+            store=self.learned_store,
             may_save=self.may_save,
             clock=self.clock,
         )

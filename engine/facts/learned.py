@@ -1,8 +1,9 @@
-"""Sources that learn: they watch pods, keep what they learned, and go on from it after a restart.
+"""Sources that learn from pods, and save what they learned for the next start.
 
-Owns the watching and the keeping (a file, or a ConfigMap beside the policies'). What is learned is
-`outcomes`' and `demand`'s. Every replica learns, so that a new leader knows; only the leader saves.
-What was learned and not saved before a crash is learned again from what the pods still show.
+Owns the watch and the places to save to (a file, or a ConfigMap next to that of the policies). What
+is learned is `outcomes`' and `demand`'s. Every replica learns, so that a new leader knows as much;
+only the leader saves. What was not saved before a crash is learned again from the pods that are
+still there.
 """
 
 import asyncio
@@ -40,24 +41,24 @@ P = TypeVar("P")
 P_contra = TypeVar("P_contra", contravariant=True)
 
 
-class KeepError(Exception):
-    """What was learned cannot be read or written."""
+class LearnedStoreError(Exception):
+    """Saved learning cannot be read or written."""
 
 
-class Keeper(Protocol):
-    """Where what was learned is kept, by the learner's name."""
+class LearnedStore(Protocol):
+    """Where learners save their state, by name."""
 
     async def load(self, name: str) -> bytes | None:
-        """What was saved last, or None. Raises `KeepError`."""
+        """What was saved last, or None. Raises `LearnedStoreError`."""
         ...
 
     async def save(self, name: str, text: bytes) -> None:
-        """Keep *text* in place of what was there. Raises `KeepError`."""
+        """Keep *text* in place of what was there. Raises `LearnedStoreError`."""
         ...
 
 
-class KeepsNothing:
-    """For a process without a place: it learns anew after a restart."""
+class NoLearnedStore:
+    """Saves nothing: learning begins again after a restart."""
 
     async def load(self, name: str) -> bytes | None:
         """None."""
@@ -66,21 +67,21 @@ class KeepsNothing:
         """Nothing happens."""
 
 
-class KeepsFiles:
+class LearnedFiles:
     """A file per learner in *directory*, replaced as a whole."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     async def load(self, name: str) -> bytes | None:
-        """What was saved last, or None. Raises `KeepError`."""
+        """What was saved last, or None. Raises `LearnedStoreError`."""
         path = self._directory / _FILE.format(name)
         try:
             return await asyncio.to_thread(path.read_bytes)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise KeepError(f"{path}: {error}") from error
+            raise LearnedStoreError(f"{path}: {error}") from error
 
     async def save(self, name: str, text: bytes) -> None:
         """Write the file anew: after a crash at any moment it is the old or the new one."""
@@ -100,10 +101,10 @@ class KeepsFiles:
                 os.unlink(scratch)
                 raise
         except OSError as error:
-            raise KeepError(f"{path}: {error}") from error
+            raise LearnedStoreError(f"{path}: {error}") from error
 
 
-class KeepsConfigMap:
+class LearnedConfigMap:
     """A key per learner in a ConfigMap, which is made if it is not there."""
 
     def __init__(self, client: ApiClient, namespace: str, name: str) -> None:
@@ -112,7 +113,7 @@ class KeepsConfigMap:
         self._name = name
 
     async def load(self, name: str) -> bytes | None:
-        """What was saved last, or None. Raises `KeepError`."""
+        """What was saved last, or None. Raises `LearnedStoreError`."""
         try:
             raw = await self._client.get(CONFIG_MAPS, self._name, self._namespace)
             text = decode(ConfigMap, raw).data.get(f"{name}.json")
@@ -123,7 +124,7 @@ class KeepsConfigMap:
         return None if text is None else text.encode()
 
     async def save(self, name: str, text: bytes) -> None:
-        """Change the ConfigMap's key, and no other. Raises `KeepError`."""
+        """Change the ConfigMap's key, and no other. Raises `LearnedStoreError`."""
         data = {f"{name}.json": text.decode()}
         try:
             try:
@@ -146,8 +147,8 @@ class KeepsConfigMap:
         except ApiError as error:
             raise self._error(error) from error
 
-    def _error(self, error: Exception) -> KeepError:
-        return KeepError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
+    def _error(self, error: Exception) -> LearnedStoreError:
+        return LearnedStoreError(f"ConfigMap `{self._namespace}/{self._name}`: {error}")
 
 
 class Learner(Protocol[P_contra]):
@@ -180,13 +181,13 @@ class Learner(Protocol[P_contra]):
 
 
 class LearnedSource(Generic[P]):
-    """A learner with its watch and its keeper.
+    """A learner with its watch and its store.
 
     Args:
         learner: What learns.
         decode_pod: Makes what the learner observes of a pod's JSON.
         client: The API server.
-        keeper: Where what was learned is kept.
+        store: Where what was learned is kept.
         may_save: False while another replica is to save.
         clock: Time.
         namespaces: Whose pods are watched; empty: all.
@@ -201,7 +202,7 @@ class LearnedSource(Generic[P]):
         decode_pod: Callable[[bytes], P],
         *,
         client: ApiClient,
-        keeper: Keeper,
+        store: LearnedStore,
         may_save: Callable[[], bool],
         clock: Clock,
         namespaces: tuple[str, ...] = (),
@@ -209,7 +210,7 @@ class LearnedSource(Generic[P]):
         self._learner = learner
         self._decode = decode_pod
         self._client = client
-        self._keeper = keeper
+        self._store = store
         self._may_save = may_save
         self._clock = clock
         self._namespaces = namespaces
@@ -249,9 +250,9 @@ class LearnedSource(Generic[P]):
     async def _restore(self) -> None:
         while True:
             try:
-                kept = await self._keeper.load(self._learner.name)
+                kept = await self._store.load(self._learner.name)
                 break
-            except KeepError as error:
+            except LearnedStoreError as error:
                 # Going on without it would in the end overwrite it.
                 self._trouble.tell("Cannot read what was learned", str(error))
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
@@ -304,9 +305,9 @@ class LearnedSource(Generic[P]):
             self._is_unsaved = False
             try:
                 text = msgspec.json.encode(self._learner.to_plain())
-                await self._keeper.save(self._learner.name, text)
+                await self._store.save(self._learner.name, text)
                 self._trouble.is_over()
-            except KeepError as error:
+            except LearnedStoreError as error:
                 self._is_unsaved = True
                 self._trouble.tell("Cannot keep what was learned", str(error))
             except asyncio.CancelledError:

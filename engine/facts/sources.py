@@ -1,7 +1,7 @@
 """Where facts come from while the scheduler runs: a file, a ConfigMap, a Prometheus server.
 
 Owns getting at the text and noticing that it changed. What it says is `readings`', what becomes of
-it the keeper's. No source ends by itself, and none is worth stopping for: what cannot be read is
+it `LiveFacts`'. No source ends by itself, and none is worth stopping for: what cannot be read is
 told and tried again, and until then the facts grow old.
 """
 

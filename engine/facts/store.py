@@ -1,7 +1,7 @@
 """What every source said last, and what policies see of it now.
 
 Owns the merging of sources (a later one of the configuration wins where two give the same name) and
-the ages. Pure: time is an argument. Getting the values is the sources', showing them the keeper's.
+the ages. Pure: time is an argument. Getting the values is the sources', showing them `LiveFacts`'.
 """
 
 from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.app import App, Settings
 from engine.devcluster import DevCluster
-from engine.facts.learned import Keeper
+from engine.facts.learned import LearnedStore
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.recording.recorder import Recorder
@@ -57,7 +57,7 @@ async def scheduler_at(
     *,
     from_config_map: bool = False,
     store: Callable[[ApiClient], Store] | None = None,
-    keeper: Callable[[ApiClient], Keeper] | None = None,
+    learned_store: Callable[[ApiClient], LearnedStore] | None = None,
     examiner: Examiner | None = None,
     decision_log: Recorder | None = None,
     wait: bool = True,
@@ -73,7 +73,7 @@ async def scheduler_at(
             source=source,
             examiner=examiner or make_examiner(),
             store=store(client) if store is not None else NoStore(),
-            keeper=keeper(client) if keeper is not None else None,
+            learned_store=learned_store(client) if learned_store is not None else None,
             settings=dataclasses.replace(Settings(), **settings),
             decision_log=decision_log,
         )

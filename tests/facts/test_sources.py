@@ -18,11 +18,11 @@ from engine.app import App
 from engine.devcluster import DevCluster
 from engine.facts import learned, sources
 from engine.facts.learned import (
-    KeepError,
-    KeepsConfigMap,
-    KeepsFiles,
-    KeepsNothing,
+    LearnedConfigMap,
+    LearnedFiles,
     LearnedSource,
+    LearnedStoreError,
+    NoLearnedStore,
 )
 from engine.facts.outcomes import OutcomeLearner, decode_watched_pod
 from engine.facts.readings import (
@@ -507,8 +507,10 @@ async def test_outcomes_are_learned_kept_and_known_after_a_restart(cluster: DevC
     for name in ("a", "b"):
         cluster.create(_node(name))
     cluster.create(pod_manifest("bad", image="app", labels={"app": "web"}, node="a"))
-    keeper = {"keeper": lambda client: KeepsConfigMap(client, NAMESPACE, "policies-facts")}
-    async with running_scheduler(cluster, from_config_map=True, **keeper) as app:
+    learned_store = {
+        "learned_store": lambda client: LearnedConfigMap(client, NAMESPACE, "policies-facts")
+    }
+    async with running_scheduler(cluster, from_config_map=True, **learned_store) as app:
         pod = cluster.get("pods", "bad", "default")
         assert pod is not None
         cluster.update("pods", {**pod, "status": {"phase": "Failed"}}, subresource="status")
@@ -517,7 +519,7 @@ async def test_outcomes_are_learned_kept_and_known_after_a_restart(cluster: DevC
         await eventually(lambda: node_of(cluster, "next") == "b")
         await eventually(lambda: cluster.get("configmaps", "policies-facts", NAMESPACE), seconds=30)
     cluster.delete("pods", "bad", "default")
-    async with running_scheduler(cluster, from_config_map=True, **keeper) as app:
+    async with running_scheduler(cluster, from_config_map=True, **learned_store) as app:
         await eventually(lambda: _reward(app) == 0.0, what="what was learned before")
 
 
@@ -527,21 +529,21 @@ def _reward(app: App) -> Any:
 
 
 async def test_what_is_learned_is_kept_in_files_too(tmp_path: Path) -> None:
-    keeper = KeepsFiles(tmp_path / "state")
-    assert await keeper.load("x") is None
-    await keeper.save("x", b"1")
-    await keeper.save("x", b"2")
-    assert await keeper.load("x") == b"2"
+    learned_store = LearnedFiles(tmp_path / "state")
+    assert await learned_store.load("x") is None
+    await learned_store.save("x", b"1")
+    await learned_store.save("x", b"2")
+    assert await learned_store.load("x") == b"2"
     assert len(list((tmp_path / "state").iterdir())) == 1
 
 
-class _Unreadable(KeepsNothing):
+class _Unreadable(NoLearnedStore):
     tries = 0
 
     async def load(self, name: str) -> bytes | None:
         self.tries += 1
         if self.tries < 4:
-            raise KeepError("no such luck")
+            raise LearnedStoreError("no such luck")
         return None
 
 
@@ -549,13 +551,13 @@ async def test_what_cannot_be_read_is_told_once(
     cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learned, "_LOAD_AGAIN_SECONDS", 0.0)
-    keeper, told = _Unreadable(), _Told()
+    learned_store, told = _Unreadable(), _Told()
     async with ApiClient(Endpoint(server=cluster.url)) as client:
         source = LearnedSource(
             OutcomeLearner(PodOutcomes(), ()),
             decode_watched_pod,
             client=client,
-            keeper=keeper,
+            store=learned_store,
             may_save=lambda: True,
             clock=SystemClock(),
         )

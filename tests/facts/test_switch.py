@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import Cache
 from engine.devcluster import DevCluster
-from engine.facts import keeper
+from engine.facts import live_facts
 from engine.facts.board import FactBoard
-from engine.facts.keeper import FactKeeper
+from engine.facts.live_facts import LiveFacts
 from engine.facts.readings import Reading
 from engine.facts.source import Tell
 from engine.kernel.kernel import Kernel
@@ -104,7 +104,7 @@ async def test_an_edit_that_adds_a_source_waits_for_what_it_says_first() -> None
 
 
 async def test_an_edit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(live_facts, "_PATIENCE_SECONDS", 0.2)
     async with DevCluster() as cluster, SlowServer() as server:
         cluster.create(namespace(), node_manifest("a"))
         edit(cluster, {"x.star": BEFORE})
@@ -117,7 +117,7 @@ async def test_an_edit_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -
             await eventually(lambda: node_of(cluster, "p") == "a")
 
 
-# --- the keeper alone ------------------------------------------------------------------------
+# --- live facts alone ------------------------------------------------------------------------
 
 
 class Said:
@@ -141,14 +141,14 @@ class Said:
 
 
 class Bench:
-    """A keeper with the sources that it made, by name."""
+    """Live facts with the sources that it made, by name."""
 
     def __init__(self) -> None:
         self.cache = Cache()
         self.cache.add_node(make_node("a"))
         self.made: list[Said] = []
         kernel = Kernel(self.cache, {}, metrics=Metrics(CollectorRegistry()))
-        self.keeper = FactKeeper(
+        self.facts = LiveFacts(
             FactBoard(self.cache, lambda event: kernel.handle(event, 0.0)),
             clock=SystemClock(),
             make_source=self._make,
@@ -181,16 +181,16 @@ def config(*names: str) -> FactsConfig:
 
 async def test_what_is_prepared_is_shown_when_it_is_configured_and_not_before() -> None:
     bench = Bench()
-    bench.keeper.configure(config("old"), reads_ages=False)
-    following = asyncio.ensure_future(bench.keeper.run())
+    bench.facts.configure(config("old"), reads_ages=False)
+    following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"old"})
-    await bench.keeper.prepare(config("new", "old"))
+    await bench.facts.prepare(config("new", "old"))
     assert bench.running() == ["old", "new"]
     assert bench.shown() == {"old"}
-    bench.keeper.configure(config("new", "old"), reads_ages=False)
+    bench.facts.configure(config("new", "old"), reads_ages=False)
     assert bench.shown() == {"old", "new"}
     assert len(bench.made) == 2, "a source was made anew"
-    bench.keeper.configure(config("new"), reads_ages=False)
+    bench.facts.configure(config("new"), reads_ages=False)
     assert bench.shown() == {"new"}
     await eventually(lambda: bench.running() == ["new"])
     following.cancel()
@@ -202,10 +202,10 @@ async def test_a_shorter_step_of_ages_is_in_force_at_once() -> None:
     """Ages went by the step before it until that had passed, which may be hours."""
     bench = Bench()
     hours = replace(config("old"), age_step=timedelta(hours=5))
-    bench.keeper.configure(hours, reads_ages=True)
-    following = asyncio.ensure_future(bench.keeper.run())
+    bench.facts.configure(hours, reads_ages=True)
+    following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"old"})
-    bench.keeper.configure(replace(hours, age_step=timedelta(seconds=1)), reads_ages=True)
+    bench.facts.configure(replace(hours, age_step=timedelta(seconds=1)), reads_ages=True)
     age = bench.age("old")
     await eventually(lambda: bench.age("old") > age)
     following.cancel()
@@ -214,14 +214,14 @@ async def test_a_shorter_step_of_ages_is_in_force_at_once() -> None:
 
 async def test_what_was_prepared_for_nothing_is_ended() -> None:
     bench = Bench()
-    following = asyncio.ensure_future(bench.keeper.run())
+    following = asyncio.ensure_future(bench.facts.run())
     await asyncio.sleep(0)
-    await bench.keeper.prepare(config("one"))
-    await bench.keeper.prepare(config("two"))
+    await bench.facts.prepare(config("one"))
+    await bench.facts.prepare(config("two"))
     await eventually(lambda: bench.running() == ["two"])
-    bench.keeper.configure(config("three"), reads_ages=False)
+    bench.facts.configure(config("three"), reads_ages=False)
     await eventually(lambda: bench.running() == ["three"])
-    await bench.keeper.prepare(config("four"))
+    await bench.facts.prepare(config("four"))
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     assert bench.running() == []
@@ -229,13 +229,13 @@ async def test_what_was_prepared_for_nothing_is_ended() -> None:
 
 async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
     bench = Bench()
-    bench.keeper.configure(config("one"), reads_ages=False)
-    following = asyncio.ensure_future(bench.keeper.run())
+    bench.facts.configure(config("one"), reads_ages=False)
+    following = asyncio.ensure_future(bench.facts.run())
     await eventually(lambda: bench.shown() == {"one"})
     relabelled = replace(config("one"), pod_type_labels=("team",))
-    await bench.keeper.prepare(relabelled)
+    await bench.facts.prepare(relabelled)
     assert len(bench.made) == 2
-    bench.keeper.configure(relabelled, reads_ages=False)
+    bench.facts.configure(relabelled, reads_ages=False)
     assert bench.shown() == {"one"}
     await eventually(lambda: bench.running() == ["one"])
     assert [source.is_running for source in bench.made] == [False, True]
@@ -246,14 +246,14 @@ async def test_sources_of_other_types_of_pods_are_prepared_all() -> None:
 async def test_nodes_that_there_are_not_do_not_count_as_known() -> None:
     """A source that calls nodes by their addresses looked as if all were well."""
     bench = Bench()
-    bench.keeper.configure(config("heat"), reads_ages=False)
-    running = asyncio.ensure_future(bench.keeper.run())
+    bench.facts.configure(config("heat"), reads_ages=False)
+    running = asyncio.ensure_future(bench.facts.run())
     try:
-        await eventually(lambda: bench.keeper.describe()["subjects"] == 1)
-        assert bench.keeper.describe()["nodes"] == 1
+        await eventually(lambda: bench.facts.describe()["subjects"] == 1)
+        assert bench.facts.describe()["nodes"] == 1
         bench.cache.remove_node("a")
         bench.cache.add_node(make_node("b"))
-        found = bench.keeper.describe()
+        found = bench.facts.describe()
         assert (found["subjects"], found["nodes"]) == (1, 0)
     finally:
         running.cancel()

@@ -1,12 +1,13 @@
-"""Keeps the facts of the running scheduler: what the configuration names, shown to the policies.
+"""The facts of the running scheduler: what its configuration names, shown to the policies.
 
 Owns the life of the sources and of the store: a source that stays in a changed configuration keeps
-what it said, one that breaks is started again. Shows changes to the cache between two decisions.
+its readings, one that breaks is started again. Changes are shown to the cache between two
+decisions.
 
-    configured --source tells, object changes--> shown --age step passes--> shown with its new age
+    configured --reading, changed object--> shown --age step passes--> shown with its new age
 
-What a configuration needs that comes into force soon is prepared beside: its new sources are
-followed already, and nothing of what they say is shown.
+Sources of a configuration that is about to come into force run before it does, and nothing that
+they report is shown until then.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ class _Running:
     spoke: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class FactKeeper:
+class LiveFacts:
     """The facts of one process.
 
     Args:
