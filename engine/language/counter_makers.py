@@ -19,7 +19,7 @@ TERMS: Final = (
     "preferred_anti_affinity",
 )
 
-ENTRIES: Final = (
+ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="matches",
         parameters=(

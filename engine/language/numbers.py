@@ -121,7 +121,7 @@ CONSTANTS: Final = {
     "e": repr(math.e),
 }
 
-ENTRIES: Final = (
+ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="math.sqrt",
         parameters=(_X,),

@@ -3,6 +3,7 @@
 Owns what is known of it: nothing of it is implemented here.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from engine.language.table import Builtin, Effect, Parameter, kinds, number
@@ -39,11 +40,18 @@ def _starlark(name: str, *parameters: Parameter, **more: object) -> Builtin:
     return Builtin(name=name, parameters=parameters, is_starlark=True, **more)  # type: ignore[arg-type]  # as Builtin has them
 
 
-#: Names of values, types and libraries that are no functions of one form.
 VALUES: Final = ("None", "True", "False")
-LIBRARIES: Final = ("struct", "json", "record", "field", "enum", "typing")
+#: Libraries and types beyond the core of the language, and what they are.
+LIBRARIES: Final[Mapping[str, str]] = {
+    "struct": "A value with these fields.",
+    "record": "A type of values with fields of these types.",
+    "field": "A field of a record, with a default.",
+    "enum": "A type of a few named values.",
+    "json": "`json.encode(value)` and `json.decode(text)`.",
+    "typing": "Names of types, for annotations.",
+}
 
-ENTRIES: Final = (
+ENTRIES: Final[tuple[Builtin, ...]] = (
     _starlark("abs", number("x")),
     _starlark(
         "all",
@@ -108,7 +116,12 @@ ENTRIES: Final = (
     ),
     _starlark("type", _ANY, result="str", effect=Effect.TYPE),
     _starlark("zip", _one("items"), is_variadic=True, effect=Effect.PAIRS),
-    _starlark("plugin_args", Parameter("defaults", is_rest=True)),
+    _starlark(
+        "plugin_args",
+        Parameter("defaults", is_rest=True),
+        doc="The policy's arguments, at top level: these defaults, or what a profile's "
+        "pluginConfig gives instead.",
+    ),
     *(
         _starlark(name, Parameter("values", is_rest=True))
         for name in ("struct", "record", "field", "enum")

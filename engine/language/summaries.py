@@ -29,15 +29,9 @@ COUNT: Final[Mapping[str, SummaryField]] = {
     "total": SummaryField("int", "the sum over all domains", _PER_NODE),
     "domains": SummaryField("int", "how many domains there are", _PER_NODE),
     "is_empty": SummaryField("bool", "nothing was counted anywhere", _EVERYWHERE),
-    "feasible_domains": SummaryField(
-        "int", "in `score`: how many domains the nodes that fit are in", _SCORE
-    ),
-    "feasible_nodes": SummaryField(
-        "int", "in `score`: how many nodes that fit are in a domain", _SCORE
-    ),
-    "feasible_outside": SummaryField(
-        "int", "in `score`: how many nodes that fit are in none", _SCORE
-    ),
+    "feasible_domains": SummaryField("int", "how many domains the nodes that fit are in", _SCORE),
+    "feasible_nodes": SummaryField("int", "how many nodes that fit are in a domain", _SCORE),
+    "feasible_outside": SummaryField("int", "how many nodes that fit are in none", _SCORE),
 }
 #: Of `over`, which `normalize` is given.
 OVER: Final[Mapping[str, SummaryField]] = {

@@ -16,7 +16,7 @@ _REASONS: Final = Parameter(
     holds_texts=True,
 )
 
-ENTRIES: Final = (
+ENTRIES: Final[tuple[Builtin, ...]] = (
     Builtin(
         name="unresolvable",
         parameters=(_REASONS,),

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from engine.language.hooks import HOOKS
+from engine.language.numbers import CONSTANTS
+from engine.language.starlark import LIBRARIES
+from engine.language.summaries import COUNT
 from engine.language.table import builtins
 from engine.policy.analysis import analyse
 from engine.policy.builtin import KUBERNETES, builtin_files
@@ -27,7 +30,10 @@ def tables() -> dict[str, str]:
         "hooks": _hooks(),
         **{view: _view(view) for view in VIEWS},
         "records": _records(),
+        "verdicts": _verdicts(),
+        "builtins": _builtins(),
         "counters": _counters(),
+        "count_fields": _count_fields(),
         "std": _std(),
         "asserts": _asserts(),
         "shipped": _shipped(),
@@ -75,9 +81,41 @@ def _counters() -> str:
     return _table(["built-in", "counts"], rows)
 
 
+def _verdicts() -> str:
+    rows = []
+    for one in builtins().values():
+        if one.makes:
+            hooks = [
+                hook.name
+                for hook in HOOKS.values()
+                if any(f"{one.name}()" in form.kinds for form in hook.forms)
+            ]
+            rows.append([f"`{one.name}({one.signature})`", ", ".join(hooks), _doc(one.doc)])
+    return _table(["builtin", "in", "means"], rows)
+
+
+def _builtins() -> str:
+    shown = [
+        one
+        for one in builtins().values()
+        if one.doc and one.result not in ("verdict", "counter", "selector")
+    ]
+    rows = [[f"`{one.name}({one.signature})`", _doc(one.doc)] for one in shown]
+    constants = ", ".join(f"`math.{name}`" for name in CONSTANTS)
+    rows.append([constants, "numbers"])
+    rows += [[f"`{name}`", _doc(doc)] for name, doc in LIBRARIES.items()]
+    return _table(["name", "what it is"], rows)
+
+
+def _count_fields() -> str:
+    rows = [[f"`{name}`", ", ".join(field.hooks), field.doc] for name, field in COUNT.items()]
+    return _table(["field of a counter", "in", "what it is"], rows)
+
+
 def _doc(text: str) -> str:
     """A line of documentation as the documents write it: names in backquotes, no full stop."""
-    return re.sub(r"\*(\w+)\*", r"`\1`", text[0].lower() + text[1:].removesuffix("."))
+    first = text[0] if text.startswith("True ") else text[0].lower()
+    return re.sub(r"\*(\w+)\*", r"`\1`", first + text[1:].removesuffix("."))
 
 
 def _std() -> str:

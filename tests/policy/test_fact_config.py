@@ -17,7 +17,7 @@ from engine.policy.fact_config import (
     PodOutcomes,
     PrometheusFacts,
 )
-from tests.policies.doc_tables import DOCUMENT
+from tests.policies.doc_tables import DOCS
 
 HEAD = "apiVersion: starsched.dev/v1\nkind: PolicyRuntime\nfacts:\n"
 SECOND = timedelta(seconds=1)
@@ -178,7 +178,7 @@ def test_an_address_is_plain_http_without_secrets(url: str) -> None:
 
 
 def test_the_document_on_facts_shows_a_configuration_that_works() -> None:
-    text = (DOCUMENT.parent / "facts.md").read_text()
+    text = (DOCS / "facts.md").read_text()
     (block,) = [b.split("```")[0] for b in text.split("```yaml\n")[1:] if "ageStep" in b]
     documents = decode_documents({"x.yaml": block})
     assert documents.problems == ()
@@ -189,7 +189,7 @@ def test_the_policy_of_the_document_on_facts_works() -> None:
     from engine.policy.bundle import build_bundle
     from engine.policy_testing.runner import describe, discover, run_tests
 
-    text = (DOCUMENT.parent / "facts.md").read_text()
+    text = (DOCS / "facts.md").read_text()
     policy = text.split("```python\n")[1].split("```")[0]
     test = '''"""Tests for load.star."""
 

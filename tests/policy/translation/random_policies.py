@@ -6,6 +6,8 @@ an end and every operator meets every type.
 
 import random
 
+from engine.language.table import Builtin, Parameter, builtins
+
 _HEAD = """
 _NUMBERS = [3, 0, -2, 10]
 _MIXED = [1, 2.5, 4]
@@ -246,14 +248,33 @@ _LEAVES: dict[str, tuple[str, ...]] = {
 
 _ITEMS = {"ints": "int", "strs": "str", "floats": "float", "list": "int", "table": "str"}
 
+
+def _builtin_calls(result: str) -> list[str]:
+    """Calls of each builtin of the runtime that gives a *result*, whatever its arguments are."""
+    return [
+        f"{one.name}({', '.join(_argument(one, p) for p in one.parameters[:count])})"
+        for one in builtins().values()
+        if one.result == result and not one.is_starlark
+        for count in range(one.required, len(one.parameters) + 1)
+    ]
+
+
+def _argument(one: Builtin, parameter: Parameter) -> str:
+    if parameter.name == one.default:
+        return f"{{{one.result}}}"
+    known = {"int": "{num}", "str": "{str}", "dict": "{labels}", "list": "{ints}"}
+    return next(form for kind, form in known.items() if kind in parameter.kinds)
+
+
 _FORMS: dict[str, tuple[str, ...]] = {
     "int": (
+        *_builtin_calls("int"),
         "{int} + {int}", "({int} - {int})", "{int} * {int}", "{int} // {int}", "{int} % {int}",
         "-{int}", "len({strs})", "len({str})", "len({labels})", "abs({int})", "min({int}, {int})",
         "max({int}, {int})", "min({num}, {num})", "max({ints})", "min({ints})", "int({float})",
-        "int({bool})", "parse_int({str}, {int})", "parse_int({str})", "{table}.get({str}, {int})",
+        "int({bool})", "{table}.get({str}, {int})",
         "{table}[{str}]", "{ints}[{int}]", "{str}.find({str})", "{str}.rfind({str})",
-        "math.round({num})", "math.floor({num})", "math.ceil({num})", "total({ints})",
+        "total({ints})",
         "twice({int})", "{tuple}[0]", "{struct}.size", "pick({bool}, {int}, z = {int})",
         "math.clamp({int}, {int}, {int})", "{num} + {num}", "{num} * {num}", "{num} // {num}",
         "{num} % {num}", "({num} - {num})", "max([len(x) for x in {strs}])", "math.abs({num})",
@@ -262,11 +283,12 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "max([pod.priority for pod in [pod, struct(priority = {int})]])",
     ),
     "float": (
+        *_builtin_calls("float"),
         "{int} / {int}", "{num} / {num}", "{float} + {num}", "{float} * {float}", "float({int})",
-        "float({bool})", "-{float}", "abs({float})", "math.sqrt({num})", "math.exp({num})",
-        "math.pow({num}, {num})", "math.log({num})", "math.clamp({num}, {float}, {float})",
+        "float({bool})", "-{float}", "abs({float})",
+        "math.clamp({num}, {float}, {float})",
         "min({float}, {float})", "max({float}, {num})", "{float} - {float}", "twice({float})",
-        "parse_float({str}, {float})", "total([x * 0.5 for x in {ints}])", "{floats}[{int}]",
+        "total([x * 0.5 for x in {ints}])", "{floats}[{int}]",
         "max({floats})", "min({num}, {num}, {num})", "{float} * {int}", "total({floats})",
     ),
     "str": (
@@ -282,6 +304,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
         "sorted([struct(namespace = {str}), pod], key = lambda pod: pod.namespace)[0].namespace",
     ),
     "bool": (
+        *_builtin_calls("bool"),
         "{int} == {int}", "{int} {cmp} {int}", "{num} {cmp} {num}", "{float} {cmp} {float}",
         "{num} == {num}", "{any} == {any}", "{any} != {any}", "{str} {cmp} {str}", "not {any}",
         "{str} in {str}", "{str} in {table}", "{any} in {strs}", "{int} not in {ints}",
@@ -290,7 +313,7 @@ _FORMS: dict[str, tuple[str, ...]] = {
         'type({any}) == "int"', 'type({any}) in ("list", "tuple")', "{bool} and {bool}",
         "{bool} or {bool}", "any([x == {int} for x in {ints}])", "{ints} == {ints}",
         "{table} == {table}", "{tuple} == {tuple}", "{any} in {any}", "{strs} != {strs}",
-        "matches({labels}, {labels})", "{float} in {floats}", "{tuple} {cmp} {tuple}",
+        "{float} in {floats}", "{tuple} {cmp} {tuple}",
         "{str} not in {labels}", "{bool} == {bool}", "{floats} == {floats}",
     ),
     "none": ("{labels}.get({str})", "pick({bool}, None, None)"),
