@@ -43,7 +43,7 @@ class Work(enum.Enum):
 
     #: A scheduling cycle, with `permit`; the queue tries the pod again.
     ATTEMPT = "attempt"
-    #: `pre_enqueue`. This and what follows is asked by events, so it has to be asked again here.
+    #: `pre_enqueue`. This and what follows is asked by events, so it is asked again here.
     GATE = "gate"
     #: `queue_key`.
     SORT_KEY = "sort_key"
@@ -61,7 +61,7 @@ TryAgain: TypeAlias = Callable[[Work, str], bool]
 
 
 @dataclass(slots=True)
-class _Share:
+class _Scope:
     """What is known of the work of one kind for a namespace of a profile, or for the profile.
 
     Attributes:
@@ -117,28 +117,28 @@ class Throttle:
         self._clock = clock
         self._on_hook_failed = on_hook_failed
         # By kind of work, profile and namespace; the profile as a whole has the namespace "".
-        self._shares: dict[tuple[Work, str, str], _Share] = {}
+        self._scopes: dict[tuple[Work, str, str], _Scope] = {}
         self._retries: dict[Work, _Retries] = {}
 
     def __bool__(self) -> bool:
         """False as long as nothing has failed lately: then there is nothing to ask or report."""
-        return bool(self._shares or self._retries)
+        return bool(self._scopes or self._retries)
 
     def why_throttled(self, work: Work, pod: Pod) -> str | None:
         """Why *work* must not be done about *pod* now; None if it may be.
 
         `retry` comes back to a pod that is throttled.
         """
-        if not self._shares:
+        if not self._scopes:
             return None
         now = self._clock.monotonic()
-        for key, member in _shares_of(work, pod):
-            share = self._shares.get(key)
-            if share is not None and now < share.paused_until:
-                share.throttled[pod.uid] = member
+        for key, member in _scopes_of(work, pod):
+            scope = self._scopes.get(key)
+            if scope is not None and now < scope.paused_until:
+                scope.throttled[pod.uid] = member
                 if (retries := self._retries.get(work)) is not None:
                     retries.pods.pop(pod.uid, None)
-                return share.why
+                return scope.why
         return None
 
     def charge(self, work: Work, pod: Pod, failures: Failures, seconds: float) -> Failures:
@@ -172,15 +172,15 @@ class Throttle:
         if (retries := self._retries.get(work)) is not None:
             retries.pods.pop(pod.uid, None)
         now = self._clock.monotonic()
-        for key, member in _shares_of(work, pod):
-            share = self._shares.get(key)
-            if share is None:
+        for key, member in _scopes_of(work, pod):
+            scope = self._scopes.get(key)
+            if scope is None:
                 continue
-            share.throttled.pop(pod.uid, None)
-            if now >= share.paused_until:
-                share.has_succeeded = True
-                if member in share.losses and share.losses[member][1] == pod.uid:
-                    share.losses.clear()
+            scope.throttled.pop(pod.uid, None)
+            if now >= scope.paused_until:
+                scope.has_succeeded = True
+                if member in scope.losses and scope.losses[member][1] == pod.uid:
+                    scope.losses.clear()
 
     def retry(self, try_again: TryAgain) -> None:
         """Try what may be tried by now. To be called every second or so.
@@ -189,11 +189,11 @@ class Throttle:
         returns, but for attempts: it only makes those possible.
         """
         ends_at = self._clock.monotonic() + _SLICE_SECONDS
-        for key, share in list(self._shares.items()):
-            self._release(key[0], share, try_again, ends_at)
-            _forget_old(share, self._clock.monotonic())
-            if not (share.losses or share.throttled) and self._shares.get(key) is share:
-                del self._shares[key]
+        for key, scope in list(self._scopes.items()):
+            self._release(key[0], scope, try_again, ends_at)
+            _forget_old(scope, self._clock.monotonic())
+            if not (scope.losses or scope.throttled) and self._scopes.get(key) is scope:
+                del self._scopes[key]
         for work, retries in list(self._retries.items()):
             self._ask_again(work, retries, try_again, ends_at)
             if not retries.pods and self._retries.get(work) is retries:
@@ -201,32 +201,32 @@ class Throttle:
 
     def clear(self) -> None:
         """Forget everything: other policies decide from now on, and are asked about every pod."""
-        self._shares.clear()
+        self._scopes.clear()
         self._retries.clear()
 
     def _pause(self, work: Work, pod: Pod, loss: PolicyFailure, seconds: float) -> None:
         now = self._clock.monotonic()
-        for key, member in _shares_of(work, pod):
-            share = self._shares.setdefault(key, _Share())
-            share.losses.pop(member, None)
-            _forget_old(share, now)
-            pause = _PAUSE_FACTOR * seconds * len(share.losses)
-            share.losses[member] = now, pod.uid
-            share.paused_until = now + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
-            share.has_succeeded = False
-            share.why = f"{loss.hook}() of policy `{loss.policy}` took too long for other pods"
+        for key, member in _scopes_of(work, pod):
+            scope = self._scopes.setdefault(key, _Scope())
+            scope.losses.pop(member, None)
+            _forget_old(scope, now)
+            pause = _PAUSE_FACTOR * seconds * len(scope.losses)
+            scope.losses[member] = now, pod.uid
+            scope.paused_until = now + min(max(pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
+            scope.has_succeeded = False
+            scope.why = f"{loss.hook}() of policy `{loss.policy}` took too long for other pods"
 
-    def _release(self, work: Work, share: _Share, try_again: TryAgain, ends_at: float) -> None:
+    def _release(self, work: Work, scope: _Scope, try_again: TryAgain, ends_at: float) -> None:
         """Try pods that were throttled: one while probing, else as many as there is time for."""
-        fresh = [uid for uid, member in share.throttled.items() if member not in share.losses]
-        is_probing = not share.has_succeeded
+        fresh = [uid for uid, member in scope.throttled.items() if member not in scope.losses]
+        is_probing = not scope.has_succeeded
         if is_probing:
             fresh.reverse()
-        for uid in fresh or list(share.throttled):
+        for uid in fresh or list(scope.throttled):
             # A hook that loses time again ends this.
-            if not share.paused_until <= self._clock.monotonic() <= ends_at:
+            if not scope.paused_until <= self._clock.monotonic() <= ends_at:
                 return
-            del share.throttled[uid]
+            del scope.throttled[uid]
             # False if the pod is gone, or waits for something else.
             if try_again(work, uid) and (is_probing or not fresh):
                 return
@@ -253,18 +253,18 @@ class Throttle:
 
     def _is_paused(self, work: Work, pod: Pod) -> bool:
         now = self._clock.monotonic()
-        found = (self._shares.get(key) for key, _ in _shares_of(work, pod))
-        return any(share is not None and now < share.paused_until for share in found)
+        found = (self._scopes.get(key) for key, _ in _scopes_of(work, pod))
+        return any(scope is not None and now < scope.paused_until for scope in found)
 
 
-def _shares_of(work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
-    """The shares that a pod belongs to, and the member that it is: its uid, or its namespace."""
+def _scopes_of(work: Work, pod: Pod) -> tuple[tuple[tuple[Work, str, str], str], ...]:
+    """The scopes of a pod, and the member that it is of each: its uid, or its namespace."""
     profile, namespace = pod.scheduler_name, pod.namespace
     return ((work, profile, namespace), pod.uid), ((work, profile, ""), namespace)
 
 
-def _forget_old(share: _Share, now: float) -> None:
-    for member, (at, _) in list(share.losses.items()):
+def _forget_old(scope: _Scope, now: float) -> None:
+    for member, (at, _) in list(scope.losses.items()):
         if now - at < _MEMORY_SECONDS:
             return
-        del share.losses[member]
+        del scope.losses[member]
