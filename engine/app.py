@@ -69,7 +69,7 @@ from engine.recording.recorder import Recorder
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
-from engine.rollout.trial import Deployment, Examiner
+from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.scheduling.plugins.registry import make_plugins
 from engine.state_dump import dump
 from engine.telemetry.health import HealthServer, ping
@@ -126,7 +126,7 @@ class App:
     Args:
         client: The API server; closed by its maker.
         source: Where policies come from.
-        examiner: Builds, tests and loads them.
+        stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
         learned_store: Where learned facts are saved.
         settings: See there.
@@ -139,7 +139,7 @@ class App:
         client: ApiClient,
         *,
         source: PolicySource,
-        examiner: Examiner,
+        stages: CandidateStages,
         store: Store | None = None,
         learned_store: LearnedStore | None = None,
         settings: Settings | None = None,
@@ -231,12 +231,12 @@ class App:
         )
         self._carriers = self._make_carriers()
         # 5. The policies.
-        examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
-        self._evaluations = examiner.evaluations
+        stages.evaluations.stopwatch = self.metrics.evaluation_seconds
+        self._evaluations = stages.evaluations
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
-            examiner=examiner,
+            stages=stages,
             world=self,
             on_switch=self._switch,
             tell=self.events.policies,
@@ -535,7 +535,7 @@ class App:
 
     # --- policies --------------------------------------------------------------------------
 
-    def _switch(self, new: Deployment, old: Deployment | None) -> None:
+    def _switch(self, new: LoadedRevision, old: LoadedRevision | None) -> None:
         """Decide with *new* from the next pod on."""
         if self.decision_log is not None:
             self.decision_log.policies(new.bundle.revision, new.files)
@@ -679,9 +679,9 @@ class App:
             return None
 
 
-def _reads_ages(deployment: Deployment) -> bool:
+def _reads_ages(loaded: LoadedRevision) -> bool:
     """True if a policy of some profile looks at how old a fact is."""
-    bundle = deployment.bundle
+    bundle = loaded.bundle
     used = {
         enabled.policy
         for profile in bundle.profiles

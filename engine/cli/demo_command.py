@@ -28,7 +28,7 @@ from engine.devcluster import DevCluster, example_cluster, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib import event_loop
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import SUFFIX, ConfigMapStore
 from engine.rollout.sources import ConfigMapSource
 from engine.telemetry.logs import configure_logging
@@ -208,7 +208,7 @@ async def _stage() -> AsyncIterator[tuple[DevCluster, App]]:
             app = App(
                 client,
                 source=ConfigMapSource(client, NAMESPACE, CONFIG_MAP),
-                examiner=make_examiner(),
+                stages=make_stages(),
                 store=ConfigMapStore(client, NAMESPACE, CONFIG_MAP + SUFFIX),
                 settings=Settings(metrics_address=("127.0.0.1", 0)),
             )

@@ -20,7 +20,7 @@ from engine.cli.serving import (
     state_dir_option,
 )
 from engine.extender_server.app import ExtenderApp, ExtenderSettings
-from engine.extender_server.assembly import make_extender_examiner
+from engine.extender_server.assembly import make_extender_stages
 from engine.extender_server.server import MIB, MOST_BODY_BYTES, ServerTls
 from engine.kube.client import ApiClient
 from engine.kube.errors import KubeConfigError
@@ -29,7 +29,7 @@ from engine.lib.listening import CannotListen
 from engine.policy.errors import PolicyErrors
 from engine.rollout.last_good import Store
 from engine.rollout.sources import PolicySource
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 from engine.telemetry.logs import configure_logging
 
 log = structlog.get_logger(component="extender")
@@ -141,7 +141,7 @@ async def _serve(options: dict[str, Any], config_text: str | None) -> int:
     app = ExtenderApp(
         parts.client,
         source=parts.source,
-        examiner=parts.examiner,
+        stages=parts.stages,
         store=parts.store,
         settings=parts.settings,
     )
@@ -166,7 +166,7 @@ class _Parts:
 
     client: ApiClient | None
     source: PolicySource
-    examiner: Examiner
+    stages: CandidateStages
     store: Store
     settings: ExtenderSettings
 
@@ -183,7 +183,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
         watches=options["watch"],
         most_body_bytes=options["max_body_mib"] * MIB,
     )
-    examiner = make_extender_examiner(
+    stages = make_extender_stages(
         config_text, with_builtins=options["builtin"], watches=options["watch"]
     )
     # The client comes last among the things that can be wrong: it holds connections.
@@ -192,7 +192,7 @@ async def _choose_parts(options: dict[str, Any], config_text: str | None) -> _Pa
     if options["watch"] or names_cluster or options["policies"].startswith(CONFIGMAP_PREFIX):
         client = await connect(options["kubeconfig"], options["context"])
     source, store = choose_source(options["policies"], client, options["state_dir"])
-    return _Parts(client, source, examiner, store, settings)
+    return _Parts(client, source, stages, store, settings)
 
 
 def _tls(options: dict[str, Any]) -> ServerTls | None:

@@ -50,14 +50,14 @@ from engine.policy.config import (
 from engine.policy.errors import PolicyErrors
 from engine.recording.log_writer import LogSettings, LogWriter
 from engine.recording.recorder import Recorder
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import (
     Store,
 )
 from engine.rollout.sources import (
     PolicySource,
 )
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 from engine.telemetry.logs import configure_logging
 
 log = structlog.get_logger(component="run")
@@ -195,7 +195,7 @@ async def _serve(
     app = App(
         parts.client,
         source=parts.source,
-        examiner=parts.examiner,
+        stages=parts.stages,
         store=parts.store,
         learned_store=parts.learned_store,
         settings=parts.settings,
@@ -229,7 +229,7 @@ class _Parts:
 
     client: ApiClient
     source: PolicySource
-    examiner: Examiner
+    stages: CandidateStages
     store: Store
     learned_store: LearnedStore
     settings: Settings
@@ -262,7 +262,7 @@ async def _choose_parts(
         configuration=shown_configuration(config, lease),
     )
     learned_store = choose_learned_store(options["policies"], client, options["state_dir"])
-    return _Parts(client, source, make_examiner(config_text), store, learned_store, settings)
+    return _Parts(client, source, make_stages(config_text), store, learned_store, settings)
 
 
 def make_recorder(options: dict[str, Any], config_text: str | None) -> Recorder | None:

@@ -24,7 +24,7 @@ from engine.lib.clock import Clock, SystemClock
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import PolicySource
-from engine.rollout.trial import Deployment, Examiner
+from engine.rollout.trial import CandidateStages, LoadedRevision
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 
@@ -71,7 +71,7 @@ class ExtenderApp:
     Args:
         client: The API server, closed by whoever made it; None if there is none to talk to.
         source: Where policies come from.
-        examiner: Builds, tests and loads them.
+        stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
         settings: See there.
         clock: Time.
@@ -82,7 +82,7 @@ class ExtenderApp:
         client: ApiClient | None,
         *,
         source: PolicySource,
-        examiner: Examiner,
+        stages: CandidateStages,
         store: Store | None = None,
         settings: ExtenderSettings | None = None,
         clock: Clock | None = None,
@@ -120,12 +120,12 @@ class ExtenderApp:
             )
             binder = Binder(client, clock=self._clock, metrics=self.metrics)
         # 4. The policies.
-        examiner.evaluations.stopwatch = self.metrics.evaluation_seconds
+        stages.evaluations.stopwatch = self.metrics.evaluation_seconds
         self._judge: Judge | None = None
         self.rollout = Rollout(
             source=source,
             store=store if store is not None else NoStore(),
-            examiner=examiner,
+            stages=stages,
             world=self.world,
             on_switch=self._switch,
             tell=self._tell,
@@ -199,7 +199,7 @@ class ExtenderApp:
 
     # --- policies --------------------------------------------------------------------------
 
-    def _switch(self, new: Deployment, old: Deployment | None) -> None:
+    def _switch(self, new: LoadedRevision, old: LoadedRevision | None) -> None:
         """Answer with *new* from the next request on."""
         self._judge = Judge(new.scheduler)
         if not any(profile.at(hook) for profile in new.bundle.profiles for hook in _HEARD):

@@ -19,8 +19,8 @@ from engine.policy.config import (
     decode_documents,
 )
 from engine.policy.file_names import DOCUMENT_SUFFIXES
-from engine.rollout.assembly import make_examiner
-from engine.rollout.trial import Examiner
+from engine.rollout.assembly import make_stages
+from engine.rollout.trial import CandidateStages
 
 # A profile cannot do without these, though an extender neither orders a queue nor binds by them.
 _ENDS = ("PrioritySort", "DefaultBinder")
@@ -39,10 +39,10 @@ _BEYOND_THE_REQUEST = frozenset(
 )
 
 
-def make_extender_examiner(
+def make_extender_stages(
     config_text: str | None = None, *, with_builtins: bool = False, watches: bool = True
-) -> Examiner:
-    """An examiner of an extender's policies.
+) -> CandidateStages:
+    """An stages of an extender's policies.
 
     Their profiles come from *config_text* or a configuration among the files, if there is one; else
     every policy of the user runs, and with *with_builtins* the built-in ones too. Unless it
@@ -50,7 +50,7 @@ def make_extender_examiner(
     `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
-    usual = make_examiner(config_text)
+    usual = make_stages(config_text)
 
     def build(files: Mapping[str, str]) -> Bundle:
         return as_extender(files, config, with_builtins=with_builtins, watches=watches)

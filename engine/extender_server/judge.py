@@ -39,7 +39,7 @@ class PoliciesFailed(Exception):
 
 
 class Judge:
-    """Asks the policies of one deployment.
+    """Asks the policies of one loaded revision.
 
     A pod whose `schedulerName` no profile has is judged by the first profile: the extender's
     profiles need not repeat the names of kube-scheduler's.

@@ -1,6 +1,6 @@
 """The real parts behind a roll-out: bundles, sandboxes and confined tests.
 
-Owns nothing but the choice; a process with other needs passes other functions to `Examiner`.
+Owns nothing but the choice; a process with other needs passes other functions to `CandidateStages`.
 """
 
 import threading
@@ -14,11 +14,11 @@ from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.process import SandboxEvaluator
 from engine.policy_testing.process import run_tests_confined
 from engine.policy_testing.runner import failed
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 
 
-def make_examiner(config_text: str | None = None) -> Examiner:
-    """An examiner whose bundles take their profiles from *config_text*, if it is given.
+def make_stages(config_text: str | None = None) -> CandidateStages:
+    """An stages whose bundles take their profiles from *config_text*, if it is given.
 
     Raises `PolicyErrors` if that is no KubeSchedulerConfiguration.
     """
@@ -41,4 +41,6 @@ def make_examiner(config_text: str | None = None) -> Examiner:
         closed.set()
         nursery.close()
 
-    return Examiner(build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=close)
+    return CandidateStages(
+        build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=close
+    )

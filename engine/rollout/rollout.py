@@ -1,6 +1,6 @@
 """The roll-out: which policies are in force, how others replace them, and when they are taken back.
 
-Owns the state: the deployment in force, the one before it while the new one is on probation, the
+Owns the state: the revision in force, the one before it while the new one is on probation, the
 last rejection, the history. A candidate that fails anything changes nothing but what is reported.
 
     offered --check--> --test--> --load--> --trial--> in force --probation--> last good
@@ -27,7 +27,7 @@ from engine.policy.errors import Problem
 from engine.rollout.decision_counts import DecisionCounts
 from engine.rollout.last_good import LastGood, Store, StoreError
 from engine.rollout.sources import Offer, PolicySource
-from engine.rollout.trial import Deployment, Examiner, Rejected, World, digest, first_of
+from engine.rollout.trial import CandidateStages, LoadedRevision, Rejected, World, digest, first_of
 from engine.telemetry.metrics import Metrics
 
 log = structlog.get_logger(component="rollout")
@@ -51,7 +51,7 @@ _PROBATION_TICK: Final = 0.5
 
 
 def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
-    """Why a deployment with these counts is to be taken back, or None."""
+    """Why a revision with these counts is to be taken back, or None."""
     # Time is lost to everybody, so few decisions are enough to tell; one alone may be chance.
     if counts.stalled > 1 and counts.lost_seconds > bounds.lost_time.total_seconds():
         return (
@@ -75,11 +75,11 @@ def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
     return None
 
 
-def _counts_for(deployment: Deployment) -> DecisionCounts:
-    latency = deployment.bundle.runtime.fallback.latency
+def _counts_for(loaded: LoadedRevision) -> DecisionCounts:
+    latency = loaded.bundle.runtime.fallback.latency
     return DecisionCounts(
         slow_seconds=math.inf if latency is None else latency.total_seconds(),
-        unchanged=deployment.unchanged,
+        unchanged=loaded.unchanged,
     )
 
 
@@ -99,7 +99,7 @@ def _faults_reject() -> Iterator[None]:
 Tell = Callable[[Reference, str, str, str, str], None]
 """(about, `Normal` or `Warning`, reason, note, revision): writes an event."""
 
-OnSwitch = Callable[[Deployment, Deployment | None], None]
+OnSwitch = Callable[[LoadedRevision, LoadedRevision | None], None]
 """(new, old): called between two scheduling cycles when *new* is to decide from now on."""
 
 
@@ -109,9 +109,9 @@ class Rollout:
     Args:
         source: Where candidates come from.
         store: Where the last good policies are kept.
-        examiner: Takes candidates through their stages.
+        stages: Takes candidates through their stages.
         world: What the trial decides on, and what has to be known before a switch.
-        on_switch: Puts a deployment in force.
+        on_switch: Puts a loaded revision in force.
         tell: Writes events; nothing is written while `is_active` is False.
         metrics, clock: Measure.
         save_timeout, load_timeout: Seconds for which a new leader waits for *store*.
@@ -123,7 +123,7 @@ class Rollout:
         *,
         source: PolicySource,
         store: Store,
-        examiner: Examiner,
+        stages: CandidateStages,
         world: World,
         on_switch: OnSwitch,
         tell: Tell,
@@ -135,7 +135,7 @@ class Rollout:
     ) -> None:
         self._source = source
         self._store = store
-        self._examiner = examiner
+        self._stages = stages
         self._world = world
         self._on_switch = on_switch
         self._tell = tell
@@ -150,8 +150,8 @@ class Rollout:
         self._reference: Reference | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._probation: asyncio.Task[None] | None = None
-        self._active: Deployment | None = None
-        self._previous: Deployment | None = None
+        self._active: LoadedRevision | None = None
+        self._previous: LoadedRevision | None = None
         self._last_good: LastGood | None = None
         self._unsaved: LastGood | None = None
         self._is_unread = False  # nobody knows what is in the store: nothing is saved over it
@@ -168,7 +168,7 @@ class Rollout:
 
     # --- life ------------------------------------------------------------------------------
 
-    async def start(self) -> Deployment:
+    async def start(self) -> LoadedRevision:
         """Choose what is in force at first, before there is a snapshot to try it on.
 
         The source's policies if they pass checks and tests; else the last good ones; else the
@@ -183,7 +183,7 @@ class Rollout:
         )
         offer = self._next_offer()
         # 2. The source's, unless they do not pass.
-        chosen: Deployment | None = None
+        chosen: LoadedRevision | None = None
         if offer is not None and offer.files is not None:
             try:
                 with _faults_reject():
@@ -193,9 +193,9 @@ class Rollout:
         elif offer is not None:
             self._source_gone(offer)
         # 3. The last good, 4. the built-in ones.
-        deployment = chosen or await self._prepare_last_good() or await self._prepare_builtin()
-        self._put_in_force(deployment)
-        return deployment
+        loaded = chosen or await self._prepare_last_good() or await self._prepare_builtin()
+        self._put_in_force(loaded)
+        return loaded
 
     async def run(self) -> None:
         """Try the first policies on the live snapshot, then follow the source until cancelled."""
@@ -218,16 +218,16 @@ class Rollout:
         await cancelled(tasks)
         # What was accepted a moment ago must be found again after a restart.
         await self._save_soon()
-        self._examiner.close()
-        for deployment in (self._active, self._previous):
-            if deployment is not None:
-                self._dispose(deployment)
+        self._stages.close()
+        for loaded in (self._active, self._previous):
+            if loaded is not None:
+                self._dispose(loaded)
         self._active = self._previous = None
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _dispose(self, deployment: Deployment) -> None:
+    def _dispose(self, loaded: LoadedRevision) -> None:
         """Close what decides no more, in a thread: a sandbox may take its time to end."""
-        task = asyncio.ensure_future(asyncio.to_thread(deployment.close))
+        task = asyncio.ensure_future(asyncio.to_thread(loaded.close))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -243,7 +243,7 @@ class Rollout:
     async def _take_over(self, stored: LastGood | None) -> None:
         """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
         active = self.active
-        adopted: Deployment | None = None
+        adopted: LoadedRevision | None = None
         if stored is not None:
             ours = self._last_good if self._last_good is not None else stored
             self._last_good = replace(ours, rolled_back=stored.rolled_back)
@@ -300,7 +300,7 @@ class Rollout:
             return
         was_gone, self._is_source_gone = self._is_source_gone, False
         started = before = self._clock.monotonic()
-        candidate: Deployment | None = None
+        candidate: LoadedRevision | None = None
         took: dict[str, float] = {}
 
         def note(stage: str) -> None:
@@ -318,14 +318,14 @@ class Rollout:
                     await self._save()
                     return
                 self._refuse_rolled_back(bundle.revision)
-                await self._examiner.test(bundle, offer.files)
+                await self._stages.test(bundle, offer.files)
                 note("test")
                 candidate = await self._load_as(self._source.name, bundle, offer.files)
                 measure = self._active
                 if measure is not None:
                     await candidate.follow(measure)
                 note("load")
-                await self._examiner.try_out(candidate, self._world)
+                await self._stages.try_out(candidate, self._world)
                 note("trial")
                 await self._world.prepare(bundle)
                 # What it would be taken back to may be another by now, or while that is looked at.
@@ -348,45 +348,47 @@ class Rollout:
         if offer.problems:
             raise Rejected("read", offer.problems)
         assert offer.files is not None
-        return await self._examiner.build(offer.files)
+        return await self._stages.build(offer.files)
 
-    async def _prepare(self, offer: Offer) -> Deployment:
-        """A deployment of *files*, checked, tested and loaded but not tried. Raises `Rejected`."""
+    async def _prepare(self, offer: Offer) -> LoadedRevision:
+        """The revision of *offer*, checked, tested and loaded, not tried. Raises `Rejected`."""
         bundle = await self._build(offer)
         files = offer.files or {}
         self._refuse_rolled_back(bundle.revision)
         if self._last_good is None or bundle.revision != self._last_good.revision:
-            await self._examiner.test(bundle, files)  # the last good ones have passed theirs before
+            await self._stages.test(bundle, files)  # the last good ones have passed theirs before
         return await self._load_as(self._source.name, bundle, files)
 
-    async def _prepare_last_good(self) -> Deployment | None:
+    async def _prepare_last_good(self) -> LoadedRevision | None:
         last_good = self._last_good
         if last_good is None or not last_good.revision:
             return None
         try:
             with _faults_reject():
-                bundle = await self._examiner.build(last_good.files)
-                deployment = await self._load_as("last-good", bundle, last_good.files)
+                bundle = await self._stages.build(last_good.files)
+                loaded = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
             log.error("The last good policies do not load any more", reason=rejection.note())
             return None
         log.warning("Running the last good policies", revision=bundle.revision)
-        return deployment
+        return loaded
 
-    async def _prepare_builtin(self) -> Deployment:
-        bundle = await self._examiner.build({})
-        deployment = await self._load_as("builtin", bundle, {})
+    async def _prepare_builtin(self) -> LoadedRevision:
+        bundle = await self._stages.build({})
+        loaded = await self._load_as("builtin", bundle, {})
         log.error(
             "No usable policies: running the built-in ones alone",
             source=self._source.name,
             revision=bundle.revision,
         )
-        return deployment
+        return loaded
 
-    async def _load_as(self, origin: str, bundle: Bundle, files: Mapping[str, str]) -> Deployment:
-        deployment = await self._examiner.load(bundle, files)
-        deployment.origin = origin
-        return deployment
+    async def _load_as(
+        self, origin: str, bundle: Bundle, files: Mapping[str, str]
+    ) -> LoadedRevision:
+        loaded = await self._stages.load(bundle, files)
+        loaded.origin = origin
+        return loaded
 
     async def _try_first(self) -> None:
         """The trial of the policies chosen at start, now that there is a snapshot."""
@@ -394,11 +396,11 @@ class Rollout:
         first = self._active
         assert first is not None
         # The one in force is busy deciding; the trial needs a sandbox of its own.
-        twin: Deployment | None = None
+        twin: LoadedRevision | None = None
         try:
-            twin = await self._examiner.load(first.bundle, first.files)
+            twin = await self._stages.load(first.bundle, first.files)
             await twin.follow(first)
-            await self._examiner.try_out(twin, self._world)
+            await self._stages.try_out(twin, self._world)
         except Rejected as rejection:
             if first.origin == "builtin":
                 log.error("The built-in policies failed their trial", reason=rejection.note())
@@ -427,32 +429,32 @@ class Rollout:
 
     # --- outcomes --------------------------------------------------------------------------
 
-    def _put_in_force(self, deployment: Deployment) -> None:
-        old, self._active = self._active, deployment
+    def _put_in_force(self, loaded: LoadedRevision) -> None:
+        old, self._active = self._active, loaded
         self._accepted_at = self._clock.now()
-        self.counts = _counts_for(deployment)
-        self._metrics.set_revision(deployment.bundle.revision, self._accepted_at)
-        if warnings := deployment.bundle.warnings:
-            revision, reason = deployment.bundle.revision, first_of(warnings)
+        self.counts = _counts_for(loaded)
+        self._metrics.set_revision(loaded.bundle.revision, self._accepted_at)
+        if warnings := loaded.bundle.warnings:
+            revision, reason = loaded.bundle.revision, first_of(warnings)
             log.warning("Policies have warnings", revision=revision, reason=reason)
-        self._on_switch(deployment, old)
+        self._on_switch(loaded, old)
 
-    def _switch(self, deployment: Deployment, *, keep_previous: bool) -> None:
-        """Put *deployment* in force; what is proven is kept for a probation, the rest closed."""
+    def _switch(self, loaded: LoadedRevision, *, keep_previous: bool) -> None:
+        """Put *loaded* in force; what is proven is kept for a probation, the rest closed."""
         before = self._active, self._previous
         kept = self._proven() if keep_previous else None
         if self._probation is not None:
             self._probation.cancel()
             self._probation = None
-        self._put_in_force(deployment)
+        self._put_in_force(loaded)
         self._previous = kept
         for old in before:
             if old is not None and old is not kept:
                 self._dispose(old)
         if kept is not None:
-            self._probation = asyncio.ensure_future(self._watch(deployment))
+            self._probation = asyncio.ensure_future(self._watch(loaded))
 
-    def _proven(self) -> Deployment | None:
+    def _proven(self) -> LoadedRevision | None:
         """What an edit that comes into force now would be taken back to.
 
         What is in force, unless it is on probation and has shown nothing yet: an edit on top of a
@@ -465,15 +467,15 @@ class Rollout:
         is_enough = counts.decisions >= bounds.min_decisions and not counts.stalled
         return active if is_enough and out_of_bounds(counts, bounds) is None else previous
 
-    async def _fall_back(self, deployment: Deployment, before: Deployment) -> None:
-        """Put *deployment* in force instead of *before*; not over an edit that came meanwhile."""
-        await self._world.prepare(deployment.bundle)
+    async def _fall_back(self, loaded: LoadedRevision, before: LoadedRevision) -> None:
+        """Put *loaded* in force instead of *before*; not over an edit that came meanwhile."""
+        await self._world.prepare(loaded.bundle)
         if self._active is before:
-            self._switch(deployment, keep_previous=False)
+            self._switch(loaded, keep_previous=False)
         else:
-            self._dispose(deployment)
+            self._dispose(loaded)
 
-    def _accept(self, candidate: Deployment, started: float, took: Mapping[str, float]) -> None:
+    def _accept(self, candidate: LoadedRevision, started: float, took: Mapping[str, float]) -> None:
         self._switch(candidate, keep_previous=True)
         self._last_rejected = None
         self._metrics.policy_reloads.labels("accepted").inc()
@@ -485,15 +487,15 @@ class Rollout:
         self._told_accepted(candidate)
         self._remember(candidate)
 
-    def _told_accepted(self, deployment: Deployment) -> None:
-        self._untold = "" if self.is_active else deployment.bundle.revision
+    def _told_accepted(self, loaded: LoadedRevision) -> None:
+        self._untold = "" if self.is_active else loaded.bundle.revision
         if not self.is_active or self._reference is None:
             return
-        count = len(deployment.files)
-        note = f"revision {deployment.bundle.revision} is in force ({count} files)"
-        if deployment.bundle.warnings:
-            note += f"; warning: {first_of(deployment.bundle.warnings)}"
-        self._tell(self._reference, NORMAL, ACCEPTED_REASON, note, deployment.bundle.revision)
+        count = len(loaded.files)
+        note = f"revision {loaded.bundle.revision} is in force ({count} files)"
+        if loaded.bundle.warnings:
+            note += f"; warning: {first_of(loaded.bundle.warnings)}"
+        self._tell(self._reference, NORMAL, ACCEPTED_REASON, note, loaded.bundle.revision)
 
     def _reject(self, rejection: Rejected, offer: Offer) -> None:
         note = rejection.note()
@@ -516,7 +518,7 @@ class Rollout:
         if self.is_active and reference is not None:
             self._tell(reference, WARNING, REJECTED_REASON, note, revision)
 
-    def _unchanged(self, active: Deployment, was_gone: bool) -> None:
+    def _unchanged(self, active: LoadedRevision, was_gone: bool) -> None:
         """The source says what is in force already: a comment in another key, or a revert.
 
         Told if the last that was said of it was something else: who mends the source looks there.
@@ -544,22 +546,22 @@ class Rollout:
 
     # --- probation -------------------------------------------------------------------------
 
-    async def _watch(self, deployment: Deployment) -> None:
-        """Take *deployment* back if it gets out of bounds; let go of its predecessor if not."""
-        bounds = deployment.bundle.runtime.fallback
+    async def _watch(self, loaded: LoadedRevision) -> None:
+        """Take *loaded* back if it gets out of bounds; let go of its predecessor if not."""
+        bounds = loaded.bundle.runtime.fallback
         ends_at = self._clock.monotonic() + bounds.window.total_seconds()
         while self._clock.monotonic() < ends_at:
             await self._sleep(_PROBATION_TICK)
             why = out_of_bounds(self.counts, bounds)
             if why is not None:
-                await self._roll_back(deployment, why)
+                await self._roll_back(loaded, why)
                 return
         self._probation = None
         if self._previous is not None:
             self._dispose(self._previous)
             self._previous = None
 
-    async def _roll_back(self, bad: Deployment, why: str) -> None:
+    async def _roll_back(self, bad: LoadedRevision, why: str) -> None:
         if self._previous is not None:
             await self._world.prepare(self._previous.bundle)
         previous, self._previous = self._previous, None
@@ -584,9 +586,9 @@ class Rollout:
 
     # --- memory ----------------------------------------------------------------------------
 
-    def _remember(self, deployment: Deployment) -> None:
+    def _remember(self, loaded: LoadedRevision) -> None:
         rolled_back = self._last_good.rolled_back if self._last_good is not None else ()
-        last_good = LastGood(deployment.bundle.revision, dict(deployment.files), rolled_back)
+        last_good = LastGood(loaded.bundle.revision, dict(loaded.files), rolled_back)
         if last_good != self._last_good:
             self._last_good = self._unsaved = last_good
 
@@ -715,7 +717,7 @@ class Rollout:
         }
 
     @property
-    def active(self) -> Deployment:
+    def active(self) -> LoadedRevision:
         """What is in force. Raises `LookupError` before `start` and after `stop`."""
         if self._active is None:
             raise LookupError("no policies are in force")

@@ -64,11 +64,13 @@ def first_of(problems: Sequence[Problem]) -> str:
 
 
 @dataclass(slots=True)
-class Deployment:
-    """A bundle with the evaluator and the scheduler that run it.
+class LoadedRevision:
+    """A bundle with the evaluator and the scheduler that run it: a candidate, or what decides.
 
-    `unchanged` are the policies that are as in what it is compared with. `origin` says whose
-    choice it is: the source's, by its name, `last-good`, `builtin` or `rolled-back`.
+    Attributes:
+        unchanged: The policies that are equal to those of the revision that it was compared with.
+        origin: Where it comes from: the source, by its name, `last-good`, `builtin` or
+            `rolled-back`.
     """
 
     bundle: Bundle
@@ -78,11 +80,11 @@ class Deployment:
     unchanged: frozenset[str] = frozenset()
     origin: str = ""
 
-    async def follow(self, before: "Deployment") -> None:
+    async def follow(self, before: "LoadedRevision") -> None:
         """Begin with what the scheduler of *before* knows; only for one that decided nothing."""
         self.scheduler.reuse_from(before.scheduler, await self.compare(before))
 
-    async def compare(self, before: "Deployment") -> Mapping[int, int]:
+    async def compare(self, before: "LoadedRevision") -> Mapping[int, int]:
         """Find out which policies are as they were in *before*; their index there -> here."""
         programs = before.bundle.program, self.bundle.program
         unchanged = await asyncio.to_thread(unchanged_instances, *programs)
@@ -128,7 +130,7 @@ def digest(files: Mapping[str, str]) -> str:
     return sha.hexdigest()[:12]
 
 
-class Examiner:
+class CandidateStages:
     """Takes a candidate through its stages.
 
     Args:
@@ -154,9 +156,9 @@ class Examiner:
         self.evaluations = Evaluations()
         self._run_tests = run_tests
 
-    def building(self, build: BuildBundle) -> "Examiner":
-        """An examiner that makes its bundles by *build* and is like this one otherwise."""
-        return Examiner(
+    def building(self, build: BuildBundle) -> "CandidateStages":
+        """An stages that makes its bundles by *build* and is like this one otherwise."""
+        return CandidateStages(
             build=build,
             make_evaluator=self._make_evaluator,
             run_tests=self._run_tests,
@@ -178,7 +180,7 @@ class Examiner:
         if problems:
             raise Rejected("test", problems, bundle.revision)
 
-    async def load(self, bundle: Bundle, files: Mapping[str, str]) -> Deployment:
+    async def load(self, bundle: Bundle, files: Mapping[str, str]) -> LoadedRevision:
         """Start a sandbox with the bundle in it. Raises `Rejected`."""
         making = asyncio.ensure_future(asyncio.to_thread(self._make_evaluator, bundle))
         try:
@@ -192,9 +194,9 @@ class Examiner:
                 await asyncio.to_thread((await making).close)
             raise
         metered = MeteredEvaluator(evaluator, bundle, self.evaluations, time.perf_counter)
-        return Deployment(bundle, files, evaluator, Scheduler(bundle, metered))
+        return LoadedRevision(bundle, files, evaluator, Scheduler(bundle, metered))
 
-    async def try_out(self, candidate: Deployment, world: World) -> None:
+    async def try_out(self, candidate: LoadedRevision, world: World) -> None:
         """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on any failure.
 
         A pod that fits nowhere is no failure: what fits is for policies to say.

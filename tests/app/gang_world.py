@@ -13,7 +13,7 @@ from engine.kube import resources
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.kube.errors import NotFound
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import NoStore
 from engine.rollout.sources import Offer, OnOffer
 from tests import builders
@@ -194,7 +194,7 @@ async def scheduling(
         app = App(
             client,
             source=shelf,
-            examiner=make_examiner(),
+            stages=make_stages(),
             store=NoStore(),
             settings=dataclasses.replace(Settings(), **settings),
         )

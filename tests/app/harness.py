@@ -13,10 +13,10 @@ from engine.facts.learned import LearnedStore
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.recording.recorder import Recorder
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import NoStore, Store
 from engine.rollout.sources import BuiltinSource, ConfigMapSource, PolicySource
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 
 NAMESPACE = "starsched"
 NAME = "policies"
@@ -58,7 +58,7 @@ async def scheduler_at(
     from_config_map: bool = False,
     store: Callable[[ApiClient], Store] | None = None,
     learned_store: Callable[[ApiClient], LearnedStore] | None = None,
-    examiner: Examiner | None = None,
+    stages: CandidateStages | None = None,
     decision_log: Recorder | None = None,
     wait: bool = True,
     **settings: Any,
@@ -71,7 +71,7 @@ async def scheduler_at(
         app = App(
             client,
             source=source,
-            examiner=examiner or make_examiner(),
+            stages=stages or make_stages(),
             store=store(client) if store is not None else NoStore(),
             learned_store=learned_store(client) if learned_store is not None else None,
             settings=dataclasses.replace(Settings(), **settings),

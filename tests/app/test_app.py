@@ -14,7 +14,7 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kernel.events import NODES, PODS, ObjectChanged
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from tests import builders
 from tests.app import harness
 from tests.app.gang_world import GANGS
@@ -53,8 +53,8 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
         return build_bundle(files)
 
     cluster.create(make_node("node-1"), make_pod("early"))
-    examiner = make_examiner().building(build)
-    async with scheduler(cluster, examiner=examiner, wait=False) as app:
+    stages = make_stages().building(build)
+    async with scheduler(cluster, stages=stages, wait=False) as app:
         pending = app.kernel.cluster.pending_pods
         await eventually(lambda: [pod.name for pod in pending()] == ["early"])
         cluster.create(make_pod("later"), make_pod("other", scheduler_name="other"))

@@ -10,7 +10,7 @@ from engine.app import App, Settings
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.sources import DirectoryPolicies
 from tests.app.harness import node_of
 from tests.waiting import eventually
@@ -34,7 +34,7 @@ async def app(cluster: DevCluster, tmp_path: Path) -> AsyncIterator[App]:
         app = App(
             client,
             source=DirectoryPolicies(tmp_path),
-            examiner=make_examiner(),
+            stages=make_stages(),
             settings=Settings(),
         )
         running = asyncio.ensure_future(app.run())

@@ -17,7 +17,7 @@ from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.leader_election import LeaseSettings
 from engine.policy.bundle import Bundle, build_bundle
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.rollout.last_good import SUFFIX, ConfigMapStore, DirectoryStore, LastGood, Store
 from engine.rollout.sources import Offer
 from tests.app.harness import (
@@ -370,7 +370,7 @@ async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
 ) -> None:
     """A configuration whose text the reader of YAML failed on ended every start, for ever."""
     edit(cluster, files(prefer("node-1")))
-    examiner = make_examiner()
+    stages = make_stages()
 
     def build(texts: Mapping[str, str]) -> Bundle:
         if texts:
@@ -384,7 +384,7 @@ async def test_a_fault_of_ours_in_examining_policies_does_not_end_the_start(
         cluster,
         from_config_map=True,
         store=lambda _client: store,
-        examiner=examiner.building(build),
+        stages=stages.building(build),
     ) as app:
         assert app.rollout.describe()["active"]["origin"] == "builtin"
         await eventually(lambda: rejections(cluster))

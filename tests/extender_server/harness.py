@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from engine.extender_server.app import ExtenderApp, ExtenderSettings
-from engine.extender_server.assembly import make_extender_examiner
+from engine.extender_server.assembly import make_extender_stages
 from engine.kube.client import ApiClient
 from engine.rollout.sources import DirectoryPolicies
 
@@ -41,7 +41,7 @@ async def extender(
     app = ExtenderApp(
         client,
         source=DirectoryPolicies(folder),
-        examiner=make_extender_examiner(with_builtins=with_builtins, watches=watches),
+        stages=make_extender_stages(with_builtins=with_builtins, watches=watches),
         settings=ExtenderSettings(watches=watches, metrics_address=("127.0.0.1", 0), **settings),
     )
     running = asyncio.ensure_future(app.run())

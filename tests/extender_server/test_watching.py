@@ -10,7 +10,7 @@ import pytest
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from tests.app.harness import edit, events, namespace, node_of, placements, scheduler
 from tests.extender_server.harness import Running, extender, with_names, with_nodes, write
 from tests.waiting import eventually
@@ -302,7 +302,7 @@ async def test_our_scheduler_and_our_extender_understand_each_other(
             f"extenders: [{entry}]\n"
         )
         edit(cluster, {"config.yaml": config})
-        async with scheduler(cluster, from_config_map=True, examiner=make_examiner()):
+        async with scheduler(cluster, from_config_map=True, stages=make_stages()):
             cluster.create(*(make_pod(f"p{i}") for i in range(3)))
             await eventually(lambda: len(placements(cluster)) == 3)
             assert set(placements(cluster).values()) == {"best"}

@@ -11,7 +11,7 @@ import yaml
 
 from engine.app import App
 from engine.devcluster import DevCluster
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from tests import builders
 from tests.app.harness import scheduler
 from tests.waiting import eventually
@@ -137,7 +137,7 @@ async def test_a_pod_is_held_while_its_group_is_too_small_and_no_longer(
         node["metadata"].pop("uid", None)
         cluster.create(node)
         pods = Pods(cluster, profile, labels)
-        async with scheduler(cluster, examiner=make_examiner(profile)) as app:
+        async with scheduler(cluster, stages=make_stages(profile)) as app:
             placed = 0
             for _ in range(25):
                 done = pods.change(chance)

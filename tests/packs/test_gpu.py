@@ -12,7 +12,7 @@ import yaml
 
 from engine.kube import resources
 from engine.kube.client import ApiClient
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from tests import builders
 from tests.app.gang_world import World
 from tests.app.harness import scheduler_at
@@ -52,7 +52,7 @@ async def test_pods_are_told_their_gpus_and_a_new_scheduler_knows_them(
     control_plane: ControlPlane, world: World
 ) -> None:
     await _gpu_node(world, "n", 2)
-    examiner = make_examiner((EXAMPLE / "profile.yaml").read_text())
+    stages = make_stages((EXAMPLE / "profile.yaml").read_text())
 
     async def index(name: str) -> Any:
         pod = await world.pod(name)
@@ -65,12 +65,12 @@ async def test_pods_are_told_their_gpus_and_a_new_scheduler_knows_them(
 
         await world.eventually(is_told)
 
-    async with scheduler_at(control_plane.endpoint(), examiner=examiner):
+    async with scheduler_at(control_plane.endpoint(), stages=stages):
         await _gpu_pod(world.client, world.namespace, "a", count="1", milli="600")
         await gets("a", "0")
         await _gpu_pod(world.client, world.namespace, "b", count="1", milli="400")
         await gets("b", "0")
-    async with scheduler_at(control_plane.endpoint(), examiner=examiner):
+    async with scheduler_at(control_plane.endpoint(), stages=stages):
         await _gpu_pod(world.client, world.namespace, "c", count="1", milli="1000")
         await gets("c", "1")
         await _gpu_pod(world.client, world.namespace, "d", count="1", milli="100")

@@ -11,7 +11,7 @@ import yaml
 
 from engine.kube import resources
 from engine.kube.client import ApiClient
-from engine.rollout.assembly import make_examiner
+from engine.rollout.assembly import make_stages
 from engine.watching.informer import Handlers, Informer
 from engine.watching.reflector import WatchOptions
 from tests import builders
@@ -91,7 +91,7 @@ async def cluster(control_plane: ControlPlane, namespace: str) -> AsyncIterator[
 def _scheduler(plane: ControlPlane) -> Any:
     """The scheduler of the example's profile; one binding at a time shows the order."""
     text = (EXAMPLES / "profile.yaml").read_text()
-    return scheduler_at(plane.endpoint(), examiner=make_examiner(text), bindings=1)
+    return scheduler_at(plane.endpoint(), stages=make_stages(text), bindings=1)
 
 
 async def test_a_group_that_is_too_small_stays_pending(

@@ -13,7 +13,7 @@ from engine.policy.evaluator import InProcessEvaluator, PolicyFailure
 from engine.rollout.last_good import Stores
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 from engine.telemetry.metrics import Metrics
 from tests.rollout.test_taking_over import Kept, Source, World, revision_of
 from tests.waiting import eventually, no_time
@@ -48,7 +48,7 @@ class Bench:
         self.rollout = Rollout(
             source=self.source,
             store=Stores(self.store, *more),
-            examiner=Examiner(
+            stages=CandidateStages(
                 build=lambda texts: build_bundle(dict(texts)),
                 make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
                 run_tests=lambda _: [],

@@ -16,7 +16,7 @@ from engine.policy.evaluator import InProcessEvaluator
 from engine.rollout.last_good import LastGood, StoreError
 from engine.rollout.rollout import Rollout
 from engine.rollout.sources import Offer, OnOffer
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 from engine.telemetry.metrics import Metrics
 from tests.waiting import eventually, no_time
 
@@ -110,7 +110,7 @@ def make_rollout(
     return Rollout(
         source=source,
         store=store,
-        examiner=Examiner(
+        stages=CandidateStages(
             build=lambda files: build_bundle(dict(files)),
             make_evaluator=lambda bundle: InProcessEvaluator(bundle.program),
             run_tests=lambda _: [],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.rollout.trial import Examiner
+from engine.rollout.trial import CandidateStages
 
 
 async def test_a_sandbox_that_does_not_start_does_not_undo_a_cancellation() -> None:
@@ -19,8 +19,8 @@ async def test_a_sandbox_that_does_not_start_does_not_undo_a_cancellation() -> N
         raise BlockingIOError("no process")
 
     nothing: Any = None
-    examiner = Examiner(build=nothing, make_evaluator=make_evaluator, run_tests=nothing)
-    loading = asyncio.ensure_future(examiner.load(nothing, {}))
+    stages = CandidateStages(build=nothing, make_evaluator=make_evaluator, run_tests=nothing)
+    loading = asyncio.ensure_future(stages.load(nothing, {}))
     assert await asyncio.to_thread(is_asked.wait, 30)
     loading.cancel()
     await asyncio.sleep(0)
