@@ -29,7 +29,7 @@ from engine.language.verdicts import (
 
 @dataclass(frozen=True, slots=True)
 class HookParameter:
-    """A parameter of hooks, the same in all of them.
+    """A parameter of hooks.
 
     Attributes:
         type: Its type text; `view:pod` is a whole view.
@@ -47,13 +47,25 @@ PARAMETERS: Final[Mapping[str, HookParameter]] = {
     "group": HookParameter(
         "view:group?", "the pod's group, as this policy's `group_of` says; None if it is in none"
     ),
-    "nodes": HookParameter("list[view:node]", "the nodes that fit"),
-    "victims": HookParameter("list[view:pod]", "the pods that would be evicted"),
-    "counts": HookParameter("list[Count]", "one struct per counter that `counters` declared"),
-    "over": HookParameter("Over", "`min`, `max` and `count` over this policy's scores"),
-    "state": HookParameter("any", "what this policy kept with `state(...)`; None if nothing"),
-    "score": HookParameter("int", "a raw score"),
-    "violations": HookParameter("int", "how many disruption budgets would be violated"),
+    "nodes": HookParameter("list[view:node]", "all nodes that passed the filters"),
+    "victims": HookParameter(
+        "list[view:pod]",
+        "the pods that would be evicted, in the order of `victim_key`: the most important first",
+    ),
+    "counts": HookParameter(
+        "list[Count]",
+        "one struct per counter that `counters` declared; empty if the policy has none",
+    ),
+    "over": HookParameter(
+        "Over",
+        "a struct of `min`, `max` and `count` over this policy's scores of all nodes that fit",
+    ),
+    "state": HookParameter(
+        "any",
+        "what `pre_filter` or `pre_score` of this policy kept with `state(...)`; None if nothing",
+    ),
+    "score": HookParameter("int", "one of this policy's scores"),
+    "violations": HookParameter("int", "how many disruption budgets that would violate"),
 }
 
 
@@ -73,6 +85,7 @@ class Hook:
         lint_hints: The same where the value is not known yet, by kind; `""` for any kind.
         none_means: What a missing answer means, where that is easily overlooked.
         plugin_set: The field of KubeSchedulerConfiguration's `plugins` that switches it on.
+        given: What a parameter is where that is not as in `PARAMETERS`.
         called: When it is called, for the documents.
         returns: What it returns and what that means, for the documents.
     """
@@ -87,6 +100,7 @@ class Hook:
     lint_hints: Mapping[str, str] = field(default_factory=dict)
     none_means: str = ""
     plugin_set: str = ""
+    given: Mapping[str, str] = field(default_factory=dict)
     called: str
     returns: str
 
@@ -106,6 +120,7 @@ class Hook:
         return NOTHING in self.forms
 
 
+_IS_EMPTY: Final = "of each counter only `is_empty`: whether anything was counted anywhere"
 _PASSES: Final = "None lets the pod pass, a text says why not"
 _WHOLE: Final = "`//` divides to an int; math.round(...) makes one of a float"
 _REASONS: Final = Annotated[list[str], msgspec.Meta(min_length=1)]
@@ -176,6 +191,7 @@ ENTRIES: Final = (
         hints={"string": "reject({v}) rejects the pod"},
         lint_hints={"": '`reject("why")` rejects the pod, None lets it pass'},
         plugin_set="preFilter",
+        given={"counts": _IS_EMPTY},
         called="once per pod",
         returns="`None`, `reject(...)`, `unresolvable(...)`, `skip()`, `only_nodes(...)` or "
         "`state(...)`",
@@ -203,6 +219,10 @@ ENTRIES: Final = (
         required=1,
         forms=(NOTHING, made("skip", '["skip"]'), made("state", '["state", pack(v.state)]')),
         plugin_set="preScore",
+        given={
+            "counts": _IS_EMPTY,
+            "state": "what `pre_filter` of this policy kept; None if nothing",
+        },
         called="once per pod that fits somewhere",
         returns="`None`, `skip()` or `state(...)`",
     ),
@@ -265,6 +285,7 @@ ENTRIES: Final = (
         is_per_node=True,
         forms=(NOTHING, ANNOTATIONS),
         plugin_set="reserve",
+        given={"node": "the node that was chosen, as it was before"},
         called="once, for the node that was chosen",
         returns="`None`, or a dict of annotations that the pod gets with its binding",
     ),
@@ -291,6 +312,7 @@ ENTRIES: Final = (
         forms=(NOTHING, KEY),
         none_means="a pod without a key is never evicted",
         plugin_set="postFilter",
+        given={"pod": "a pod on the node, of lower priority than the one that wants to go there"},
         called="per pod that could be evicted for a more urgent one",
         returns="`None`: is never evicted; int, string or tuple of those: the smallest is spared "
         "first",
@@ -301,6 +323,7 @@ ENTRIES: Final = (
         required=2,
         forms=(KEY,),
         plugin_set="postFilter",
+        given={"node": "a node on which evicting `victims` makes enough capacity free"},
         called="per node where evicting pods makes room, if there are several",
         returns="int, string or tuple of those: the smallest wins",
     ),

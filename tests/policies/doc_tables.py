@@ -5,10 +5,10 @@
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from engine.language.hooks import HOOKS
+from engine.language.hooks import HOOKS, PARAMETERS, Hook
 from engine.language.numbers import CONSTANTS
 from engine.language.starlark import LIBRARIES
 from engine.language.summaries import COUNT
@@ -41,9 +41,16 @@ def tables() -> dict[str, str]:
     }
 
 
-def rendered(document: str) -> str:
-    """*document* with every table replaced by what it should be."""
-    known = tables()
+def hook_pages() -> dict[Path, dict[str, str]]:
+    """The page of each hook, with its tables."""
+    return {
+        DOCS / "hooks" / f"{hook.name}.md": {"parameters": _parameters(hook)}
+        for hook in HOOKS.values()
+    }
+
+
+def rendered(document: str, known: Mapping[str, str]) -> str:
+    """*document* with every table replaced by what is *known* of it."""
     return _MARK.sub(lambda m: f"{m[1]}\n{known[m[2]]}\n\n{m[3]}", document)
 
 
@@ -59,6 +66,26 @@ def _hooks() -> str:
         shown = ", ".join(hook.shown_parameters)
         rows.append([f"`{hook.name}({shown})`", hook.called, hook.returns])
     return _table(["hook (`?`: may be left out)", "called", "returns"], rows)
+
+
+def _parameters(hook: Hook) -> str:
+    rows = []
+    for name, shown in zip(hook.parameters, hook.shown_parameters, strict=True):
+        parameter = PARAMETERS[name]
+        rows.append(
+            [f"`{shown}`", _SEEN.get(parameter.type, ""), hook.given.get(name, parameter.doc)]
+        )
+    return _table(["parameter", "sees", "what it is"], rows)
+
+
+# Where the documents say what a parameter of this type has.
+_SEEN = {
+    **{f"view:{view}": f"[{view}](../views.md#{view})" for view in VIEWS},
+    "view:group?": "[group](../views.md#group)",
+    "list[view:node]": "[nodes](../views.md#node)",
+    "list[view:pod]": "[pods](../views.md#pod)",
+    "list[Count]": "[counters](../language.md#counters)",
+}
 
 
 def _view(view: str) -> str:
@@ -189,6 +216,6 @@ def _arguments() -> str:
 
 
 if __name__ == "__main__":
-    for document in DOCUMENTS:
-        text = document.read_text(encoding="utf-8")
-        document.write_text(rendered(text), encoding="utf-8")
+    shared = tables()
+    for path, known in {**dict.fromkeys(DOCUMENTS, shared), **hook_pages()}.items():
+        path.write_text(rendered(path.read_text(encoding="utf-8"), known), encoding="utf-8")

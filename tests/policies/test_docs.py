@@ -1,6 +1,7 @@
 """The pages about policies say what the code does."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +14,19 @@ from engine.policy.bundle import build_bundle
 from engine.policy.sandbox.protocol import Limits
 from engine.policy.view_fields import RECORDS
 from engine.policy.views import VIEWS
-from tests.policies.doc_tables import DOCS, DOCUMENTS, rendered, tables
+from tests.policies.doc_tables import DOCS, DOCUMENTS, hook_pages, rendered, tables
 
 LANGUAGE, VIEWS_PAGE, BUILTIN = (path.read_text(encoding="utf-8") for path in DOCUMENTS)
 CONCEPTS = (DOCS / "policies.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("text", [LANGUAGE, VIEWS_PAGE, BUILTIN], ids=lambda text: text[2:20])
-def test_the_tables_are_those_of_the_code(text: str) -> None:
-    assert rendered(text) == text, "run `python -m tests.policies.doc_tables`"
+_PAGES = {**dict.fromkeys(DOCUMENTS, tables()), **hook_pages()}
+
+
+@pytest.mark.parametrize("path", _PAGES, ids=lambda path: path.stem)
+def test_the_tables_are_those_of_the_code(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert rendered(text, _PAGES[path]) == text, "run `python -m tests.policies.doc_tables`"
 
 
 def test_every_table_is_in_one_page() -> None:
