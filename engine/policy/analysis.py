@@ -74,6 +74,25 @@ def analyse(files: Files, module: str) -> dict[str, Reads]:
     return dict(examine(World(files, SCHEMA), module).reads)
 
 
+class Analyses:
+    """The analysis of each file of a bundle, made once, when it is first asked for."""
+
+    def __init__(self, files: Files) -> None:
+        self._world = World(files, SCHEMA)
+        self._made: dict[str, Analysis] = {}
+
+    def of(self, module: str) -> Analysis:
+        """The reads and the notes of the hooks of *module*."""
+        found = self._made.get(module)
+        if found is None:
+            found = self._made[module] = examine(self._world, module)
+        return found
+
+    def close(self) -> None:
+        """Let go of the syntax trees, which is to be done when nothing more is asked for."""
+        self._world.close()
+
+
 def examine(world: World, module: str) -> Analysis:
     """The reads and the notes of the hooks of *module* of *world*. Never raises."""
     signatures = hook_signatures(world.files.get(module, ""))

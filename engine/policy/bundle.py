@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from engine.framework.extender import Extender
 from engine.framework.profile import Profile
-from engine.language.modules import World
 from engine.language.syntax import docstring, loads_of, parse
-from engine.policy.analysis import Reads, examine
+from engine.policy.analysis import Analyses, Reads, analyse
 from engine.policy.arguments import declaration
 from engine.policy.builtin import (
     KUBERNETES,
@@ -39,7 +38,7 @@ from engine.policy.file_names import (
     TEST_SUFFIX,
 )
 from engine.policy.profiles import DEFAULT_PLUGINS, OPTIONAL_PLUGINS, Profiles, build_profiles
-from engine.policy.views import SCHEMA, VIEWS
+from engine.policy.views import VIEWS
 
 _FACT_FIELDS: Final = frozenset({"facts", "pod_facts"})
 _RESOURCES_POLICY: Final = "NodeResourcesFit"
@@ -127,7 +126,10 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
     )
     problems += documents.problems
     problems += _file_names(user_files)
-    problems += check_files(user_files)
+    files = _files(user_files)
+    with contextlib.closing(Analyses(files)) as analyses:
+        problems += check_files(user_files, analyses)
+        policies = _policies(files, user_files, analyses)
     configuration = documents.configuration
     if configuration is not None and config is not None:
         message = "a configuration is given on the command line too: want one of them"
@@ -142,8 +144,6 @@ def _build(user_files: Mapping[str, str], config: KubeSchedulerConfiguration | N
             problems.append(Problem(config.file, 1, 1, message))
         runtime = given if runtime == PolicyRuntime() else runtime
     # 2. What they say together: policies by name, and the profiles that enable them.
-    files = _files(user_files)
-    policies = _policies(files, user_files)
     resolved = build_profiles(configuration, policies)
     extenders = in_order(configuration.extenders) if configuration is not None else ()
     _ignore_resources(resolved, ignored_resources(extenders), policies)
@@ -204,7 +204,7 @@ def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
 # --- policies --------------------------------------------------------------------------------
 
 
-def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
+def _policies(files: Files, user_files: Mapping[str, str], analyses: Analyses) -> dict[str, Policy]:
     """Every policy by name; a user's file takes the place of the shipped one of its name."""
     found: dict[str, Policy] = {}
     for module in files:
@@ -213,12 +213,11 @@ def _policies(files: Files, user_files: Mapping[str, str]) -> dict[str, Policy]:
             found[name] = _builtin_policy(name, module)
     for name, module in pack_modules().items():
         found[name] = _builtin_policy(name, module)
-    with contextlib.closing(World(files, SCHEMA)) as world:
-        for module in sorted(user_files):
-            if not module.endswith(STARLARK_SUFFIX) or module.endswith(TEST_SUFFIX):
-                continue
+    for module in sorted(user_files):
+        if module.endswith(STARLARK_SUFFIX) and not module.endswith(TEST_SUFFIX):
             name = _policy_name(module)
-            found[name] = _policy(name, module, world, is_builtin=False)
+            reads = analyses.of(module).reads
+            found[name] = _policy(name, module, files[module], reads)
     order = {name: place for place, name in enumerate(DEFAULT_PLUGINS)}
     ordered = sorted(found, key=lambda name: (order.get(name, len(order)), name))
     return {name: found[name] for name in ordered}
@@ -236,15 +235,17 @@ def _policy_name(file: str) -> str:
 @functools.cache
 def _builtin_policy(name: str, module: str) -> Policy:
     # Shipped files load shipped files only, so nothing that a user writes can change this.
-    return _policy(name, module, World(builtin_files(), SCHEMA), is_builtin=True)
+    files = builtin_files()
+    return _policy(name, module, files[module], analyse(files, module), is_builtin=True)
 
 
-def _policy(name: str, module: str, world: World, *, is_builtin: bool) -> Policy:
-    text = world.files[module]
+def _policy(
+    name: str, module: str, text: str, reads: Mapping[str, Reads], *, is_builtin: bool = False
+) -> Policy:
     return Policy(
         name=name,
         module=module,
-        hooks=MappingProxyType(dict(examine(world, module).reads)),
+        hooks=MappingProxyType(dict(reads)),
         defaults=MappingProxyType(dict(declaration(text).defaults)),
         doc=docstring(text),
         is_builtin=is_builtin,

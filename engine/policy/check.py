@@ -17,7 +17,6 @@ import starlark
 from engine.language import prelude
 from engine.language.effects import Note
 from engine.language.hooks import AMONG_PREFIX, HOOKS, hook_of, is_hook
-from engine.language.modules import World
 from engine.language.resolve import (
     annotations_of,
     bound_to,
@@ -36,7 +35,7 @@ from engine.language.syntax import (
 )
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy import python_habits
-from engine.policy.analysis import examine
+from engine.policy.analysis import Analyses
 from engine.policy.arguments import plugin_args_calls
 from engine.policy.builtin import builtin_files
 from engine.policy.circles import circles, load_circles
@@ -47,7 +46,7 @@ from engine.policy.sandbox import messages
 from engine.policy.sandbox.modules import DIALECT, load_refusal
 from engine.policy.sandbox.protocol import MIB
 from engine.policy.view_fields import RECORDS
-from engine.policy.views import SCHEMA, VIEWS
+from engine.policy.views import VIEWS
 
 # One bundle's size; a ConfigMap cannot hold more.
 MAX_BYTES: Final = MIB
@@ -90,16 +89,19 @@ _MOST_SHOWN: Final = 200
 _PARAMETERS: Final = frozenset(name for hook in HOOKS.values() for name in hook.parameters)
 
 
-def check_files(files: Mapping[str, str]) -> list[Problem]:
-    """Every problem of the user's *files* (`*.star`; others are not looked at), in their order."""
+def check_files(files: Mapping[str, str], analyses: Analyses | None = None) -> list[Problem]:
+    """Every problem of the user's *files* (`*.star`; others are not looked at), in their order.
+
+    *analyses* are those of these files and the shipped ones, if they are used elsewhere, too.
+    """
     problems = check_sizes(files)
     if problems:
         return problems
     starlark_files = {f: t for f, t in files.items() if f.endswith(STARLARK_SUFFIX)}
     everything = {**builtin_files(), **starlark_files}
-    with contextlib.closing(World(everything, SCHEMA)) as world:
+    with contextlib.closing(Analyses(everything)) as own:
         for file in sorted(starlark_files):
-            problems += _check_file(world, file)
+            problems += _check_file(everything, file, analyses or own)
     problems += load_circles(starlark_files)
     return sorted(set(problems))
 
@@ -117,15 +119,15 @@ def check_sizes(files: Mapping[str, str]) -> list[Problem]:
     return []
 
 
-def _check_file(world: World, file: str) -> list[Problem]:
-    text = world.files[file]
+def _check_file(files: Mapping[str, str], file: str, analyses: Analyses) -> list[Problem]:
+    text = files[file]
     found = _syntax(file, text)
     if found:
         return found
     tree = parse(text)
     if tree is None:
         return []  # Starlark that Python does not know; the sandbox has the last word
-    checker = _Checker(world, file, tree)
+    checker = _Checker(files, file, tree, analyses)
     return checker.run()
 
 
@@ -154,9 +156,11 @@ def _syntax(file: str, text: str) -> list[Problem]:
 class _Checker:
     """The checks of one file that parses."""
 
-    def __init__(self, world: World, file: str, tree: ast.Module) -> None:
-        self._world = world
-        self._files = files = world.files
+    def __init__(
+        self, files: Mapping[str, str], file: str, tree: ast.Module, analyses: Analyses
+    ) -> None:
+        self._analyses = analyses
+        self._files = files
         self._file = file
         self._tree = tree
         self._is_test = file.endswith(TEST_SUFFIX)
@@ -523,7 +527,7 @@ class _Checker:
     # --- fields and changes ------------------------------------------------------------------
 
     def _notes(self) -> None:
-        for note in examine(self._world, self._file).notes:
+        for note in self._analyses.of(self._file).notes:
             # What is wrong in a loaded file of the user is found when that file is checked too,
             # if it has hooks of its own; if it has none, this is where it shows.
             if not note.module.startswith("@"):
