@@ -182,7 +182,7 @@ class App:
         )
         # 3. The kernel, with plugins that hold and write more than bindings: volumes, devices.
         self.decision_log = decision_log
-        self.cache = Cache() if decision_log is None else decision_log.cache
+        self.cache = Cache()
         plugins = make_plugins(
             self.cache.objects,
             volumes=VolumeBinder(client, self.cache, clock=self._clock),
@@ -403,12 +403,16 @@ class App:
             ends_at = now + SLICE_SECONDS
             while kernel.queue.has_poppable and bindings.has_capacity and now < ends_at:
                 if self.decision_log is not None:
-                    self.decision_log.deciding(self.queue.nominator)
+                    self.decision_log.deciding(kernel)
+                decision = kernel.decide(now)
                 if kernel.asks_extenders:
                     ask = self.extenders.answer
-                    self._carry_out(await decided_asking(kernel.decide(now), ask, monotonic))
+                    instructions = await decided_asking(decision, ask, monotonic)
                 else:
-                    self._carry_out(decided(kernel.decide(now)))
+                    instructions = decided(decision)
+                if self.decision_log is not None:
+                    self.decision_log.decided(instructions)
+                self._carry_out(instructions)
                 now = monotonic()
                 self._pauses.decided(now)
             # 3. Give way; with nothing to do, until there is something.
@@ -432,6 +436,8 @@ class App:
     def report(self, event: Event) -> None:
         """Have the kernel take *event* in, and carry out what it says."""
         instructions = self.kernel.handle(event, self._clock.monotonic())
+        if self.decision_log is not None:
+            self.decision_log.handled(event, instructions)
         if instructions:
             self._carry_out(instructions)
         if self.kernel.has_work:
@@ -479,8 +485,6 @@ class App:
 
     def _count_decision(self, made: to_do.ReportDecision) -> None:
         decision, metrics = made.decision, self.metrics
-        if self.decision_log is not None:
-            self.decision_log.decided(made.pod, decision, made.answers)
         metrics.algorithm_seconds.observe(made.seconds)
         # A score that failed costs a pod nothing that was placed all the same; preemption does.
         failed = bool(made.failures) and decision.node is None
@@ -514,8 +518,6 @@ class App:
         pod, error = made.pod, made.error
         log.error("Unexpected exception in a scheduling cycle", pod=pod.key, exc_info=error)
         self.metrics.loop_errors.labels("decide").inc()
-        if self.decision_log is not None:
-            self.decision_log.lost(pod, error)
 
     def _send_back(self, uid: str) -> bool:
         """Send the assumed pod of *uid* back, whose node is needed; False if it is too late."""

@@ -184,10 +184,10 @@ class Kernel:
         """Take *event* in, at *now* (monotonic seconds); returns what is to be done about it."""
         self.time.enter(now)
         self._handlers[type(event)](event)
-        return self._instructions()
+        return self.take_instructions()
 
-    def _instructions(self) -> list[Instruction]:
-        """What was collected, once groups have followed."""
+    def take_instructions(self) -> list[Instruction]:
+        """What was collected, once groups have followed; for callers that change a part."""
         self.permits.settle()
         instructions = self._out.copy()
         self._out.clear()
@@ -314,7 +314,7 @@ class Kernel:
         # 1. Take the pod that goes first.
         queued = self.queue.pop()
         if queued is None:
-            return self._instructions()
+            return self.take_instructions()
         scheduler = self.scheduler
         assert scheduler is not None, "a pod is queued without policies"
         started_at = self.time.monotonic()
@@ -337,7 +337,7 @@ class Kernel:
             self._out.append(ReportFault(queued.pod, error))
             rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
             self._fail(queued, rejection, scheduler.bundle.revision, started_at)
-        return self._instructions()
+        return self.take_instructions()
 
     def choose(
         self, pod: Pod, scheduler: Scheduler, answers: list[Answer]

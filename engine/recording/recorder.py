@@ -1,146 +1,85 @@
-"""Hears of every change of the cache and of every decision, and has them written.
+"""Writes down the events of the kernel and what it decided, and has that kept.
 
-Owns what is recorded and when a checkpoint is taken. Everything here runs between the decisions, so
-it only notes references to what never changes; encoding and writing are the log writer's.
+Owns what is recorded and when a checkpoint is taken. Everything here runs between decisions, so it
+only notes references to what never changes; encoding and writing are the log writer's.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from engine.caching.cache import Cache
+from engine.kernel.events import (
+    NODES,
+    PODS,
+    Event,
+    NodeFactsChanged,
+    ObjectChanged,
+    OtherFactsChanged,
+    PodFactsChanged,
+    PodTypeLabelsChanged,
+)
+from engine.kernel.instructions import (
+    Instruction,
+    PodAssumed,
+    PodCounted,
+    PodForgotten,
+    PodUncounted,
+    ReportDecision,
+    ReportFault,
+)
+from engine.kernel.kernel import Kernel
 from engine.lib.clock import Clock
-from engine.model.fact import Facts, NodeFacts
-from engine.model.node import Node
-from engine.model.pod import Pod
+from engine.model.fact import Facts
 from engine.queueing.nominator import Nominator
 from engine.recording.entries import Entry, answer_plain, verdict
 from engine.recording.log_writer import Checkpoint, LogWriter, key_of
-from engine.scheduling.decision import Decision
-from engine.scheduling.extenders import Answer
 
 log = structlog.get_logger(component="record")
-
-Tell = Callable[[str, Entry], None]
 
 #: A new file waits for pods that hold volumes or devices, but not for ever: so many decisions.
 _MOST_DEFERRED: Final = 5000
 
 
-class RecordedCache(Cache):
-    """A cache that tells of every change, in order, after it was made."""
+def state_of(cache: Cache) -> list[tuple[str, Entry]]:
+    """Everything in *cache* but objects, as entries that build it again, its slots included.
 
-    def __init__(self, tell: Tell) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def add_node(self, node: Node) -> None:
-        """As the cache's."""
-        super().add_node(node)
-        self._tell("node", {"object": node})
-
-    def remove_node(self, name: str) -> None:
-        """As the cache's."""
-        super().remove_node(name)
-        self._tell("gone", {"of": "node", "key": name})
-
-    def add_pod(self, pod: Pod) -> None:
-        """As the cache's."""
-        self._tell_namesake(pod)
-        super().add_pod(pod)
-        if self.get_pod(pod.uid) is None:  # it has come to its end
-            self._tell("gone", {"of": "pod", "key": pod.uid})
+    Cost: a reference to each object; what it refers to never changes.
+    """
+    snapshot = cache.snapshot()
+    infos = {info.name: info for info in cache.infos()}
+    shown: dict[str, Any] = {}
+    holes: list[str] = []
+    entries: list[tuple[str, Entry]] = []
+    # 1. Nodes by slot. An empty slot is made by a node that comes and goes.
+    for slot, info in enumerate(snapshot.infos):
+        if info is None or info.node is None:
+            holes.append(f"(slot {slot})")
+            entries.append(("hole", {"key": holes[-1]}))
         else:
-            self._tell("pod", {"object": pod})
-
-    def remove_pod(self, pod: Pod) -> None:
-        """As the cache's."""
-        super().remove_pod(pod)
-        self._tell("gone", {"of": "pod", "key": pod.uid})
-
-    def assume(self, pod: Pod, node_name: str) -> Pod:
-        """As the cache's."""
-        if self.get_pod(pod.uid) is None:
-            self._tell_namesake(pod)
-        placed = super().assume(pod, node_name)
-        added = dict(pod.added_annotations)
-        self._tell("assume", {"uid": pod.uid, "node": node_name, "annotations": added})
-        return placed
-
-    def forget(self, uid: str) -> bool:
-        """As the cache's. Told in any case: what plugins hold for the pod is let go."""
-        is_undone = super().forget(uid)
-        self._tell("forget", {"uid": uid, "undone": is_undone})
-        return is_undone
-
-    def set_node_facts(self, name: str, facts: NodeFacts) -> None:
-        """As the cache's."""
-        if self.facts_of_node(name) == facts:
-            return
-        super().set_node_facts(name, facts)
-        self._tell("facts", {"of": "node", "key": name, "facts": facts})
-
-    def set_other_facts(
-        self, *, cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts]
-    ) -> None:
-        """As the cache's."""
-        super().set_other_facts(cluster=cluster, types=types, pods=pods)
-        self._tell("facts", _others(cluster, types, pods))
-
-    def set_pod_facts(self, key: str, facts: Facts) -> None:
-        """As the cache's."""
-        super().set_pod_facts(key, facts)
-        self._tell("facts", {"of": "pod", "key": key, "facts": facts})
-
-    def set_pod_type_labels(self, labels: Sequence[str]) -> None:
-        """As the cache's."""
-        super().set_pod_type_labels(labels)
-        self._tell("typeLabels", {"labels": list(labels)})
-
-    def _tell_namesake(self, pod: Pod) -> None:
-        """The pod that had the name of *pod* is gone, seen or not."""
-        uid = self._uid_of.get(pod.key)
-        if uid is not None and uid != pod.uid:
-            self._tell("gone", {"of": "pod", "key": uid})
-
-    def state(self) -> list[tuple[str, Entry]]:
-        """Everything in it, as entries that build it again, its slots included.
-
-        Cost: a reference to each object; what it refers to never changes.
-        """
-        snapshot = self.snapshot()
-        shown: dict[str, Any] = {}
-        holes: list[str] = []
-        entries: list[tuple[str, Entry]] = []
-        # 1. Nodes by slot. An empty slot is made by a node that comes and goes.
-        for slot, info in enumerate(snapshot.infos):
-            if info is None or info.node is None:
-                holes.append(f"(slot {slot})")
-                entries.append(("hole", {"key": holes[-1]}))
+            shown[info.name] = info
+            entries.append(("node", {"object": info.node}))
+    entries += [("fill", {"keys": holes})] if holes else []
+    # 2. Pods, in the order in which each node counts them; with those of unknown nodes.
+    for name in [*shown, *(name for name in infos if name not in shown)]:
+        for pod in infos[name].pods.values():
+            if cache.is_assumed(pod.uid):
+                added = dict(pod.added_annotations)
+                contents = {"uid": pod.uid, "node": name, "annotations": added, "pod": pod}
+                entries.append(("assume", contents))
             else:
-                shown[info.name] = info
-                entries.append(("node", {"object": info.node}))
-        entries += [("fill", {"keys": holes})] if holes else []
-        # 2. Pods, in the order in which each node counts them; with those of unknown nodes.
-        for name in [*shown, *(name for name in self._infos if name not in shown)]:
-            for pod in self._infos[name].pods.values():
-                if pod.uid in self._assumed:
-                    added = dict(pod.added_annotations)
-                    contents = {"uid": pod.uid, "node": name, "annotations": added, "pod": pod}
-                    entries.append(("assume", contents))
-                else:
-                    entries.append(("pod", {"object": pod}))
-        # 3. Facts.
-        entries += [
-            ("facts", {"of": "node", "key": name, "facts": facts})
-            for name, facts in self._facts.items()
-        ]
-        entries.append(
-            ("facts", _others(snapshot.cluster_facts, snapshot.type_facts, snapshot.pod_facts))
-        )
-        entries.append(("typeLabels", {"labels": list(snapshot.pod_type_labels)}))
-        return entries
+                entries.append(("pod", {"object": pod}))
+    # 3. Facts.
+    entries += [
+        ("facts", {"of": "node", "key": name, "facts": facts})
+        for name, facts in cache.node_facts().items()
+    ]
+    entries.append(
+        ("facts", _others(snapshot.cluster_facts, snapshot.type_facts, snapshot.pod_facts))
+    )
+    entries.append(("typeLabels", {"labels": list(snapshot.pod_type_labels)}))
+    return entries
 
 
 def _others(cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts]) -> Entry:
@@ -149,15 +88,15 @@ def _others(cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts
 
 
 class Recorder:
-    """The journal of a running scheduler.
+    """Records what a kernel is told and what it decides. Its shell reports both.
 
         idle --a decision begins--> recording --too much waits--> lost --it was written--> recording
 
     Args:
         writer: Writes; started and closed by the recorder.
-        clock: Tells when.
-        kinds: The kinds of objects that decisions read beside pods and nodes.
-        config_text: The configuration that was given beside the policies, if any.
+        clock: Dates entries.
+        kinds: The kinds of objects that decisions read besides pods and nodes.
+        config_text: The configuration that was given besides the policies, if any.
     """
 
     def __init__(
@@ -168,7 +107,6 @@ class Recorder:
         config_text: str | None = None,
     ) -> None:
         self.writer = writer
-        self.cache = RecordedCache(self._tell)
         self._clock = clock
         self._kinds = tuple(kinds)
         self._config_text = config_text
@@ -181,15 +119,13 @@ class Recorder:
         self._holders: set[str] = set()
         self._to_hold = ""  # the uid of a pod for which plugins hold something once it is assumed
         self._deferred = 0
-        for kind in self._kinds:
-            self.cache.objects.listen(kind, self._listener(kind))
 
     def start(self) -> None:
         """Begin. Raises `OSError` if the log's directory cannot be written."""
         self.writer.start()
 
     def close(self) -> None:
-        """Have all that was told written, and end."""
+        """Have all entries written, and end."""
         self._is_off = True
         self.writer.close()
 
@@ -200,20 +136,52 @@ class Recorder:
             "files": dict(files),
             "config": self._config_text,
         }
-        self._tell("policies", self._policies)
+        self._note("policies", self._policies)
 
     # --- changes -----------------------------------------------------------------------------
 
-    def _listener(self, kind: str) -> Callable[[Any | None, Any | None], None]:
-        def told(before: Any | None, after: Any | None) -> None:
-            if after is not None:
-                self._tell("object", {"kind": kind, "object": after})
-            else:
-                self._tell("gone", {"of": kind, "key": key_of(before)})
+    def handled(self, event: Event, instructions: Sequence[Instruction]) -> None:
+        """The kernel has taken *event* in, and said *instructions*."""
+        if not self._is_recording and not self._is_overrun:
+            return
+        match event:
+            case ObjectChanged(plural=plural, old=old, new=new) if plural != PODS:
+                self._note_object(plural, old, new)
+            case NodeFactsChanged(name=name, facts=of_node):
+                self._note("facts", {"of": "node", "key": name, "facts": of_node})
+            case PodFactsChanged(key=key, facts=facts):
+                self._note("facts", {"of": "pod", "key": key, "facts": facts})
+            case OtherFactsChanged(cluster=cluster, types=types, pods=pods):
+                self._note("facts", _others(cluster, types, pods))
+            case PodTypeLabelsChanged(labels=labels):
+                self._note("typeLabels", {"labels": list(labels)})
+        self._note_all(instructions)
 
-        return told
+    def _note_object(self, plural: str, old: Any | None, new: Any | None) -> None:
+        of = "node" if plural == NODES else plural
+        if new is None:
+            self._note("gone", {"of": of, "key": key_of(old)})
+        elif plural == NODES:
+            self._note("node", {"object": new})
+        elif plural in self._kinds:
+            self._note("object", {"kind": plural, "object": new})
 
-    def _tell(self, kind: str, contents: Entry) -> None:
+    def _note_all(self, instructions: Sequence[Instruction]) -> None:
+        """Note what *instructions* say of the kernel's picture of the cluster."""
+        for one in instructions:
+            match one:
+                case PodCounted(pod=pod):
+                    self._note("pod", {"object": pod})
+                case PodUncounted(uid=uid):
+                    self._note("gone", {"of": "pod", "key": uid})
+                case PodAssumed(uid=uid, node=node, annotations=added):
+                    contents = {"uid": uid, "node": node, "annotations": dict(added)}
+                    self._note("assume", contents)
+                case PodForgotten(uid=uid, was_assumed=was_assumed):
+                    # Also if it was not: what plugins hold for the pod is let go.
+                    self._note("forget", {"uid": uid, "undone": was_assumed})
+
+    def _note(self, kind: str, contents: Entry) -> None:
         if not self._is_recording:
             if self._is_overrun:
                 self.writer.counts.dropped += 1
@@ -244,13 +212,14 @@ class Recorder:
 
     # --- decisions ---------------------------------------------------------------------------
 
-    def deciding(self, nominator: Nominator) -> None:
+    def deciding(self, kernel: Kernel) -> None:
         """A decision begins; what the cluster does until its end comes after it."""
         if self._is_off:
             return
+        nominator = kernel.queue.nominator
         try:
             if self._is_time_for_checkpoint():
-                self._checkpoint(nominator)
+                self._checkpoint(kernel.cache, nominator)
             elif self._is_recording and nominator.generation != self._promises:
                 self._put((self._clock.now(), "promises", self._promised(nominator)))
             if self._is_recording:
@@ -258,37 +227,37 @@ class Recorder:
         except Exception as error:
             self._fail(error)
 
-    def decided(self, pod: Pod, decision: Decision, answers: Sequence[Answer] = ()) -> None:
-        """It has ended."""
+    def decided(self, instructions: Sequence[Instruction]) -> None:
+        """It has ended, with *instructions*, perhaps because the pod must not be tried."""
         if not self._is_recording or self._is_off:
             if self._is_overrun:
                 self.writer.counts.dropped += 1
             return
         try:
-            contents: Entry = {
-                "pod": pod.key,
-                "uid": pod.uid,
-                "object": pod,
-                "revision": decision.revision,
-                "verdict": verdict(decision),
-            }
-            if answers:
-                contents["answers"] = [answer_plain(answer) for answer in answers]
-            self._to_hold = pod.uid if decision.reserves and decision.node is not None else ""
-            self._end("decision", contents)
+            for number, one in enumerate(instructions):
+                if isinstance(one, ReportDecision):
+                    reserves = one.decision.reserves and one.decision.node is not None
+                    self._to_hold = one.pod.uid if reserves else ""
+                    self._end(*_decision(one))
+                elif isinstance(one, ReportFault):
+                    text = f"{type(one.error).__name__}: {one.error}"
+                    self._end("lost", {"pod": one.pod.key, "uid": one.pod.uid, "error": text})
+                else:
+                    continue
+                self._note_all(instructions[number + 1 :])
+                return
+            self._release_held()
+            self._note_all(instructions)
         except Exception as error:
             self._fail(error)
 
-    def lost(self, pod: Pod, error: Exception) -> None:
-        """A turn ended with an exception."""
-        if self._is_recording and not self._is_off:
-            text = f"{type(error).__name__}: {error}"
-            self._end("lost", {"pod": pod.key, "uid": pod.uid, "error": text})
-
     def _end(self, kind: str, contents: Entry) -> None:
         """Put the end of a decision, then what the cluster did meanwhile."""
-        held, self._held = self._held, None
         self._put((self._clock.now(), kind, contents))
+        self._release_held()
+
+    def _release_held(self) -> None:
+        held, self._held = self._held, None
         for entry in held or ():
             if self._is_recording:
                 self._put(entry)
@@ -317,13 +286,13 @@ class Recorder:
             return False
         return True
 
-    def _checkpoint(self, nominator: Nominator) -> None:
+    def _checkpoint(self, cache: Cache, nominator: Nominator) -> None:
         reason = "overrun" if self._is_overrun else self.writer.wants_checkpoint or "start"
         assert self._policies is not None
         entries: list[tuple[str, Entry]] = [("policies", self._policies)]
-        entries += self.cache.state()
+        entries += state_of(cache)
         for kind in self._kinds:
-            objects = self.cache.objects.list(kind)
+            objects = cache.objects.list(kind)
             entries += [("object", {"kind": kind, "object": obj}) for obj in objects]
         entries.append(("promises", self._promised(nominator)))
         entries.append(("checkpoint", {"held": sorted(self._holders)}))
@@ -337,3 +306,17 @@ class Recorder:
         pods = list(nominator)
         pairs = [[pod.uid, nominator.node_of(pod.uid) or ""] for pod in pods]
         return {"pods": pairs, "objects": pods}
+
+
+def _decision(made: ReportDecision) -> tuple[str, Entry]:
+    """The entry of a decision."""
+    contents: Entry = {
+        "pod": made.pod.key,
+        "uid": made.pod.uid,
+        "object": made.pod,
+        "revision": made.decision.revision,
+        "verdict": verdict(made.decision),
+    }
+    if made.answers:
+        contents["answers"] = [answer_plain(answer) for answer in made.answers]
+    return "decision", contents

@@ -9,9 +9,23 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from engine.caching.cache import AlreadyAssumed, Cache
 from engine.caching.objects import object_key
+from engine.kernel.events import (
+    NODES,
+    PODS,
+    Event,
+    NodeFactsChanged,
+    ObjectChanged,
+    OtherFactsChanged,
+    PodFactsChanged,
+    PodTypeLabelsChanged,
+    Reply,
+    RevisionSwitched,
+)
+from engine.kernel.kernel import Kernel
 from engine.lib.clock import VirtualClock
 from engine.model import objects as api
 from engine.model.fact import Facts, NodeFacts
@@ -23,7 +37,6 @@ from engine.offline.world import OBJECT_KINDS
 from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.evaluator import Evaluator, InProcessEvaluator
-from engine.queueing.nominator import Nominator
 from engine.recording.entries import (
     Entry,
     StateHash,
@@ -35,11 +48,12 @@ from engine.recording.entries import (
     verdict,
     verdict_text,
 )
-from engine.scheduling.decision import Decision, Explanation
+from engine.scheduling.decision import Decision
 from engine.scheduling.extenders import unopposed
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
 
 #: The record of each kind of object that a log may hold, by plural resource name.
 RECORDS: Final[dict[str, Any]] = {**dict(OBJECT_KINDS.values()), "podgroups": api.PlainObject}
@@ -95,6 +109,7 @@ class Replayer:
         self._scheduler: Scheduler | None = None
         self._scheduler_revision = ""
         self._clock = VirtualClock(0.0)
+        self._metrics = Metrics(CollectorRegistry())
         self._is_building = False
         self._is_skipping = False
         self._needs_checkpoint = True
@@ -112,14 +127,18 @@ class Replayer:
 
     def _clear(self) -> None:
         self._cache = Cache()
-        self._nominator = Nominator()
         self._plugins = make_plugins(self._cache.objects, clock=self._clock)
+        self._kernel = Kernel(self._cache, self._plugins, metrics=self._metrics)
         if self._scheduler is not None:
-            self._scheduler.use_plugins(self._plugins)
+            self._report(RevisionSwitched(self._scheduler))
         self._state = StateHash()
         self._pending: dict[str, Pod] = {}
         self._decided: dict[str, tuple[tuple[RuntimePlugin, Any], ...]] = {}
         self._reserved: dict[str, _Reserved] = {}
+
+    def _report(self, event: Event) -> None:
+        # Nothing is carried out: what came of it is in the record.
+        self._kernel.handle(event, self._clock.monotonic())
 
     @property
     def cache(self) -> Cache:
@@ -171,11 +190,11 @@ class Replayer:
             case "policies":
                 self._use(line)
             case "hole":
-                self._cache.add_node(_placeholder(line.key))
+                self._report(ObjectChanged(NODES, None, _placeholder(line.key)))
             case "fill":
                 self._cache.snapshot()
                 for name in line.keys:
-                    self._cache.remove_node(name)
+                    self._report(ObjectChanged(NODES, _placeholder(name), None))
                 self._cache.snapshot()
             case "node" | "pod" | "object" | "pending":
                 self._put(line)
@@ -188,7 +207,7 @@ class Replayer:
             case "facts":
                 self._show_facts(line)
             case "typeLabels":
-                self._cache.set_pod_type_labels(line.labels)
+                self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
             case "promises":
                 self._promise(line)
@@ -210,11 +229,15 @@ class Replayer:
         match line.event:
             case "node":
                 node = Node.from_raw(text)
-                self._cache.add_node(node)
+                known = self._cache.node_info(node.name)
+                old = known.node if known is not None else None
+                self._report(ObjectChanged(NODES, old, node))
                 self._state.put("node", node.name, text)
             case "pod":
                 pod = Pod.from_raw(text)
-                self._cache.add_pod(pod)
+                if not pod.node_name:
+                    raise ValueError(f"pod `{pod.key}` names no node")
+                self._report(ObjectChanged(PODS, None, pod))
                 self._state.put("pod", pod.uid, text)
                 self._pending.pop(pod.uid, None)
                 self._decided.pop(pod.uid, None)
@@ -226,28 +249,31 @@ class Replayer:
                 if line.kind not in RECORDS:
                     raise ValueError(f"want one of the kinds of objects, got `{line.kind}`")
                 obj = api.decode(RECORDS[line.kind], text)
-                self._cache.objects.put(line.kind, obj)
+                before = self._cache.objects.get(line.kind, object_key(obj))
+                self._report(ObjectChanged(line.kind, before, obj))
                 self._state.put(line.kind, object_key(obj), text)
 
     def _remove(self, of: str, key: str) -> None:
         self._state.drop(of, key)
+        plural, known = of, None  # type: str, Any
         if of == "node":
-            self._cache.remove_node(key)
+            info = self._cache.node_info(key)
+            plural, known = NODES, info.node if info is not None else None
         elif of == "pod":
             self._pending.pop(key, None)
             self._decided.pop(key, None)
-            known = self._cache.get_pod(key)
-            if known is not None:
-                self._cache.remove_pod(known)
+            plural, known = PODS, self._cache.get_pod(key)
         else:
-            self._cache.objects.delete(of, key)
+            known = self._cache.objects.get(of, key)
+        if known is not None:
+            self._report(ObjectChanged(plural, known, None))
 
     def _assume(self, line: Line) -> None:
         pod = self._pending_pod(line.uid)
         if line.annotations:
             pod = pod.with_annotations(line.annotations)
         try:
-            assumed = self._cache.assume(pod, line.node)
+            assumed = self._kernel.attempts.assume(pod, line.node)
         except AlreadyAssumed as error:
             raise ValueError(str(error)) from error
         self._state.put("pod", line.uid, assumed_text(line.node))
@@ -257,36 +283,37 @@ class Replayer:
         for plugin, state in reserves:
             if plugin.reserve(state, assumed, line.node) is not None:
                 break  # the record goes on with the undoing
+        self._kernel.take_instructions()
 
     def _forget(self, line: Line) -> None:
         reserved = self._reserved.pop(line.uid, None)
         if reserved is not None:
             reserves, assumed, node = reserved
-            for plugin, state in reversed(reserves):
-                plugin.unreserve(state, assumed, node)
+            self._kernel.attempts.unreserve(reserves, assumed, node)
         if line.undone:
-            self._cache.forget(line.uid)
+            self._kernel.attempts.forget(line.uid)
             self._state.drop("pod", line.uid)
+        self._kernel.take_instructions()
 
     def _show_facts(self, line: Line) -> None:
         text = bytes(line.facts)
         self._state.put_facts(line.of, line.key, text)
         if line.of == "node":
-            self._cache.set_node_facts(line.key, msgspec.json.decode(text, type=NodeFacts))
+            of_node = msgspec.json.decode(text, type=NodeFacts)
+            self._report(NodeFactsChanged(line.key, of_node))
         elif line.of == "pod":
-            self._cache.set_pod_facts(line.key, msgspec.json.decode(text, type=Facts))
+            self._report(PodFactsChanged(line.key, msgspec.json.decode(text, type=Facts)))
         else:
             others = msgspec.json.decode(text, type=OtherFacts)
-            self._cache.set_other_facts(
-                cluster=others.cluster, types=others.types, pods=others.pods
-            )
+            self._report(OtherFactsChanged(others.cluster, others.types, others.pods))
 
     def _promise(self, line: Line) -> None:
         self._state.put("promises", "", promises_text(line.pods))
-        for pod in list(self._nominator):
-            self._nominator.remove(pod.uid)
+        nominator = self._kernel.queue.nominator
+        for pod in list(nominator):
+            nominator.remove(pod.uid)
         for uid, node in line.pods:
-            self._nominator.nominate(self._pending_pod(uid), node)
+            nominator.nominate(self._pending_pod(uid), node)
 
     def _pending_pod(self, uid: str) -> Pod:
         if uid not in self._pending:
@@ -310,6 +337,7 @@ class Replayer:
         self.close()
         self._evaluator = InProcessEvaluator(bundle.program)
         self._scheduler = Scheduler(bundle, self._evaluator, plugins=self._plugins)
+        self._report(RevisionSwitched(self._scheduler))
         self._scheduler_revision = line.revision
 
     def _decide(self, line: Line) -> Outcome:
@@ -366,20 +394,19 @@ class Replayer:
         )
 
     def _ask(self, scheduler: Scheduler, pod: Pod, line: Line) -> Decision:
-        snapshot = self._cache.snapshot()
-        placed = (info.pods for info in snapshot.infos if info is not None)
-        by_uid = {uid: one for pods in placed for uid, one in pods.items()} if line.answers else {}
+        pods = self._kernel.cluster.placed_pods() if line.answers else ()
+        by_uid = {one.uid: one for one in pods}
         answers = iter(line.answers)
-        steps = scheduler.steps(pod, snapshot, self._nominator)
+        choosing = self._kernel.choose(pod, scheduler, [])
         try:
-            question = next(steps)
+            question = next(choosing)
             while True:
                 given = next(answers, None) if self._other is None else None
                 answer = unopposed(question) if given is None else answer_of(given, by_uid)
-                question = steps.send(answer)
+                question = choosing.send(Reply(answer, self._clock.monotonic()))
         except StopIteration as end:
-            explanation: Explanation = end.value
-            return explanation.decision
+            decision: Decision = end.value[0]
+            return decision
 
 
 def _placeholder(name: str) -> Node:

@@ -12,22 +12,26 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from prometheus_client import CollectorRegistry
 
 from engine.app import App
+from engine.caching.cache import Cache
 from engine.cli.main import main
 from engine.devcluster import DevCluster, make_node, make_pod
 from engine.informers import OTHER_OBJECTS
+from engine.kernel.instructions import Instruction, PodAssumed, ReportDecision
+from engine.kernel.kernel import Kernel
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from engine.lib.clock import SystemClock
 from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
-from engine.queueing.nominator import Nominator
 from engine.recording.log_writer import Checkpoint, LogSettings, LogWriter
 from engine.recording.recorder import Recorder
 from engine.recording.replay import RECORDS, Outcome, Replayer
 from engine.scheduling.decision import Decision
 from engine.scheduling.diagnosis import Diagnosis
+from engine.telemetry.metrics import Metrics
 from tests.app import harness
 from tests.app.harness import metric
 from tests.controlplane import ControlPlane
@@ -163,6 +167,18 @@ async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> 
     assert f"{len(found)} the same, 0 not" in result.output
 
 
+def test_a_log_that_was_recorded_before_the_kernel_is_decided_the_same() -> None:
+    """By a scheduler that recorded changes of its cache: gangs, preemption, volumes, an edit."""
+    found = outcomes(
+        Path(__file__).parents[1] / "data" / "recordings" / "before_the_kernel.jsonl.gz"
+    )
+    assert len(found) == 24
+    assert sum("eviction" in one.recorded for one in found) == 1
+    assert len({one.revision for one in found}) == 2
+    assert [one for one in found if not one.is_same] == []
+    assert not [note for one in found for note in one.notes if "state" in note]
+
+
 @pytest.fixture
 async def cluster() -> AsyncIterator[DevCluster]:
     async with DevCluster() as cluster:
@@ -272,14 +288,17 @@ def test_a_checkpoint_waits_for_what_is_held_for_pods_on_their_way(
     """Nothing is held for a pod that is gone when its extender has answered."""
     recorder = make_recorder(tmp_path)
     recorder.policies("revision", {})
-    recorder.deciding(Nominator())
+    kernel = Kernel(Cache(), {}, metrics=Metrics(CollectorRegistry()))
+    recorder.deciding(kernel)
     reserves: tuple[Any, ...] = ((object(), object()),)
     pod = Pod.from_plain(make_pod("web"))
-    recorder.decided(pod, Decision("node", Diagnosis(1), "revision", reserves=reserves))
+    decision = Decision("node", Diagnosis(1), "revision", reserves=reserves)
+    made: list[Instruction] = [ReportDecision(pod, decision, (), 0.0, 0.0, (), ())]
     if not is_gone:
-        recorder.cache.assume(pod, "node")
+        made.append(PodAssumed(pod.uid, "node", {}))
+    recorder.decided(made)
     recorder.writer.wants_checkpoint = "size"
-    recorder.deciding(Nominator())
+    recorder.deciding(kernel)
     assert recorder.writer.wants_checkpoint == ("" if is_gone else "size")
     recorder.close()
 

@@ -79,7 +79,7 @@ class Bench(KernelBench):
     async def settle(self) -> None:
         await eventually(lambda: not self.cycle.in_flight)
         await self.writer.flush(5)
-        self.carry_out(self.kernel._instructions())
+        self.carry_out(self.kernel.take_instructions())
         self.kernel.check_invariants()
 
     def notes(self, reason: str) -> list[str]:

@@ -546,7 +546,7 @@ async def test_a_preemption_is_started_once_for_a_pod_at_a_time(bench: Bench) ->
     await bench.until(lambda: bench.deleted)
     preemption = Preemption("node-2", (bench.victim("b"),))
     bench.kernel._start_preemption(queued, preemption, "rev1")
-    assert bench.carry_out(bench.kernel._instructions()) == []
+    assert bench.carry_out(bench.kernel.take_instructions()) == []
     held.until.set()
     await bench.settle()
     assert bench.deleted == ["a"]

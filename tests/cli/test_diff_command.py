@@ -12,16 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cli.main import main
-from engine.lib.clock import SystemClock
+from engine.lib.clock import VirtualClock
 from engine.model.node import Node
 from engine.model.pod import Pod
-from engine.policy.bundle import build_bundle
-from engine.policy.evaluator import InProcessEvaluator
-from engine.queueing.nominator import Nominator
 from engine.recording.comparison import delta
-from engine.recording.log_writer import LogSettings, LogWriter
-from engine.recording.recorder import Recorder
-from engine.scheduling.scheduling_cycle import Scheduler
+from tests.recorded import RecordedKernel
 
 STRATEGY = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -234,25 +229,12 @@ def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
 
 def record(log: Path) -> None:
     """Four pods on two nodes, in a log."""
-    writer = LogWriter(LogSettings(log), "test")
-    recorder = Recorder(writer, SystemClock(), [])
-    recorder.start()
-    cache, nominator = recorder.cache, Nominator()
+    run = RecordedKernel(log, VirtualClock())
     for name in ("n1", "n2"):
-        cache.add_node(Node.from_plain(node(name)))
-    bundle = build_bundle({})
-    recorder.policies(bundle.revision, {})
-    evaluator = InProcessEvaluator(bundle.program)
-    scheduler = Scheduler(bundle, evaluator)
+        run.node(Node.from_plain(node(name)))
     for number in range(4):
-        wants = Pod.from_plain(pod(f"p{number}"))
-        recorder.deciding(nominator)
-        decision = scheduler.schedule(wants, cache.snapshot(), nominator)
-        recorder.decided(wants, decision)
-        assert decision.node is not None
-        cache.assume(wants, decision.node)
-    evaluator.close()
-    recorder.close()
+        assert run.decide(Pod.from_plain(pod(f"p{number}"))).node is not None
+    run.close()
 
 
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=2, max_size=40))

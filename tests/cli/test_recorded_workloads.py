@@ -10,19 +10,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from engine.cli.main import main
+from engine.kernel.events import NodeFactsChanged
 from engine.lib.clock import VirtualClock
 from engine.model.fact import Fact, NodeFacts
 from engine.model.node import Node
 from engine.model.pod import Pod
 from engine.offline.decision_log import log_files, read_log
 from engine.offline.workload import Workload, WorkloadError, read_workload
-from engine.policy.bundle import build_bundle
-from engine.policy.evaluator import InProcessEvaluator
-from engine.queueing.nominator import Nominator
-from engine.recording.log_writer import LogSettings, LogWriter
-from engine.recording.recorder import Recorder
-from engine.scheduling.scheduling_cycle import Scheduler
 from tests.cli.test_diff_command import node, pod, policies
+from tests.recorded import RecordedKernel
 
 BEGAN = 1_800_000_000.0
 
@@ -38,37 +34,26 @@ def log(tmp_path: Path) -> Path:
     a node comes at 30. The log has several files."""
     directory = tmp_path / "log"
     clock = VirtualClock(BEGAN)
-    writer = LogWriter(LogSettings(directory), "test")
-    recorder = Recorder(writer, clock, ["services"])
-    recorder.start()
-    cache, nominator = recorder.cache, Nominator()
+    run = RecordedKernel(directory, clock)
     for name in ("n1", "n2"):
-        cache.add_node(Node.from_plain(node(name)))
-    cache.add_pod(old := placed("old", "n1"))
+        run.node(Node.from_plain(node(name)))
+    run.pod(None, old := placed("old", "n1"))
     own, of_pods = {"heat": Fact(60, "60", 30)}, {"load": {"web": Fact(1, "1")}}
-    cache.set_node_facts("n1", NodeFacts(own, of_pods))
-    bundle = build_bundle({})
-    recorder.policies(bundle.revision, {})
-    evaluator = InProcessEvaluator(bundle.program)
-    scheduler = Scheduler(bundle, evaluator)
+    run.report(NodeFactsChanged("n1", NodeFacts(own, of_pods)))
     bound = []
     for number in range(3):
         wants = Pod.from_plain(pod(f"p{number}"))
-        recorder.deciding(nominator)
-        decision = scheduler.schedule(wants, cache.snapshot(), nominator)
-        recorder.decided(wants, decision)
+        decision = run.decide(wants)
         assert decision.node is not None
-        cache.assume(wants, decision.node)
-        cache.add_pod(bound_pod := placed(f"p{number}", decision.node))
+        run.pod(wants, bound_pod := placed(f"p{number}", decision.node))
         bound.append(bound_pod)
         clock.advance(10.0)
         if number == 1:
-            cache.remove_pod(old)
-            writer.wants_checkpoint = "size"
-    cache.remove_pod(bound[0])
-    cache.add_node(Node.from_plain(node("n3")))
-    evaluator.close()
-    recorder.close()
+            run.pod(old, None)
+            run.writer.wants_checkpoint = "size"
+    run.pod(bound[0], None)
+    run.node(Node.from_plain(node("n3")))
+    run.close()
     return directory
 
 
@@ -106,32 +91,20 @@ def record(
     promised: dict[str, str] | None = None,
 ) -> None:
     """A run of a scheduler: pods that are there, that are promised a node, and that come."""
-    writer = LogWriter(LogSettings(directory), "test")
-    recorder = Recorder(writer, clock, ["services"])
-    recorder.start()
-    cache, nominator = recorder.cache, Nominator()
+    run = RecordedKernel(directory, clock)
     for name in nodes:
-        cache.add_node(Node.from_plain(node(name)))
+        run.node(Node.from_plain(node(name)))
     for name, on in there.items():
-        cache.add_pod(placed(name, on))
+        run.pod(None, placed(name, on))
     for name, on in (promised or {}).items():
-        nominator.nominate(Pod.from_plain(pod(name)), on)
-    bundle = build_bundle({})
-    recorder.policies(bundle.revision, {})
-    evaluator = InProcessEvaluator(bundle.program)
-    scheduler = Scheduler(bundle, evaluator)
+        run.kernel.queue.nominator.nominate(Pod.from_plain(pod(name)), on)
     for name in wants:
         pending = Pod.from_plain(pod(name))
-        recorder.deciding(nominator)
-        decision = scheduler.schedule(pending, cache.snapshot(), nominator)
-        recorder.decided(pending, decision)
-        nominator.remove(pending.uid)
+        decision = run.decide(pending)
         assert decision.node is not None
-        cache.assume(pending, decision.node)
-        cache.add_pod(placed(name, decision.node))
+        run.pod(pending, placed(name, decision.node))
         clock.advance(10.0)
-    evaluator.close()
-    recorder.close()
+    run.close()
 
 
 def test_a_pod_that_is_promised_a_node_when_the_log_begins_wants_one(tmp_path: Path) -> None:

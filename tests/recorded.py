@@ -1,0 +1,69 @@
+"""A kernel that is recorded, for tests of what reads decision logs."""
+
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from engine.caching.cache import Cache
+from engine.kernel.events import (
+    NODES,
+    PODS,
+    Event,
+    LeadershipAcquired,
+    ObjectChanged,
+    RevisionSwitched,
+)
+from engine.kernel.instructions import ReportDecision
+from engine.kernel.kernel import Kernel, decided
+from engine.lib.clock import VirtualClock
+from engine.model.node import Node
+from engine.model.pod import Pod
+from engine.policy.bundle import build_bundle
+from engine.policy.evaluator import InProcessEvaluator
+from engine.recording.log_writer import LogSettings, LogWriter
+from engine.recording.recorder import Recorder
+from engine.scheduling.decision import Decision
+from engine.scheduling.plugins.registry import make_plugins
+from engine.scheduling.scheduling_cycle import Scheduler
+from engine.telemetry.metrics import Metrics
+
+
+class RecordedKernel:
+    """A kernel with the shipped policies, recorded in *directory*; dated by *clock*."""
+
+    def __init__(self, directory: Path, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.writer = LogWriter(LogSettings(directory), "test")
+        self._recorder = Recorder(self.writer, clock, ["services"])
+        self._recorder.start()
+        bundle = build_bundle({})
+        self._evaluator = InProcessEvaluator(bundle.program)
+        cache = Cache()
+        plugins = make_plugins(cache.objects)
+        self.kernel = Kernel(cache, plugins, metrics=Metrics(CollectorRegistry()))
+        self._recorder.policies(bundle.revision, {})
+        self.report(RevisionSwitched(Scheduler(bundle, self._evaluator)))
+        self.report(LeadershipAcquired())
+
+    def report(self, event: Event) -> None:
+        self._recorder.handled(event, self.kernel.handle(event, self._clock.monotonic()))
+
+    def node(self, node: Node) -> None:
+        self.report(ObjectChanged(NODES, None, node))
+
+    def pod(self, old: Pod | None, new: Pod | None) -> None:
+        self.report(ObjectChanged(PODS, old, new))
+
+    def decide(self, pod: Pod) -> Decision:
+        """What is decided about *pod*, which comes now."""
+        self.pod(None, pod)
+        self._recorder.deciding(self.kernel)
+        instructions = decided(self.kernel.decide(self._clock.monotonic()))
+        self._recorder.decided(instructions)
+        (made,) = (one for one in instructions if isinstance(one, ReportDecision))
+        assert made.pod is pod
+        return made.decision
+
+    def close(self) -> None:
+        self._evaluator.close()
+        self._recorder.close()
