@@ -63,8 +63,8 @@ class Inference(Evaluation):
 
     Args:
         world: The files.
-        by_arguments: True to tell calls with arguments of different origins apart, as reads must;
-            False to infer each function once for all of its calls.
+        by_arguments: True to infer calls with arguments of different origins separately, as reads
+            must; False to infer each function once for all of its calls.
     """
 
     def __init__(self, world: World, *, by_arguments: bool = True) -> None:
@@ -116,7 +116,7 @@ class Inference(Evaluation):
             self._escape(self._call_function(function, given, is_open=True))
 
     def reaches(self, function: Function) -> bool:
-        """True if a call of *function* was inferred; only where arguments are not told apart."""
+        """True if a call of *function* was inferred; only without *by_arguments*."""
         return function in self._contexts
 
     # --- functions ---------------------------------------------------------------------------

@@ -154,12 +154,12 @@ def with_loaded(files: Mapping[str, str], first: Iterable[str]) -> list[str]:
 
 
 def text_of(node: ast.expr) -> str | None:
-    """The string that *node* spells, or None."""
+    """The value of *node* if it is a string literal, or None."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def number_of(node: ast.expr) -> int | float | None:
-    """The number that *node* spells, with its sign, or None."""
+    """The value of *node* if it is a number literal, with its sign, or None."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = number_of(node.operand)
         return None if inner is None else -inner

@@ -82,7 +82,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "zone": 'it is a label: `labels.get("topology.kubernetes.io/zone")`',
 }
 
-# To look for a near name takes as long as there are names, and nobody reads thousands of hints.
+# To look for a near name takes time for each known name, and thousands of hints are of no use.
 _MOST_HINTS: Final = 100
 _MOST_SHOWN: Final = 200
 
@@ -149,7 +149,7 @@ def _syntax(file: str, text: str) -> list[Problem]:
     try:
         starlark.parse(file, text, DIALECT)
     except starlark.StarlarkError as error:
-        return python_habits.told(file, text, messages.read(error, file))
+        return python_habits.explained(file, text, messages.read(error, file))
     return []
 
 
@@ -316,7 +316,7 @@ class _Checker:
             self._add(hooks["score_all"], message, "move one of them to a policy of its own")
 
     def _misspelt_hooks(self) -> None:
-        """A function that nobody calls and whose name is nearly a hook's is probably one."""
+        """An unused function with a name close to that of a hook is probably meant as one."""
         used: set[str] | None = None
         for function in self._functions():
             name = function.name
@@ -574,7 +574,7 @@ class _Checker:
 
 
 def _exports(text: str) -> set[str] | None:
-    """The names that a file defines and others may load; None if it cannot be told."""
+    """The names that a file defines and others may load; None if Python cannot parse it."""
     tree = parse(text)
     if tree is None:
         return None
@@ -587,7 +587,7 @@ def _library_fields(library: str) -> list[str]:
 
 
 def _defined_arguments(tree: ast.Module) -> dict[str, ast.arguments]:
-    """The parameters of the functions that a file defines, without those that it sets anew."""
+    """The parameters of the functions that a file defines, without those that it assigns again."""
     return {name: function.args for name, function in functions_of(tree).items()}
 
 

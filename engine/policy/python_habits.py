@@ -1,4 +1,4 @@
-"""What the interpreter's parser refuses, in words for those who come from Python.
+"""What the interpreter's parser refuses, in words for authors who know Python.
 
 The parser names a token, and up to thirty others that could stand there. Owns the better words:
 Python's own for text that is not Python either, and for what only Python has, all of it at once,
@@ -120,7 +120,7 @@ NAMES: Final[Mapping[str, str]] = {
 }
 
 
-def told(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
+def explained(file: str, text: str, error: StarlarkProblem) -> list[Problem]:
     """What is wrong with *text*, which the interpreter refused with *error*; at least one."""
     if error.message.endswith(_NO_TABS) and (tab := _TAB.search(text)):
         # The interpreter's place is the end of the line before.

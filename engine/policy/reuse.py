@@ -1,4 +1,4 @@
-"""What the answers of a policy's hooks may be reused for, told from what the hooks read.
+"""What the answers of a policy's hooks may be reused for, derived from what the hooks read.
 
 Owns the words for `starsched check --reads`: for each hook what it reads, how long an answer
 holds, and what in it defeats reuse, with what to do instead. The reuse itself is `verdicts`' and
@@ -19,7 +19,7 @@ from engine.policy.node_views import NODE_FIELDS
 from engine.policy.projections import EVERYTHING
 
 _NODE_HOOKS: Final = frozenset({"filter", "score", "tie_key", "candidate_key"})
-# They choose between nodes that nothing else tells apart: the name is one way to.
+# They choose between nodes that are otherwise equal: the name is one way to.
 _CHOOSING: Final = frozenset({"tie_key", "candidate_key"})
 _SCORE_ALL: Final = "score_all"
 # Fields of a node that change with neither the node nor its pods.

@@ -33,7 +33,7 @@ class Needs:
 
     @functools.cached_property
     def _keys(self) -> dict[str, set[str]]:
-        """The fields that each key may be asked of, by what is dumped of it; "" is any."""
+        """The dict fields that each key is looked up in, by the dump of the key; "" is any."""
         needed: set[int] = set()
         fields: dict[int, str] = {}
         for name, function in self.source.functions.items():
@@ -85,8 +85,8 @@ class Needs:
 def _needed(source: PolicySource, function: ast.FunctionDef) -> set[int]:
     """The expressions of *function* that must not be None, by identity.
 
-    Operands of sums and of comparisons by order, arguments of built-ins that take no None, and
-    whatever a method, an element or a loop is asked of.
+    Operands of arithmetic and of comparisons by order, arguments of builtins that do not take
+    None, and the owners of methods, elements and loops.
     """
     found: set[int] = set()
     for node in walk(function):

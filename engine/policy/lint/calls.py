@@ -1,7 +1,7 @@
 """Lints about calls of builtins: arguments of a kind that they never take.
 
-Such a call fails for every pod once it is reached. What each builtin takes is told by the table of
-the language; kinds by the form of an expression, or by its type, where that leaves no doubt.
+Such a call fails for every pod once it is reached. What each builtin takes is in the table of the
+language; the kinds of arguments are inferred, and nothing is reported where one is not certain.
 """
 
 import ast
@@ -158,10 +158,10 @@ def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[
     hint = "for all namespaces: `count_pods(topology, [pods_in([], labels, {})])`"
     text = ""
     if "labels" in given and "namespaces" not in given:
-        text = "count_pods() wants `namespaces` beside `labels`, such as `[pod.namespace]`"
+        text = "count_pods() wants `namespaces` in addition to `labels`, such as `[pod.namespace]`"
     elif "namespaces" in given and "labels" not in given:
         text, hint = (
-            "count_pods() wants `labels` beside `namespaces`",
+            "count_pods() wants `labels` in addition to `namespaces`",
             "`{}` means all of their pods",
         )
     elif not {"labels", "selectors"} & given.keys():

@@ -16,7 +16,7 @@ from engine.language.syntax import children, loads_of, parse, shown, walk
 from engine.policy.lint.finding import Finding, PolicySource
 from engine.policy.sandbox.protocol import Files
 
-# What `score_all` is given, told from a variable of that name.
+# What `score_all` is given; not to be confused with a variable of that name.
 _ALL_NODES: Final = "all nodes"
 
 # Loops inside each other, by what they go through.

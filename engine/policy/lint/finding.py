@@ -38,7 +38,7 @@ LINTS: Final[dict[str, str]] = {
     "wrong-return": "an answer that the hook never takes: `return True` in a filter",
     "missing-return": "a hook that can end without the answer that it owes",
     "no-effect": "a value that is made and not taken: `return` is missing before it",
-    "never-given": "a counter or a field of `state` that a hook asks for and nobody gives",
+    "never-given": "a counter or a field of `state` that a hook reads and that is never set",
     "zero-division": "a division by what may well be 0",
     "kept-value": "a value of the top level that a function changes, to keep it between calls",
     "unknown-lint": "a `# lint: ignore=` that names no lint, or silences nothing",

@@ -63,7 +63,7 @@ def _column(raw: bytes, starts: list[int], line: int, offset: int) -> int:
 def _cuts_of(
     raw: bytes, load: tuple[int, int], names: list[tuple[int, bool]], module_end: int
 ) -> list[tuple[int, int]]:
-    """What to cut out of one load; nothing where a comment or a statement beside it would go."""
+    """What to cut out of one load; nothing if a comment or another statement would go, too."""
     start, end = load
     if all(is_unused for _, is_unused in names):
         line_end = raw.find(b"\n", end)

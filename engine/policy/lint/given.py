@@ -1,7 +1,7 @@
 """Lints about what hooks are given by others of their file: counters, and the state that they keep.
 
 Such a mistake runs until the value is asked for, and then fails for every pod. Owns what is plain
-to see: lists and dicts that `counters` spells out, and the names in `state(...)`.
+to see: list and dict literals in `counters`, and the names in `state(...)`.
 """
 
 import ast
@@ -101,7 +101,7 @@ def _counts(source: PolicySource, counters: ast.FunctionDef) -> Iterator[Finding
 def _number_of_counters(counters: ast.FunctionDef, key: str) -> int | None:
     """How many counters there are at most for the hook *key*; None if that is not plain to see."""
     if not any(True for _ in own_returns(counters)):
-        return None  # which is told by itself
+        return None  # which has a finding of its own
     numbers = [0] if may_fall_through(counters.body) else []
     for one in own_returns(counters):
         if one.value is None:
@@ -129,7 +129,7 @@ def _is_by_hook(counters: ast.FunctionDef) -> bool:
 
 
 def _states(source: PolicySource) -> Iterator[Finding]:
-    """Fields of `state` that nobody keeps."""
+    """Fields of `state` that no hook before sets."""
     for hook, keepers in _STATE_OF.items():
         function = source.hooks.get(hook)
         if function is None or "state" not in {a.arg for a in function.args.args}:
@@ -187,7 +187,7 @@ def _unconditional(function: ast.FunctionDef) -> ast.AST | None:
             return None
         for node in _always(part):
             is_field = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-            if is_field and node.value.id == "state":  # type: ignore[attr-defined]  # told before
+            if is_field and node.value.id == "state":  # type: ignore[attr-defined]  # checked before
                 return node
         if isinstance(statement, ast.If | ast.For):
             return None

@@ -65,7 +65,7 @@ def _has_caller(source: PolicySource, name: str) -> bool:
     """If a hook may come by what the function *name* returns: it is asked, loaded or called."""
     if name in source.hooks or name in source.loaded_by_others:
         return True
-    # A call at top level that nothing takes, `make_policy()`, calls it for nobody.
+    # A call at top level that nothing takes, `make_policy()`, calls it to no effect.
     idle = {
         id(statement.value.func)
         for statement in source.tree.body

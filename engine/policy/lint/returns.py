@@ -1,7 +1,7 @@
 """Lints about hooks as a whole: what one returns and is not taken, and one that is never called.
 
-What a hook may return is told by the table of the language; kinds by the form of an expression, or
-by its type, where that leaves no doubt.
+What a hook may return is in the table of the language; the kinds of answers are inferred, and
+nothing is reported where one is not certain.
 """
 
 import ast
@@ -196,7 +196,7 @@ _EFFECTIVE: Final = (ast.Call, ast.IfExp, ast.BoolOp, ast.ListComp, ast.DictComp
 def _called(node: ast.expr | None) -> str:
     """The name of the function that *node* calls, else ""."""
     is_plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    return node.func.id if is_plain else ""  # type: ignore[union-attr]  # told before
+    return node.func.id if is_plain else ""  # type: ignore[union-attr]  # checked before
 
 
 def _makes(name: str) -> str:
@@ -286,7 +286,7 @@ def _alternatives(node: ast.expr | None, *, into: bool) -> Iterator[ast.expr | N
 
 
 def _kind(node: ast.expr | None) -> str:
-    """The kind of value that *node* is, whatever it is made of; "" if that cannot be told."""
+    """The kind of value that *node* is, whatever it is made of; "" if that is not certain."""
     if node is None:
         return "none"
     if isinstance(node, ast.Constant):

@@ -1,8 +1,8 @@
 """The lint about scores: can `score` return what is not in 0..100?
 
 Reasons with intervals over single expressions, and follows functions of the file. Where values
-depend on each other (`used / total`), or on what is asked (`if x > 100`), nothing can be told this
-way, and nothing is said.
+depend on each other (`used / total`), or are compared somewhere (`if x > 100`), their range is not
+known, and nothing is reported.
 """
 
 import ast
@@ -218,13 +218,13 @@ class _Reader:
         return _Reader(self._file, function, known, self._callers)
 
     def interval(self, node: ast.expr, depth: int = 0) -> _Interval:
-        """What *node* may be; None if that cannot be told."""
+        """What *node* may be; None if that is not known."""
         if depth > _MAX_DEPTH:
             return None
         deeper = depth + 1
         if isinstance(node, ast.Constant):
             is_number = type(node.value) in (int, float)
-            return (node.value, node.value) if is_number else None  # type: ignore[return-value]  # told above
+            return (node.value, node.value) if is_number else None  # type: ignore[return-value]  # checked above
         if ast.dump(node) in self._compared or _path(node) in self._file.compared:
             return None
         if isinstance(node, ast.Name):

@@ -41,7 +41,7 @@ _ARITHMETIC: Final = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod
 # Fields of a fact that may be None though there is a fact, and that of a counter; and when.
 _NUMBERS_OF_FACTS: Final = {
     "value": "what came is no finite number",
-    "age_seconds": "nobody said when it was measured",
+    "age_seconds": "the time of measurement is unknown",
 }
 _NONE_WHERE: Final = {**_NUMBERS_OF_FACTS, "here": "a node lacks the label"}
 _AMOUNT: Final = "amounts are ints: millicores, bytes; parse_int(...) makes an int of a text"
