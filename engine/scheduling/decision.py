@@ -25,9 +25,9 @@ class Decision(msgspec.Struct, frozen=True):
     to live with, and of preemption.
 
     Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
-    runtime that have to promise something to the pod, with their states. Not placed: `eviction`
+    runtime that have to reserve something for the pod, with their states. Not placed: `eviction`
     says whom to evict where, so that the pod fits later; `actions` are what other plugins do about
-    it; `nominated_node` is what to promise to the pod ("" takes a promise back, None leaves it);
+    it; `nominated_node` is the node to nominate it to ("" clears a nomination, None leaves it);
     `sought_victims`: preemption was asked.
     """
 

@@ -1,6 +1,6 @@
-"""Where a pod may go: every filter of a profile, over all nodes or over one as it might be.
+"""Which nodes a pod fits: every filter of a profile, over all nodes or over one as it might be.
 
-Owns the order of the filters and who stops first. Three kinds are asked, each at its place:
+Owns the order of the filters: a node stops at the first that rejects it. There are three kinds:
 
 - filters of policies that see the pod and the node alone: the class vectors of `pod_class`;
 - filters over counters (`counted`): their inputs change everywhere when a pod is placed;
@@ -33,8 +33,8 @@ from engine.scheduling.pod_class import ABSENT, PodClass
 from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.runtime_plugin import RuntimePlugin, filter_failure
 
-# Nodes that were promised once and are not any more, of which a verdict may be kept.
-_MOST_BROKEN_PROMISES: Final = 64
+# Nodes without nominated pods now, for which a verdict with some may be kept.
+_MOST_WITHOUT_NOMINATIONS: Final = 64
 OFF: Final = -1
 
 
@@ -56,7 +56,7 @@ class Filters:
 
     `late` are those that the class vectors do not hold, by their place in the order. `columns`
     keeps the counters of each, once they were needed, `counted` which kinds of pods they count.
-    `nominations` are other pods by slot, `promised_node` is where the pod itself was promised room.
+    `nominations` are other pods by slot, `nominated_node` is the pod's own ("" for none).
     """
 
     pod: Pod
@@ -65,7 +65,7 @@ class Filters:
     snapshot: Snapshot
     late: tuple[CountedHook | RuntimeUse, ...] = ()
     nominations: Mapping[int, tuple[Pod, ...]] = field(default_factory=dict)
-    promised_node: str = ""
+    nominated_node: str = ""
     columns: dict[int, list[CounterColumn]] = field(default_factory=dict)
     counted: dict[int, bool] = field(default_factory=dict)
 
@@ -89,11 +89,11 @@ class Feasibility:
     # --- all nodes --------------------------------------------------------------------------
 
     def codes(self, filters: Filters) -> tuple[NDArray[np.int32], dict[int, PolicyFailure]]:
-        """By slot, FITS or who rejected; with the failures of slots whose code is FAILED.
+        """By slot, FITS or the code of the rejection; with the failures where it is FAILED.
 
         A node stops at the first filter that rejects it, so a late filter is asked about the nodes
-        that nothing before it rejected. A node that was promised to other pods must do with them
-        on it, too.
+        that nothing before it rejected. A node that other pods are nominated to must fit with
+        them on it, too.
         """
         codes = filters.pod_class.codes
         if not (filters.late or filters.nominations):
@@ -108,21 +108,21 @@ class Feasibility:
             else:
                 failures.update(self._ask_counted(use, is_open, codes, filters))
         if filters.nominations:
-            self._respect_promises(filters, codes, failures)
+            self._respect_nominations(filters, codes, failures)
         return codes, failures
 
-    def _respect_promises(
+    def _respect_nominations(
         self, filters: Filters, codes: NDArray[np.int32], failures: dict[int, PolicyFailure]
     ) -> None:
-        """Reject the nodes that have no room for the pods that were promised them and this one.
+        """Reject the nodes that do not fit both this pod and those nominated to them.
 
-        What was said of a node holds for the class as long as the node and the promises are the
-        same, unless a filter looks beyond the node.
+        A verdict holds for the class as long as the node and its nominations are the same, unless
+        a filter looks beyond the node.
         """
-        known = filters.pod_class.promised
+        known = filters.pod_class.nominated
         if filters.late or look_beyond(filters.pod_class.filters):
             known.clear()
-        elif len(known) > 2 * len(filters.nominations) + _MOST_BROKEN_PROMISES:
+        elif len(known) > 2 * len(filters.nominations) + _MOST_WITHOUT_NOMINATIONS:
             for slot in known.keys() - filters.nominations.keys():
                 del known[slot]
         infos = filters.snapshot.infos
@@ -293,14 +293,14 @@ class Feasibility:
     # --- one node, as it might be -----------------------------------------------------------
 
     def at(self, filters: Filters, info: NodeInfo, changes: PodChanges) -> int | PolicyFailure:
-        """FITS or who rejects, for the node of *info* with the pods of *changes* gone or come.
+        """FITS or the code of the rejection, for the node of *info* after *changes* of its pods.
 
-        *info* already shows the changes. The pods that were promised the node must find room as
-        well: the pod has to fit with them and without them.
+        *info* already shows the changes. The pod has to fit with the pods that are nominated to
+        the node and without them.
         """
-        promised = filters.nominations.get(changes.slot)
-        if promised:
-            verdict = self._with_pods(filters, info, changes, promised)
+        nominated = filters.nominations.get(changes.slot)
+        if nominated:
+            verdict = self._with_pods(filters, info, changes, nominated)
             if verdict != FITS:
                 return verdict
         return self._at(filters, info, changes)

@@ -64,7 +64,7 @@ class PodClass:
     valid unless `score_failure` is set. Filters and scores over counters, `whole_scores` (policies
     whose `score_all` sees all feasible nodes) and their states are for the cycle to add. `example`
     is the pod that it was made for, `last_filter` the position of the last of the filters.
-    `promised[slot]`: what the filters said of a node with the pods that were promised it.
+    `nominated[slot]`: what the filters said of a node with the pods that are nominated to it.
     """
 
     pre: PreFiltered
@@ -86,7 +86,7 @@ class PodClass:
     membership: int = -1
     last_filter: int = -1
     example: Pod | None = None
-    promised: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
+    nominated: dict[int, tuple[NodeInfo, tuple[Pod, ...], int]] = field(default_factory=dict)
     changes: HookChanges = field(default_factory=HookChanges)
 
     @property

@@ -102,15 +102,15 @@ class PostFilters:
     def _preempt(
         self, filters: Filters, codes: NDArray[np.int32], *, has_extenders: bool
     ) -> Generator[Question, Answer, PostFiltered]:
-        """Whom to evict where, with the promise; or the text that says why it cannot help."""
+        """Which pods to evict where, with the nomination; or why it cannot help."""
         found = self._preemption.candidates(filters, codes)
         if found.failure is not None:
             return PostFiltered(str(found.failure), failures=(found.failure,))
         if not len(found.slots):
-            promise = None if found.keeps_nomination else ""
+            nominated = None if found.keeps_nomination else ""
             return PostFiltered(
                 found.refusal,
-                nominated_node=promise,
+                nominated_node=nominated,
                 kept_by=found.kept_by,
                 refused_by=found.refused_by,
             )

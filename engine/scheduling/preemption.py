@@ -60,7 +60,7 @@ class Candidates:
     `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help;
     `kept_by`, by policy, on how many nodes that is because of pods that it keeps; `refused_by` are
     those that reject the pod even where everybody is gone who may go. `keeps_nomination`: what the
-    pod was promised before still holds.
+    pod was nominated to before still holds.
     """
 
     trials: Trials | None = None
@@ -207,7 +207,7 @@ class Preemption:
         pod, snapshot = filters.pod, filters.snapshot
         if pod.manifest.spec.preemption_policy == "Never":
             return NEVER
-        nominated = filters.promised_node
+        nominated = filters.nominated_node
         slot = snapshot.slot_of.get(nominated) if nominated else None
         if slot is None:
             return ""
@@ -229,7 +229,7 @@ class Preemption:
         return min(potential, max(potential * percentage // 100, absolute))
 
     def _trials_of(self, filters: Filters, budgets: Budgets) -> Trials:
-        """What is known for pods like this one, and for the promises that stand now."""
+        """What is known for pods like this one, with the nominations of now."""
         pod_class = filters.pod_class
         key = (id(pod_class), filters.pod.priority)
         trials = None if filters.late else self._trials.get(key)
@@ -238,7 +238,7 @@ class Preemption:
         else:
             trials = self._new_trials(filters, key)
         trials.refresh(filters.snapshot, budgets.generation)
-        trials.promise(filters.nominations)
+        trials.nominate(filters.nominations)
         return trials
 
     def _new_trials(self, filters: Filters, key: tuple[int, int]) -> Trials:

@@ -40,7 +40,7 @@ class Trials:
         refusals: Where evicting does not help, the interned status that says why.
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.
-        promised: By slot, the pods that must find room there as well, as the trials knew them.
+        nominated: By slot, the pods that must find room there as well, as the trials knew them.
         reach: How many nodes the last pod had to look at.
     """
 
@@ -51,7 +51,7 @@ class Trials:
         self.refusals: NDArray[np.int64] = np.empty(0, np.int64)
         self.ranks: NDArray[np.int64] = np.empty(0, np.int64)
         self.victims: list[NodeVictims | None] = []
-        self.promised: dict[int, tuple[Pod, ...]] = {}
+        self.nominated: dict[int, tuple[Pod, ...]] = {}
         self.reach = 0
         self._keys: list[SortKey] = []  # distinct and sorted
         self._snapshot: Snapshot | None = None
@@ -91,15 +91,15 @@ class Trials:
         for slot in slots:
             self.states[slot] = UNKNOWN
 
-    def promise(self, promised: Mapping[int, tuple[Pod, ...]]) -> None:
-        """Forget the nodes that are promised to other pods than when they were tried."""
-        before = self.promised
-        if not (before or promised):
+    def nominate(self, nominated: Mapping[int, tuple[Pod, ...]]) -> None:
+        """Forget the nodes that other pods are nominated to than when they were tried."""
+        before = self.nominated
+        if not (before or nominated):
             return
-        changed = [s for s, pods in promised.items() if before.get(s) is not pods]
-        changed += [s for s in before if s not in promised and s < len(self.states)]
+        changed = [s for s, pods in nominated.items() if before.get(s) is not pods]
+        changed += [s for s in before if s not in nominated and s < len(self.states)]
         self.forget(changed)
-        self.promised = dict(promised)
+        self.nominated = dict(nominated)
 
     # --- which nodes ------------------------------------------------------------------------
 

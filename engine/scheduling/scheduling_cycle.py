@@ -4,14 +4,14 @@ Owns the order of the steps and what happens when a policy fails. What fits and 
 policies'; how their answers are reused is `policy.verdicts`, `pod_class` and `counted`; what the
 hooks are given for a pod is put together by `pod_classifier`.
 
-    class -> pre-filter -> feasibility -> totals -> select host
-                 \\             \\-> post-filter, if there is no feasible node
+    class -> pre-filter -> filter -> choose: totals -> highest -> tie
+                 \\            \\-> post-filter, if no node is feasible
                   \\-> post-filter
 """
 
 import itertools
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -44,6 +44,7 @@ from engine.scheduling.extenders import (
 )
 from engine.scheduling.feasibility import OFF, Feasibility, Filters, RuntimeUse
 from engine.scheduling.node_columns import NodeColumns
+from engine.scheduling.nominations import Nominations
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.pod_class import ABSENT, INFEASIBLE, PodClass
 from engine.scheduling.pod_classes import PodClasses
@@ -51,7 +52,6 @@ from engine.scheduling.pod_classifier import PodClassifier
 from engine.scheduling.pod_hooks import PodHooks
 from engine.scheduling.post_filter import PostFilters
 from engine.scheduling.preemption import Preemption
-from engine.scheduling.promises import Promises
 from engine.scheduling.rejections import diagnose, filter_failures, node_name, rejected_by_name
 from engine.scheduling.runtime_plugin import RuntimePlugin, plugins_at, pre_filter_failure
 from engine.scheduling.scoring import Normalizer
@@ -59,13 +59,11 @@ from engine.scheduling.select_host import highest, tie_order
 from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
 
-#: Nothing is promised to anybody.
+#: No pod is nominated to a node.
 NOBODY: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
-# If one in more nodes than this is feasible, those are picked out to be compared.
-_FEW_OF: Final = 3
 # Distinct rejections that are kept, and characters of them: reasons with numbers in them are ever
 # new ones, and as long as their policy likes.
 _MOST_REASONS: Final = 65_536
@@ -79,6 +77,23 @@ POD_SPEC = "PodSpec"
 
 _PreFilter: TypeAlias = tuple[RuntimePlugin, Mapping[str, Any], int]
 """A plugin of the runtime with its arguments, and its place in the order of the filters."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filtered:
+    """What the filters of one cycle said.
+
+    Attributes:
+        codes: By slot, FITS or the code of the rejection.
+        failures: What fails the attempt; the rest does not count then.
+        is_narrowed: The class alone would find more nodes feasible.
+        nominated_slot: The slot of the node that the pod is nominated to, if that is feasible.
+    """
+
+    codes: NDArray[np.int32]
+    failures: tuple[PolicyFailure, ...] = ()
+    is_narrowed: bool = False
+    nominated_slot: int | None = None
 
 
 class Scheduler:
@@ -111,7 +126,7 @@ class Scheduler:
         # By profile and who ends the questions: what `_plugins_before` says.
         self._pre_filters: dict[tuple[str, str | None], list[_PreFilter]] = {}
         self._evaluator = evaluator
-        self._promises = Promises()
+        self._nominations = Nominations()
         self._decisions = 0
         self._pod_bytes = 0
         self._begin()
@@ -150,9 +165,9 @@ class Scheduler:
     def reuse_from(self, other: "Scheduler", unchanged: Mapping[int, int]) -> None:
         """Begin with what *other* knows: of nodes and pods, and what its policies said of them.
 
-        Only policies that are new or changed are asked anew, those with the same text and arguments
-        would say the same. Only for a scheduler that has decided nothing; costs a few copies, where
-        finding it out again takes a second for 5,000 nodes and 30,000 pods.
+        Only policies that are new or changed are asked again; those with the same text and
+        arguments would say the same. Only for a scheduler that has decided nothing; costs a few
+        copies, where finding it out again takes a second for 5,000 nodes and 30,000 pods.
 
         Args:
             other: Goes on as it is.
@@ -216,7 +231,7 @@ class Scheduler:
     # --- the cycle --------------------------------------------------------------------------
 
     def schedule(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Decision:
-        """Choose a node for *pod*; *nominator* knows the nodes that are promised to pods.
+        """Choose a node for *pod*; *nominator* knows the nodes that pods are nominated to.
 
         Same pod, same snapshot, same bundle: same decision, whatever was decided before. No
         extender is asked: `steps` is for that. Raises `KeyError` if no profile has the pod's
@@ -246,7 +261,7 @@ class Scheduler:
         profile = self._profiles[pod.scheduler_name]
         # 1. What no policy can judge: no nodes, or a pod whose amounts cannot be read.
         if snapshot.node_count == 0:
-            # What was promised before cannot be kept: the node is gone.
+            # A nomination from before cannot be kept: the node is gone.
             decision = Decision(None, Diagnosis(0), self.bundle.revision, nominated_node="")
             return Explanation(decision)
         if pod.problems:
@@ -255,65 +270,27 @@ class Scheduler:
         # 2. The pod's class, with what its pre-filters said: reject, narrow the nodes, hand on.
         self._housekeep()
         pod_class = self._class_of(profile, pod, snapshot)
-        pre = pod_class.pre
-        if pre.failure is not None:
-            return self._failed(snapshot, (pre.failure,))
-        uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pre.rejection)
+        if pod_class.pre.failure is not None:
+            return self._failed(snapshot, (pod_class.pre.failure,))
+        uses, rejection = self._pre_filter_plugins(profile, pod, snapshot, pod_class.pre.rejection)
         self._columns.refresh(snapshot)
+        filters = self._filters(pod, profile, pod_class, snapshot, nominator, uses)
         if rejection is not None:
-            filters = Filters(
-                pod, profile, pod_class, snapshot, promised_node=_promised_node(pod, nominator)
-            )
             return (yield from self._rejected(filters, uses, rejection))
-        # 3. Filters and scores of what is not counted: bring the class up to the snapshot.
-        pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
-        # 4. The other filters: over counters, of the runtime, with nominated pods, extenders.
-        late: list[CountedHook | RuntimeUse] = [
-            *pod_class.counted_filters,
-            *(use for use in uses if use.position != OFF),
-        ]
-        if uses:
-            late.sort(key=lambda use: use.position)
-        filters = Filters(
-            pod,
-            profile,
-            pod_class,
-            snapshot,
-            tuple(late),
-            self._promises.beside(pod, snapshot, nominator),
-            _promised_node(pod, nominator),
-        )
-        codes, late_failures = self._feasibility.codes(filters)
-        failures = filter_failures(pod_class, codes, late_failures, snapshot)
-        if failures:
-            return self._failed(snapshot, failures)
-        is_narrowed = bool(late or filters.nominations)
-        promised_slot = self._promised_slot(filters, codes)
-        if self.has_extenders:
-            answer = yield from self._ask_extenders(pod, codes, snapshot, promised_slot)
-            if answer is not None:
-                if answer.failure is not None:
-                    return self._failed(snapshot, (answer.failure,))
-                codes, is_narrowed = self._narrowed(codes, answer, snapshot), True
-                if promised_slot is not None and codes[promised_slot] != FITS:
-                    promised_slot = None
-        if promised_slot is not None and not detailed:
-            return Explanation(self._placed(promised_slot, 1, snapshot, reserves=_reserves(uses)))
-        # 5. and 6. The feasible node with the highest total, if there is one.
-        has_totals = not (
-            pod_class.has_score_failures or (is_narrowed and not pod_class.totals_hold_for_subsets)
-        )
-        if detailed or uses or self.has_extenders or pod_class.whole_scores or not has_totals:
-            chosen = yield from self._choose_among(
-                filters, codes, uses, promised_slot, has_totals=has_totals, detailed=detailed
-            )
-        else:
-            chosen = self._choose(filters, codes, is_narrowed=is_narrowed)
+        # 3. Filter: which nodes are feasible.
+        filtered = yield from self._filter(filters)
+        if filtered.failures:
+            return self._failed(snapshot, filtered.failures)
+        # 4. Choose: the node that the pod is nominated to, else the one with the highest total.
+        chosen = yield from self._choose(filters, filtered, uses, detailed=detailed)
         if chosen is not None:
             return chosen
+        # 5. No node is feasible: say why, and let post-filters try to make one so.
+        codes = filtered.codes
         diagnosis = diagnose(codes, snapshot, pod_class, self._memo)
         rejected = rejected_by_name(codes, snapshot, self._memo) if detailed else {}
-        return (yield from self._nowhere(filters, codes, uses, diagnosis, pre.subset, rejected))
+        subset = pod_class.pre.subset
+        return (yield from self._nowhere(filters, codes, uses, diagnosis, subset, rejected))
 
     def _annotated(self, pod: Pod, snapshot: Snapshot, explanation: Explanation) -> Explanation:
         """*explanation* with the annotations that policies give to a pod that has a node.
@@ -342,7 +319,7 @@ class Scheduler:
         annotated = msgspec.structs.replace(decision, annotations=added)
         return msgspec.structs.replace(explanation, decision=annotated)
 
-    # --- step 2 -----------------------------------------------------------------------------
+    # --- step 2: class and pre-filters --------------------------------------------------------
 
     def _class_of(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
         """The class of pods that policies cannot tell from *pod*; one that failed is not kept."""
@@ -421,12 +398,59 @@ class Scheduler:
             if plugin.name not in speaking
         ]
 
-    # --- extenders and promises -------------------------------------------------------------
+    # --- step 3: filter -----------------------------------------------------------------------
+
+    def _filters(
+        self,
+        pod: Pod,
+        profile: Profile,
+        pod_class: PodClass,
+        snapshot: Snapshot,
+        nominator: Nominator,
+        uses: Sequence[RuntimeUse],
+    ) -> Filters:
+        """All filters of *pod*; those that the class does not keep in the profile's order."""
+        late: list[CountedHook | RuntimeUse] = [
+            *pod_class.counted_filters,
+            *(use for use in uses if use.position != OFF),
+        ]
+        if uses:
+            late.sort(key=lambda use: use.position)
+        return Filters(
+            pod,
+            profile,
+            pod_class,
+            snapshot,
+            tuple(late),
+            self._nominations.others(pod, snapshot, nominator),
+            # The pod's status may not say yet what the nominator knows.
+            nominator.node_of(pod.uid) or pod.nominated_node_name,
+        )
+
+    def _filter(self, filters: Filters) -> Generator[Question, Answer, _Filtered]:
+        """Ask every filter, in this order: of the class, the late ones, and extenders."""
+        pod_class, snapshot = filters.pod_class, filters.snapshot
+        pod_class.update(snapshot, self._columns, self._memo, self._normalizer)
+        codes, late_failures = self._feasibility.codes(filters)
+        failures = filter_failures(pod_class, codes, late_failures, snapshot)
+        if failures:
+            return _Filtered(codes, failures)
+        is_narrowed = bool(filters.late or filters.nominations)
+        nominated = self._nominated_slot(filters, codes)
+        if self.has_extenders:
+            answer = yield from self._ask_extenders(filters.pod, codes, snapshot, nominated)
+            if answer is not None:
+                if answer.failure is not None:
+                    return _Filtered(codes, (answer.failure,))
+                codes, is_narrowed = self._narrowed(codes, answer, snapshot), True
+                if nominated is not None and codes[nominated] != FITS:
+                    nominated = None
+        return _Filtered(codes, is_narrowed=is_narrowed, nominated_slot=nominated)
 
     @staticmethod
-    def _promised_slot(filters: Filters, codes: NDArray[np.int32]) -> int | None:
-        """The feasible node that the pod itself was promised: it goes there, without scoring."""
-        name = filters.promised_node
+    def _nominated_slot(filters: Filters, codes: NDArray[np.int32]) -> int | None:
+        """The node that the pod itself is nominated to, if it is feasible."""
+        name = filters.nominated_node
         slot = filters.snapshot.slot_of.get(name) if name else None
         return slot if slot is not None and codes[slot] == FITS else None
 
@@ -435,11 +459,11 @@ class Scheduler:
         pod: Pod,
         codes: NDArray[np.int32],
         snapshot: Snapshot,
-        promised_slot: int | None,
+        nominated_slot: int | None,
     ) -> Generator[Question, Answer, FilterAnswer | None]:
-        """What extenders say of the feasible nodes; of the promised one alone, if it passes."""
-        if promised_slot is not None:
-            infos = self._infos(np.array([promised_slot]), snapshot)
+        """What extenders say of the feasible nodes; of the nominated one alone, if it passes."""
+        if nominated_slot is not None:
+            infos = self._infos(np.array([nominated_slot]), snapshot)
             answer = yield ExtenderFilter(pod, infos)
             assert isinstance(answer, FilterAnswer)
             if answer.failure is None and answer.feasible:
@@ -470,30 +494,56 @@ class Scheduler:
     def _infos(slots: NDArray[np.int64], snapshot: Snapshot) -> list[NodeInfo]:
         return [info for slot in slots.tolist() if (info := snapshot.infos[slot]) is not None]
 
-    # --- steps 5 and 6 ----------------------------------------------------------------------
+    # --- step 4: choose -----------------------------------------------------------------------
 
     def _choose(
-        self, filters: Filters, codes: NDArray[np.int32], *, is_narrowed: bool
-    ) -> Explanation | None:
-        """The choice by the totals that the class keeps and scores over counters; None: no node.
+        self,
+        filters: Filters,
+        filtered: _Filtered,
+        uses: Sequence[RuntimeUse],
+        *,
+        detailed: bool,
+    ) -> Generator[Question, Answer, Explanation | None]:
+        """The decision for a feasible node; None if there is none."""
+        pod_class, snapshot = filters.pod_class, filters.snapshot
+        nominated = filtered.nominated_slot
+        if nominated is not None and not detailed:
+            # As kube-scheduler does: scores of other nodes cannot change anything.
+            return Explanation(self._placed(nominated, 1, snapshot, reserves=_reserves(uses)))
+        class_totals_hold = not pod_class.has_score_failures and (
+            pod_class.totals_hold_for_subsets or not filtered.is_narrowed
+        )
+        needs_full_scoring = (
+            detailed
+            or bool(uses)
+            or self.has_extenders
+            or bool(pod_class.whole_scores)
+            or not class_totals_hold
+        )
+        if not needs_full_scoring:
+            return self._choose_by_class(filters, filtered)
+        return (
+            yield from self._choose_by_full_scoring(
+                filters, filtered, uses, class_totals_hold=class_totals_hold, detailed=detailed
+            )
+        )
 
-        Totals are by slot: where most nodes are feasible, passes over all are cheaper than picking
-        those out.
-        """
+    def _choose_by_class(self, filters: Filters, filtered: _Filtered) -> Explanation | None:
+        """The choice by the totals that the class keeps and scores over counters."""
         pod, pod_class, snapshot = filters.pod, filters.pod_class, filters.snapshot
         ignored: tuple[PolicyFailure, ...] = ()
-        if is_narrowed or pod_class.counted_scores or pod_class.pre_score_failures:
-            is_feasible = codes == FITS
+        if filtered.is_narrowed or pod_class.counted_scores or pod_class.pre_score_failures:
+            is_feasible = filtered.codes == FITS
             count = int(np.count_nonzero(is_feasible))
             if not count:
                 return None
-            slots = is_feasible.nonzero()[0] if _FEW_OF * count < len(codes) else None
-            totals, failed, ignored = self._totals.by_slot(pod_class, is_feasible, snapshot, slots)
-            if failed:
-                return self._failed(snapshot, failed)
-            best = highest(totals) if slots is None else slots[highest(totals)]
+            sums = self._totals.by_slot(pod_class, is_feasible, snapshot)
+            if sums.failures:
+                return self._failed(snapshot, sums.failures)
+            ignored = sums.ignored
+            best = highest(sums.totals)
         else:
-            totals = pod_class.totals  # they know by themselves which nodes are feasible
+            totals = pod_class.totals  # INFEASIBLE says which nodes are not
             best = highest(totals)
             if totals.item(best[0]) == INFEASIBLE:
                 return None
@@ -503,32 +553,35 @@ class Scheduler:
             return self._failed(snapshot, (chosen,))
         return Explanation(self._placed(chosen, count, snapshot, ignored))
 
-    def _choose_among(
+    def _choose_by_full_scoring(
         self,
         filters: Filters,
-        codes: NDArray[np.int32],
+        filtered: _Filtered,
         uses: Sequence[RuntimeUse],
-        promised_slot: int | None,
         *,
-        has_totals: bool,
+        class_totals_hold: bool,
         detailed: bool,
     ) -> Generator[Question, Answer, Explanation | None]:
-        """The choice by scores of each feasible node alone, those of extenders and of the runtime.
+        """The choice by the scores of each feasible node, of extenders and plugins too.
 
-        *has_totals*: the class's totals hold for these nodes. *promised_slot* is taken whatever
-        the scores say, which are only told then. None: no node is feasible.
+        A nominated node is taken whatever the scores say, which are then shown only.
         """
-        pod, profile = filters.pod, filters.profile
+        pod, profile, codes = filters.pod, filters.profile, filtered.codes
         pod_class, snapshot = filters.pod_class, filters.snapshot
         feasible = np.flatnonzero(codes == FITS)
         if not len(feasible):
             return None
-        totals, rows, failed, ignored = self._totals.of(
-            pod_class, feasible, snapshot, detailed=detailed, can_reuse=has_totals and not detailed
+        sums = self._totals.of(
+            pod_class,
+            feasible,
+            snapshot,
+            detailed=detailed,
+            can_reuse=class_totals_hold and not detailed,
         )
-        if failed and promised_slot is None:
-            return self._failed(snapshot, failed)
-        ignored = (*ignored, *failed)
+        if sums.failures and filtered.nominated_slot is None:
+            return self._failed(snapshot, sums.failures)
+        ignored = (*sums.ignored, *sums.failures)
+        totals, rows = sums.totals, list(sums.rows)
         silent = self._silent_uses(profile, uses) if detailed else []
         for use in (*uses, *silent):
             more = self._totals.of_plugin(use, profile, self._infos(feasible, snapshot))
@@ -542,7 +595,7 @@ class Scheduler:
             totals = totals + np.array(extended.totals, np.int64)
             for name, scores in extended.by_extender.items():
                 rows.append(PolicyScores(name, 1, scores, scores, scores))
-        chosen: int | PolicyFailure | None = promised_slot
+        chosen: int | PolicyFailure | None = filtered.nominated_slot
         if chosen is None:
             chosen = self._break_tie(profile, pod, feasible[highest(totals)], snapshot)
         if isinstance(chosen, PolicyFailure):
@@ -584,7 +637,7 @@ class Scheduler:
         same = best[ranks == ranks[first]]
         return int(min(same.tolist(), key=lambda slot: node_name(slot, snapshot)))
 
-    # --- outcomes ---------------------------------------------------------------------------
+    # --- step 5, and outcomes -----------------------------------------------------------------
 
     def _placed(
         self,
@@ -657,7 +710,7 @@ class Scheduler:
         self._classes.trim()
 
     def _start_over(self) -> None:
-        """Forget all verdicts: rejections are numbered, and whoever has such a number goes too."""
+        """Forget all verdicts, and all that holds codes of rejections, which are numbered again."""
         memo, columns, counted = self._memo, self._columns, self._counted
         self._pod_bytes = 0
         self._begin()
@@ -678,10 +731,5 @@ def _without_extenders(steps: Steps) -> Explanation:
 
 
 def _reserves(uses: Sequence[RuntimeUse]) -> tuple[tuple[RuntimePlugin, Any], ...]:
-    """The plugins that have to promise something to a pod that is placed, with their states."""
+    """The plugins that reserve something for a pod that is placed, with their states."""
     return tuple((use.plugin, use.state) for use in uses)
-
-
-def _promised_node(pod: Pod, nominator: Nominator) -> str:
-    """The node that *pod* was promised, or empty; its status may not say so yet."""
-    return nominator.node_of(pod.uid) or pod.nominated_node_name

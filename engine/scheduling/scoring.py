@@ -6,7 +6,7 @@ means is the policies'.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,13 +16,18 @@ from engine.policy.evaluator import Call, PolicyFailure, first_told
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 
-# Raw scores this close together are normalised through a table indexed by score.
-_TABLE_SPAN: Final = 1 << 16
+# Answers for a range of fewer scores than this are a table indexed by score, of 32 KiB at most. For
+# 5,000 nodes that takes 25 us; finding the distinct scores, as wider ranges need, takes 300.
+_TABLE_SPAN: Final = 1 << 14
+# A range with more distinct scores than this will not come again: its answers are not kept.
+_MOST_SCORES: Final = 1 << 16
 _UNKNOWN: Final = -1
-# Up to so many scores are normalised without arrays.
-_SHORT: Final = 64
-# A range as small as this one is asked for as a whole when it comes a second time.
+# A range as small as this one is asked for as a whole when it comes a second time with new scores:
+# it saves most round trips of scores over counters, and an evaluation takes a fiftieth of one.
 _WHOLE: Final = 128
+
+_Range: TypeAlias = tuple[int, int, int, int]
+"""The policy's instance, the least and greatest score, and how many there are if that counts."""
 
 
 class Normalizer:
@@ -35,15 +40,16 @@ class Normalizer:
     def __init__(self, memo: VerdictMemo, capacity: int = 1024) -> None:
         self._memo = memo
         self._capacity = capacity
-        self._tables: OrderedDict[tuple[int, int, int, int], dict[int, int]] = OrderedDict()
-        self._arrays: OrderedDict[tuple[int, int, int, int], NDArray[np.int16]] = OrderedDict()
+        # Answers by range: of narrow ones by score less the least one, of wide ones by score.
+        self._narrow: OrderedDict[_Range, NDArray[np.int16]] = OrderedDict()
+        self._wide: OrderedDict[_Range, dict[int, int]] = OrderedDict()
 
     def reuse_from(self, other: "Normalizer", instances: Mapping[int, int]) -> None:
         """Begin with what *other* knows of policies, given the index here by that in *other*."""
-        for over, known in reusable_entries(other._tables, instances):
-            self._tables[over] = known.copy()
-        for over, table in reusable_entries(other._arrays, instances):
-            self._arrays[over] = table.copy()
+        for key, table in reusable_entries(other._narrow, instances):
+            self._narrow[key] = table.copy()
+        for key, known in reusable_entries(other._wide, instances):
+            self._wide[key] = known.copy()
 
     def normalize(
         self,
@@ -58,109 +64,83 @@ class Normalizer:
         *reads_count* says that the hook looks at `over.count`, which then is part of the range:
         *count*, or how many entries have a score.
         """
-        if len(raw) <= _SHORT:
-            few = self._of_few(instance, raw.tolist(), reads_count=reads_count, count=count)
-            return few if isinstance(few, PolicyFailure) else np.array(few, np.int64)
-        low = int(raw.min())
-        everything = low > SCORE_NONE  # which is below every score
-        scored = None if everything else raw != SCORE_NONE
-        values = raw if scored is None else raw[scored]
+        is_scored = raw != SCORE_NONE
+        values = raw[is_scored]
         if not len(values):
             return np.zeros(len(raw), np.int64)
-        low, high = low if everything else int(values.min()), int(values.max())
+        low, high = int(values.min()), int(values.max())
         key = (instance, low, high, (count or len(values)) if reads_count else 0)
-        if low == high:
-            answer = self._ask(key, [low])
-            if isinstance(answer, PolicyFailure):
-                return answer
-            normal = np.full(len(values), answer[low], np.int64)
-        elif high - low < _TABLE_SPAN:
-            table = self._array(key, high - low + 1)
-            index = values - low
-            normal = table[index].astype(np.int64)
-            if normal.min() == _UNKNOWN:
-                seen = np.zeros(len(table), np.bool_)
-                seen[index] = True
-                missing = np.flatnonzero(seen & (table == _UNKNOWN)) + low
-                answer = self._ask(key, missing.tolist())
-                if isinstance(answer, PolicyFailure):
-                    return answer
-                for score, value in answer.items():
-                    table[score - low] = value
-                normal = table[index].astype(np.int64)
-        else:
-            distinct, inverse = np.unique(values, return_inverse=True)
-            answer = self._ask(key, distinct.tolist())
-            if isinstance(answer, PolicyFailure):
-                return answer
-            normal = np.array([answer[v] for v in distinct.tolist()], np.int64)[inverse]
-        if scored is None:
+        is_narrow = high - low < _TABLE_SPAN
+        normal = self._in_narrow(key, values) if is_narrow else self._in_wide(key, values)
+        if isinstance(normal, PolicyFailure):
             return normal
         result = np.zeros(len(raw), np.int64)
-        result[scored] = normal
+        result[is_scored] = normal
         return result
 
-    def _of_few(
-        self, instance: int, raw: Sequence[int], *, reads_count: bool, count: int | None
-    ) -> list[int] | PolicyFailure:
-        """As `normalize`; for so few scores plain Python is faster than arrays."""
-        scores = [score for score in raw if score != SCORE_NONE]
-        if not scores:
-            return [0] * len(raw)
-        low, high = min(scores), max(scores)
-        key = (instance, low, high, (count or len(scores)) if reads_count else 0)
-        answer = self._ask(key, list(dict.fromkeys(scores)))
-        if isinstance(answer, PolicyFailure):
-            return answer
-        return [0 if score == SCORE_NONE else answer[score] for score in raw]
-
-    def _array(self, key: tuple[int, int, int, int], span: int) -> NDArray[np.int16]:
-        table = self._arrays.get(key)
+    def _in_narrow(
+        self, key: _Range, values: NDArray[np.int64]
+    ) -> NDArray[np.int16] | PolicyFailure:
+        _, low, high, _ = key
+        table = self._narrow.get(key)
+        is_new = table is None
         if table is None:
-            table = self._arrays[key] = np.full(span, _UNKNOWN, np.int16)
-            if len(self._arrays) > self._capacity // 4:
-                self._arrays.popitem(last=False)
+            table = self._narrow[key] = np.full(high - low + 1, _UNKNOWN, np.int16)
+            if len(self._narrow) > self._capacity:
+                self._narrow.popitem(last=False)
         else:
-            self._arrays.move_to_end(key)
-        return table
+            self._narrow.move_to_end(key)
+        places = values - low
+        normal = table[places]
+        if normal.min() != _UNKNOWN:
+            return normal
+        is_wanted = np.zeros(len(table), np.bool_)
+        is_wanted[places] = True
+        wanted = is_wanted | (not is_new and len(table) <= _WHOLE)
+        missing = np.flatnonzero(wanted & (table == _UNKNOWN))
+        answers, failures = self._ask(key, (missing + low).tolist())
+        for score, answer in answers.items():
+            table[score - low] = answer
+        failed = [failure for score, failure in failures.items() if is_wanted[score - low]]
+        return first_told(failed) if failed else table[places]
 
-    def _ask(
-        self, key: tuple[int, int, int, int], scores: Sequence[int]
-    ) -> dict[int, int] | PolicyFailure:
-        known = self._table(key)
+    def _in_wide(self, key: _Range, values: NDArray[np.int64]) -> NDArray[np.int64] | PolicyFailure:
+        known = self._wide.get(key)
+        if known is None:
+            known = self._wide[key] = {}
+            if len(self._wide) > self._capacity:
+                self._wide.popitem(last=False)
+        else:
+            self._wide.move_to_end(key)
+        distinct, places = np.unique(values, return_inverse=True)
+        scores: list[int] = distinct.tolist()
         missing = [score for score in scores if score not in known]
         if missing:
-            _, low, high, _ = key
-            if known and high - low < _WHOLE:
-                missing = [score for score in range(low, high + 1) if score not in known]
-            (answered,) = self._memo.evaluate([_call(key, missing)])
-            asked, failed = set(scores), []
-            for score, verdict in zip(missing, answered, strict=True):
-                if not isinstance(verdict, PolicyFailure):
-                    known[score] = verdict
-                elif score in asked:
-                    failed.append(verdict)
-            if failed:
-                return first_told(failed)
-        if len(known) > _TABLE_SPAN:
-            # A range this rich in distinct scores will not repeat: answer and forget.
-            answer = {score: known[score] for score in scores}
+            answers, failures = self._ask(key, missing)
+            if failures:
+                return first_told(failures.values())
+            known.update(answers)
+        normal = np.array([known[score] for score in scores], np.int64)[places]
+        if len(known) > _MOST_SCORES:
             known.clear()
-            return answer
-        return known
+        return normal
 
-    def _table(self, key: tuple[int, int, int, int]) -> dict[int, int]:
-        known = self._tables.get(key)
-        if known is None:
-            known = self._tables[key] = {}
-            if len(self._tables) > self._capacity:
-                self._tables.popitem(last=False)
-        else:
-            self._tables.move_to_end(key)
-        return known
+    def _ask(
+        self, key: _Range, scores: Sequence[int]
+    ) -> tuple[dict[int, int], dict[int, PolicyFailure]]:
+        """The answers to *scores*, and the failures of those without one."""
+        answers: dict[int, int] = {}
+        failures: dict[int, PolicyFailure] = {}
+        (verdicts,) = self._memo.evaluate([_call(key, scores)])
+        for score, verdict in zip(scores, verdicts, strict=True):
+            if isinstance(verdict, PolicyFailure):
+                failures[score] = verdict
+            else:
+                answers[score] = verdict
+        return answers, failures
 
 
-def _call(key: tuple[int, int, int, int], scores: Sequence[int]) -> Call:
+def _call(key: _Range, scores: Sequence[int]) -> Call:
     instance, low, high, count = key
     over = {"min": low, "max": high}
     if count:

@@ -1,10 +1,11 @@
-"""The total score of every feasible node: normalised, weighed and summed.
+"""The total score of every feasible node: normalised, weighted and summed.
 
 Owns the sum over the four kinds of scores: of policies that see the pod and the node alone (kept in
 the class), over counters, over all nodes at once, and of plugins of the runtime.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,23 @@ from engine.scheduling.node_groups import Groups
 from engine.scheduling.pod_class import INFEASIBLE, PodClass
 from engine.scheduling.rejections import report
 from engine.scheduling.scoring import Normalizer
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Weighted sums of scores.
+
+    Attributes:
+        totals: By feasible node, or by slot.
+        rows: The scores behind them by policy, if asked for.
+        failures: What fails the attempt: the totals are not to be used.
+        ignored: Failures that count as no opinion.
+    """
+
+    totals: NDArray[np.int64]
+    rows: tuple[PolicyScores, ...] = ()
+    failures: tuple[PolicyFailure, ...] = ()
+    ignored: tuple[PolicyFailure, ...] = ()
 
 
 class Totals:
@@ -58,15 +76,10 @@ class Totals:
         *,
         detailed: bool,
         can_reuse: bool,
-    ) -> tuple[
-        NDArray[np.int64],
-        list[PolicyScores],
-        tuple[PolicyFailure, ...],
-        tuple[PolicyFailure, ...],
-    ]:
-        """Weighted sums over *feasible*, the rows behind them, and what failed or was ignored.
+    ) -> Sums:
+        """The sums over *feasible*, in that order; its rows are made only if *detailed*.
 
-        The rows are made only if *detailed*. *can_reuse*: the class's totals hold for *feasible*.
+        *can_reuse*: the class's totals hold for *feasible*.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
         raws: list[tuple[HookUse | CountedHook, NDArray[np.int64]]] = []
@@ -109,45 +122,41 @@ class Totals:
         if detailed:
             order = self._score_order
             rows.sort(key=lambda row: order[row.policy])
-        if failures and not self._ignores_failures:
-            return totals, rows, tuple(failures), ()
-        return totals, rows, (), tuple(failures)
+        return self._sums(totals, failures, rows)
 
     def by_slot(
-        self,
-        pod_class: PodClass,
-        is_feasible: NDArray[np.bool_],
-        snapshot: Snapshot,
-        slots: NDArray[np.int64] | None = None,
-    ) -> tuple[NDArray[np.int64], tuple[PolicyFailure, ...], tuple[PolicyFailure, ...]]:
-        """As `of`, for every slot, INFEASIBLE where it is; for classes whose totals hold.
+        self, pod_class: PodClass, is_feasible: NDArray[np.bool_], snapshot: Snapshot
+    ) -> Sums:
+        """The sums for every slot, INFEASIBLE where it is; only for a class whose totals hold.
 
-        Unless most slots are feasible: then for *slots*, which are those that are. Scores over
-        counters are normalised and weighed by group.
+        Scores over counters are normalised and weighted by group, which are far fewer than nodes.
         """
         failures: list[PolicyFailure] = list(pod_class.pre_score_failures)
-        totals = pod_class.totals if slots is None else pod_class.totals[slots]
+        totals = pod_class.totals
         for counted in pod_class.counted_scores:
             groups = self._score_counted(pod_class, counted, is_feasible, snapshot)
             if isinstance(groups, PolicyFailure):
                 failures.append(groups)
                 continue
-            if slots is None:
-                group_of, nodes_of = groups.of_slot, groups.nodes_in(is_feasible)
-            else:
-                group_of = groups.of_slot[slots]
-                nodes_of = np.bincount(group_of, minlength=groups.count)
-            weighted = self._weighted_by_group(counted, groups, nodes_of)
+            weighted = self._weighted_by_group(counted, groups, groups.nodes_in(is_feasible))
             if isinstance(weighted, PolicyFailure):
                 failures.append(weighted)
                 pod_class.forget()
             else:
-                totals = totals + weighted.take(group_of)
-        if slots is None and not is_feasible.all():
+                totals = totals + weighted.take(groups.of_slot)
+        if not is_feasible.all():
             totals = np.where(is_feasible, totals, INFEASIBLE)
-        if failures and not self._ignores_failures:
-            return totals, tuple(failures), ()
-        return totals, (), tuple(failures)
+        return self._sums(totals, failures, [])
+
+    def _sums(
+        self,
+        totals: NDArray[np.int64],
+        failures: Sequence[PolicyFailure],
+        rows: Sequence[PolicyScores],
+    ) -> Sums:
+        if self._ignores_failures:
+            return Sums(totals, tuple(rows), ignored=tuple(failures))
+        return Sums(totals, tuple(rows), failures=tuple(failures))
 
     def _score_counted(
         self,

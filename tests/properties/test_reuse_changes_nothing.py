@@ -158,6 +158,7 @@ class Bounds:
         (pod_class, "_ONE_TRIP", 3),
         (node_groups, "_TABLE_SPAN", 4),
         (scoring, "_TABLE_SPAN", 4),
+        (scoring, "_MOST_SCORES", 4),
         (scoring, "_WHOLE", 3),
         (tie_keys, "_LEAST_UNSORTED", 1),
         (preemption, "_CHUNK", 2),

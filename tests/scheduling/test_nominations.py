@@ -1,4 +1,4 @@
-"""Promises by slot, kept from one decision to the next, beside the same looked up anew."""
+"""Nominations by slot, kept from one decision to the next, are those looked up from scratch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from engine.model.pod import Pod
 from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.queueing.nominator import Nominator
-from engine.scheduling.promises import Promises
+from engine.scheduling.nominations import Nominations
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.profiles import only
@@ -50,7 +50,7 @@ def looked_up_anew(
 
 @given(steps)
 def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> None:
-    cache, nominator, promises = Cache(), Nominator(), Promises()
+    cache, nominator, nominations = Cache(), Nominator(), Nominations()
     nodes: dict[str, object] = {}
     for what, *about in done:
         match what, about:
@@ -70,24 +70,24 @@ def test_what_is_kept_is_what_would_be_found(done: list[tuple[object, ...]]) -> 
                 nominator = Nominator()
             case "ask", [Pod() as pod]:
                 snapshot = cache.snapshot()
-                assert promises.beside(pod, snapshot, nominator) == looked_up_anew(
+                assert nominations.others(pod, snapshot, nominator) == looked_up_anew(
                     pod, snapshot, nominator
                 )
     nominator.check_invariants()
 
 
 def test_a_reader_far_behind_looks_at_every_promise() -> None:
-    cache, nominator, promises = Cache(), Nominator(), Promises()
+    cache, nominator, nominations = Cache(), Nominator(), Nominations()
     for name in NODES:
         cache.add_node(make_node(name))
     one, other = PODS[0], PODS[3]
     nominator.nominate(other, "n0")
     before = nominator.generation
-    assert promises.beside(one, cache.snapshot(), nominator) == {0: (other,)}
+    assert nominations.others(one, cache.snapshot(), nominator) == {0: (other,)}
     for number in range(20_000):
         nominator.nominate(other, NODES[number % 2])
     assert nominator.changed_since(before) is None
-    assert promises.beside(one, cache.snapshot(), nominator) == {1: (other,)}
+    assert nominations.others(one, cache.snapshot(), nominator) == {1: (other,)}
     nominator.check_invariants()
 
 

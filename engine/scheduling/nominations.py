@@ -1,7 +1,7 @@
-"""Which pods must find room beside a pod: promised a node, and no less important.
+"""The nominated pods that a decision has to leave capacity for: those of no lower priority.
 
-Owns that view of the nominator by slot, kept from one decision to the next: a change of one promise
-costs that one. Filtering with the pods is `feasibility`'s.
+Owns that view of the nominator by slot, kept from one decision to the next, so that a change of one
+nomination costs that one. Filtering with the pods is `feasibility`'s.
 """
 
 from collections import OrderedDict
@@ -15,13 +15,13 @@ from engine.queueing.nominator import Nominator
 # Priorities whose view is kept.
 _MOST_PRIORITIES: Final = 16
 
-_NOBODY: Final[Mapping[int, tuple[Pod, ...]]] = {}
+_NONE: Final[Mapping[int, tuple[Pod, ...]]] = {}
 
 
 class _View:
-    """The pods of one priority or a higher one, by the node's name and by its slot.
+    """The nominated pods of one priority or a higher one, by name and by slot of their node.
 
-    A tuple stays the same object until a promise of its node changes.
+    A tuple stays the same object until a nomination of its node changes.
     """
 
     __slots__ = ("by_name", "by_slot", "generation", "history", "nodes", "nominator", "priority")
@@ -36,7 +36,7 @@ class _View:
         self.by_slot: dict[int, tuple[Pod, ...]] = {}
 
     def refresh(self, nominator: Nominator, snapshot: Snapshot) -> None:
-        """Follow what changed of the promises, and of which node is in which slot."""
+        """Follow the nominations, and which node is in which slot."""
         names = nominator.changed_since(self.generation) if nominator is self.nominator else None
         is_known = history_of(snapshot) == (self.history, self.nodes)
         if names is None:
@@ -64,22 +64,22 @@ def history_of(snapshot: Snapshot) -> tuple[object, int]:
     return snapshot.history, snapshot.image_generation
 
 
-class Promises:
+class Nominations:
     """Answers for pods of all priorities; one object serves all decisions of a bundle."""
 
     def __init__(self) -> None:
         self._views: OrderedDict[int, _View] = OrderedDict()
 
-    def beside(
+    def others(
         self, pod: Pod, snapshot: Snapshot, nominator: Nominator
     ) -> Mapping[int, tuple[Pod, ...]]:
-        """By slot, the pods that must find room beside *pod*, in the order of their promises.
+        """By slot, the pods that must fit as well if *pod* goes there, oldest nomination first.
 
-        Not to be kept or changed: it is another one after the next change of a promise. A tuple
-        that is the same object says the same.
+        The mapping is not to be kept or changed; the next change of a nomination makes another.
+        Tuples are equal where they are the same object, so that callers may compare identities.
         """
         if not len(nominator):
-            return _NOBODY
+            return _NONE
         view = self._views.get(pod.priority)
         if view is None:
             view = self._views[pod.priority] = _View(pod.priority)
@@ -88,15 +88,15 @@ class Promises:
         else:
             self._views.move_to_end(pod.priority)
         view.refresh(nominator, snapshot)
-        # The pod's own promise does not stand in its way.
+        # The pod's own nomination does not stand in its way.
         own = nominator.node_of(pod.uid)
         slot = snapshot.slot_of.get(own) if own is not None else None
         if slot is None or slot not in view.by_slot:
             return view.by_slot
         others = tuple(p for p in view.by_slot[slot] if p.uid != pod.uid)
-        beside = view.by_slot.copy()
+        by_slot = view.by_slot.copy()
         if others:
-            beside[slot] = others
+            by_slot[slot] = others
         else:
-            del beside[slot]
-        return beside
+            del by_slot[slot]
+        return by_slot
