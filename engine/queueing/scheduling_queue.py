@@ -161,7 +161,7 @@ class SchedulingQueue:
         if queued.place in SET_ASIDE:
             self._places.unschedulable.follow(queued)
         if is_meaningful and queued.place is not Place.UNSCHEDULABLE:
-            # Active, backing off or gated: its sort key and its gate may be others now.
+            # Active, in backoff or gated: its sort key and its gate may have changed.
             self._places.move(queued, Trigger.UPDATED, key=self._key_of(pod))
         elif queued.place in SET_ASIDE:
             if is_meaningful:

@@ -135,6 +135,10 @@ def test_events_that_leave_a_gated_pod_where_it_is_do_not_push_out_its_moves() -
 # --- the table ---------------------------------------------------------------------------------
 
 
+# The triggers of `recheck`, which are the last ones.
+NEWS = list(Trigger)[list(Trigger).index(Trigger.GROUP_CHANGED) :]
+
+
 class Wanderer:
     """Does whatever a queue can be asked to do, in a random order, and notes each move."""
 
@@ -169,7 +173,7 @@ class Wanderer:
             lambda: self.queue.move(NODE_ADD, None, big_node()),
             lambda: self.queue.move(ASSIGNED_POD_DELETE, make_pod("gone", node="n"), None),
             lambda: self.queue.activate([uid], to_front=self.random.random() < 0.3),
-            lambda: self.queue.recheck(uid, self.random.choice(list(Trigger)[-8:])),
+            lambda: self.queue.recheck(uid, self.random.choice(NEWS)),
             lambda: self.keys.update({uid: self.random.randrange(9)}),
             lambda: self.queue.reorder(uid),
             lambda: self.bench.after(self.random.choice((0.5, 1, 3, 20))),
