@@ -537,6 +537,7 @@ class SchedulingQueue:
             "pod": key,
             "uid": queued.uid,
             "queue": queued.place.label,
+            "sort_key": [value for _, value in queued.sort_key],
             "attempts": queued.attempts,
             "unschedulable_count": queued.unschedulable_count,
             "error_count": queued.error_count,

@@ -142,7 +142,7 @@ async def test_a_gate_that_nobody_could_judge_is_asked_again(cluster: DevCluster
         await eventually(lambda: len(placements(cluster)) == len(names), what="all to be placed")
 
 
-async def test_a_place_in_the_order_that_nobody_could_judge_is_asked_for_again(
+async def test_a_sort_key_that_failed_is_asked_for_again(
     cluster: DevCluster,
 ) -> None:
     """Pods that came while no sandbox started went by their priority until they were tried."""
@@ -151,7 +151,7 @@ async def test_a_place_in_the_order_that_nobody_could_judge_is_asked_for_again(
     edit(cluster, {"order.star": order})
     async with scheduler(cluster, from_config_map=True, bindings=1) as app:
         await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
-        # While a binding hangs there is no room for another, so nobody is tried.
+        # While a binding hangs there is no room for another, so none is tried.
         hung = cluster.faults.hang(verb="create", resource="pods/binding")
         cluster.create(make_pod("first"))
         await asyncio.wait_for(hung.wait_hit(), 30)
@@ -165,12 +165,15 @@ async def test_a_place_in_the_order_that_nobody_could_judge_is_asked_for_again(
 
         async with _without_sandboxes():
             await eventually(has_one_failed)
-        await eventually(
-            lambda: metric(
-                app, "scheduler_queue_incoming_pods_total", queue="active", event="Reordered"
-            ),
-            what="the order to be made anew",
-        )
+        want = {name: [-number] for number, name in enumerate(names, 1)}
+
+        def sort_keys() -> dict[str, Any]:
+            known = app.queue.describe
+            return {name: known(f"default/{name}").get("sort_key") for name in names}
+
+        await eventually(lambda: sort_keys() == want, what="every sort key to be asked for again")
+        reordered = {"queue": "active", "event": "Reordered"}
+        assert metric(app, "scheduler_queue_incoming_pods_total", **reordered) > 0
         hung.release()
         await eventually(lambda: len(events(cluster, "Scheduled")) == len(names) + 1)
         told = sorted(events(cluster, "Scheduled"), key=lambda event: event["eventTime"])

@@ -878,6 +878,7 @@ def test_counts_and_description_say_where_pods_are() -> None:
         "pod": "default/w",
         "uid": "",
         "queue": "backoff",
+        "sort_key": [0],
         "attempts": 1,
         "unschedulable_count": 1,
         "error_count": 0,
