@@ -33,7 +33,7 @@ kind: PolicyRuntime
 limits: {deadline: 500ms}
 fallback: {errorRate: 1.0, lostTime: %s}
 """
-# One operation of the interpreter that takes for ever: no limit on steps ends it.
+# One operation of the interpreter that never ends: no limit on steps stops it.
 _FOR_EVER = "x = 3\n        for i in range(60):\n            x = x * x\n    return None\n"
 PODS = 30
 
@@ -79,7 +79,7 @@ def label_nodes(cluster: DevCluster, value: str) -> None:
         cluster.update("nodes", make_node(name, cpu="64", labels={"slow": value}))
 
 
-async def test_a_crowd_that_runs_into_deadlines_holds_up_its_own_profile_alone(
+async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
     cluster: DevCluster,
 ) -> None:
     """Pods of other profiles waited for a deadline of each pod that had come before them."""
@@ -96,7 +96,7 @@ async def test_a_crowd_that_runs_into_deadlines_holds_up_its_own_profile_alone(
             waits.append(time.monotonic() - started)
             await asyncio.sleep(0.7)
         assert max(waits) < PODS * DEADLINE / 4, waits
-        # They are told why, and counted.
+        # The reason is reported, and they are counted.
         throttled = "throttled: filter() of policy `slow` took too long for other pods"
         await eventually(lambda: len(events(cluster, "Throttled")) >= PODS / 2)
         assert {event["note"] for event in events(cluster, "Throttled")} == {throttled}
@@ -106,7 +106,7 @@ async def test_a_crowd_that_runs_into_deadlines_holds_up_its_own_profile_alone(
         assert metric(app, "starsched_policy_lost_seconds_total", **lost) >= DEADLINE
         waiting = {"plugin": "Throttle", "profile": "slow"}
         assert metric(app, "scheduler_unschedulable_pods", **waiting) >= PODS / 2
-        # The policy behaves again: nobody has to help.
+        # The policy behaves again: no help is needed.
         label_nodes(cluster, "no")
         await eventually(lambda: len(placements(cluster)) == PODS + 6, seconds=60)
 
@@ -127,7 +127,7 @@ async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
     async with scheduler(cluster, from_config_map=True) as app:
         good = app.rollout.active.bundle.revision
         text = about_some_pods(hook)
-        if hook == "group_of(pod)":  # for nobody else would it be asked
+        if hook == "group_of(pod)":  # asked only if something uses groups
             text += "\ndef permit(pod, group):\n    return None\n"
         edit(cluster, files(text, "1s"))
         await eventually(lambda: app.rollout.active.bundle.revision != good)

@@ -249,7 +249,7 @@ def test_a_signal_writes_what_it_believes_to_the_log(
         control_plane.request("POST", pods, pod)
     with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
         # The control plane is shared: pods of other tests may be unschedulable, too.
-        process.wait_for("Unschedulable pod", pod=f"{namespace}/waits")
+        attempt = process.wait_for("Unschedulable pod", pod=f"{namespace}/waits")
         process.process.send_signal(signal.SIGUSR2)
         process.wait_for("Dump ended")
         assert process.stop() == 0
@@ -261,6 +261,8 @@ def test_a_signal_writes_what_it_believes_to_the_log(
     (waiting,) = (line for line in shown if line.get("pod") == f"{namespace}/waits")
     assert waiting["queue"] in ("unschedulable", "backoff")
     assert waiting["rejectors"] == ["NodeResourcesFit"]
+    assert attempt["tried_because"] == waiting["tried_because"] == "new pod"
+    assert waiting["moves"][0].endswith(" ago: unknown -> active: new pod")
     assert not [line for line in process.lines if line["message"] == "Cache mismatch"]
 
 
