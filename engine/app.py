@@ -239,7 +239,7 @@ class App:
             stages=stages,
             world=self,
             on_switch=self._switch,
-            tell=self.events.policies,
+            write_event=self.events.policies,
             metrics=self.metrics,
             clock=self._clock,
         )

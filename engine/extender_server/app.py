@@ -128,7 +128,7 @@ class ExtenderApp:
             stages=stages,
             world=self.world,
             on_switch=self._switch,
-            tell=self._tell,
+            write_event=self._tell,
             metrics=self.metrics,
             clock=self._clock,
         )

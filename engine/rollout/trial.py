@@ -63,7 +63,7 @@ def first_of(problems: Sequence[Problem]) -> str:
     return f"{first} (and {more} more)" if more else first
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LoadedRevision:
     """A bundle with the evaluator and the scheduler that run it: a candidate, or what decides.
 

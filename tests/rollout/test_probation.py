@@ -55,7 +55,7 @@ class Bench:
             ),
             world=World(),
             on_switch=lambda *_: None,
-            tell=self._tell,
+            write_event=self._tell,
             metrics=self.metrics,
             clock=SystemClock(),
             **{"sleep": no_time, **waits},

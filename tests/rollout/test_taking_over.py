@@ -117,7 +117,7 @@ def make_rollout(
         ),
         world=world,
         on_switch=on_switch,
-        tell=lambda *_: None,
+        write_event=lambda *_: None,
         metrics=Metrics(CollectorRegistry()),
         clock=SystemClock(),
         **waits,

@@ -1,0 +1,206 @@
+"""What a roll-out reports of its outcomes: log lines, events, metrics, and the page `/policies`.
+
+Owns the texts and the history. Whether an outcome is worth a report is `rollout`'s.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from engine.binding.event_recorder import NORMAL, WARNING, Reference
+from engine.lib.clock import Clock
+from engine.policy.errors import Problem
+from engine.rollout.offers import Offers
+from engine.rollout.revisions import Revisions
+from engine.rollout.saved_policies import SavedPolicies
+from engine.rollout.sources import Offer
+from engine.rollout.trial import LoadedRevision, Rejected, digest, first_of
+from engine.telemetry.metrics import Metrics
+
+log = structlog.get_logger(component="rollout")
+
+ACCEPTED_REASON: Final = "PolicyAccepted"
+REJECTED_REASON: Final = "PolicyRejected"
+ROLLED_BACK_REASON: Final = "PolicyRolledBack"
+SOURCE_GONE_REASON: Final = "PolicySourceGone"
+
+_HISTORY: Final = 50
+
+WriteEvent = Callable[[Reference, str, str, str, str], None]
+"""(about, `Normal` or `Warning`, reason, note, revision): writes an event."""
+
+
+class Reports:
+    """Reports outcomes; a standby logs and counts them, and leaves the events to the leader.
+
+    Args:
+        source_name: How the operator wrote the source.
+        offers: For the object that events are about.
+        write_event: Writes events.
+        is_leader: Whether this process writes events now.
+        metrics, clock: Measure.
+
+    Attributes:
+        last_rejected: The last outcome if it was a rejection or a roll-back, as in the history.
+        is_source_gone: True while the source does not exist.
+        unreported: The revision that was accepted without an event, since another process led.
+    """
+
+    def __init__(
+        self,
+        source_name: str,
+        *,
+        offers: Offers,
+        write_event: WriteEvent,
+        is_leader: Callable[[], bool],
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self._source_name = source_name
+        self._offers = offers
+        self._write_event = write_event
+        self._is_leader = is_leader
+        self._metrics = metrics
+        self._clock = clock
+        self._accepted_at = 0.0
+        self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY)
+        self.last_rejected: dict[str, Any] | None = None
+        self.is_source_gone = False
+        self.unreported = ""
+
+    def in_force(self, loaded: LoadedRevision) -> None:
+        """*loaded* decides from now on, for whatever reason."""
+        self._accepted_at = self._clock.now()
+        revision = loaded.bundle.revision
+        self._metrics.set_revision(revision, self._accepted_at)
+        if warnings := loaded.bundle.warnings:
+            log.warning("Policies have warnings", revision=revision, reason=first_of(warnings))
+
+    def accepted(
+        self, loaded: LoadedRevision, duration_ms: float, took: Mapping[str, float]
+    ) -> None:
+        """A candidate passed all stages; *took* has the milliseconds of each."""
+        self.last_rejected = None
+        self._count("accepted", is_ok=True)
+        revision = loaded.bundle.revision
+        log.info("Policies in force", revision=revision, duration_ms=duration_ms, **took)
+        self._note("accepted", revision, duration_ms=duration_ms)
+        self.write_accepted(loaded)
+
+    def write_accepted(self, loaded: LoadedRevision) -> None:
+        """Write the event that *loaded* is in force."""
+        self.unreported = "" if self._is_leader() else loaded.bundle.revision
+        note = f"revision {loaded.bundle.revision} is in force ({len(loaded.files)} files)"
+        if loaded.bundle.warnings:
+            note += f"; warning: {first_of(loaded.bundle.warnings)}"
+        reference = self._offers.reference
+        self._event(reference, NORMAL, ACCEPTED_REASON, note, loaded.bundle.revision)
+
+    def rejected(self, rejection: Rejected, offer: Offer, in_force: str) -> None:
+        """A candidate failed a stage; the revision *in_force* stays."""
+        note = rejection.note()
+        revision = rejection.revision or digest(offer.files or {})
+        self._count("rejected", is_ok=False)
+        log.error(
+            "Policies rejected",
+            revision=revision,
+            stage=rejection.stage,
+            reason=note,
+            in_force=in_force,
+        )
+        problems = _plain(rejection.problems)
+        self.last_rejected = self._note(
+            "rejected", revision, stage=rejection.stage, note=note, problems=problems
+        )
+        reference = offer.reference or self._offers.reference
+        self._event(reference, WARNING, REJECTED_REASON, note, revision)
+
+    def unchanged(self, active: LoadedRevision, *, is_news: bool) -> None:
+        """The source offers what is in force; *is_news* if the last report said something else."""
+        self.last_rejected = None
+        self._count("unchanged", is_ok=True)
+        if is_news:
+            log.info("The source says what is in force", revision=active.bundle.revision)
+            self._note("unchanged", active.bundle.revision)
+            self.write_accepted(active)
+
+    def source_gone(self, offer: Offer, in_force: str) -> None:
+        """The source does not exist; the revision *in_force* stays."""
+        self.is_source_gone = True
+        log.warning(
+            "The policies' source is gone; what is in force stays", source=self._source_name
+        )
+        self._note("source_gone", in_force)
+        note = "the policies' source is gone; what is in force stays"
+        self._event(offer.reference, WARNING, SOURCE_GONE_REASON, note, "")
+
+    def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
+        """*revision* was taken back during its probation; *in_force* decides again."""
+        self._count("rolled_back", is_ok=False)
+        log.error("Policies rolled back", revision=revision, in_force=in_force, reason=reason)
+        note = f"revision {revision} was taken back: {reason}; revision {in_force} is in force"
+        self.last_rejected = self._note(
+            "rolled_back", revision, stage="probation", note=note, problems=[]
+        )
+        self._event(self._offers.reference, WARNING, ROLLED_BACK_REASON, note, revision)
+
+    def examined(self, seconds: float) -> None:
+        """A candidate took *seconds* through its stages, whatever came of it."""
+        self._metrics.reload_seconds.observe(seconds)
+
+    def describe(self, revisions: Revisions, saved: SavedPolicies) -> dict[str, Any]:
+        """The state as plain data, for `/policies`."""
+        active, counts = revisions.active, revisions.counts
+        in_force: dict[str, Any] | None = None
+        if active is not None:
+            in_force = {
+                "revision": active.bundle.revision,
+                "origin": active.origin,
+                "since": self._accepted_at,
+                "files": sorted(active.files),
+                "profiles": [profile.scheduler_name for profile in active.bundle.profiles],
+                "decisions": counts.decisions,
+                "failed_decisions": counts.failed,
+                "lost_seconds": round(counts.lost_seconds, 3),
+                "on_probation": revisions.previous is not None,
+                "warnings": _plain(active.bundle.warnings),
+            }
+        return {
+            "source": {"name": self._source_name, "gone": self.is_source_gone},
+            "active": in_force,
+            "last_rejected": self.last_rejected,
+            "last_good": saved.revision,
+            "rolled_back": list(saved.rolled_back),
+            "history": list(self._history),
+        }
+
+    def _count(self, result: str, *, is_ok: bool) -> None:
+        self._metrics.policy_reloads.labels(result).inc()
+        self._metrics.last_reload_ok.set(int(is_ok))
+
+    def _note(self, result: str, revision: str, **more: Any) -> dict[str, Any]:
+        entry = {"at": self._clock.now(), "result": result, "revision": revision, **more}
+        self._history.append(entry)
+        return entry
+
+    def _event(
+        self, reference: Reference | None, kind: str, reason: str, note: str, revision: str
+    ) -> None:
+        if self._is_leader() and reference is not None:
+            self._write_event(reference, kind, reason, note, revision)
+
+
+def _plain(problems: Iterable[Problem]) -> list[dict[str, Any]]:
+    """The problems as `/policies` shows them."""
+    return [
+        {
+            "file": problem.file,
+            "line": problem.line,
+            "column": problem.column,
+            "message": problem.message,
+            "hint": problem.hint,
+        }
+        for problem in problems
+    ]

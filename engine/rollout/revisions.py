@@ -1,0 +1,119 @@
+"""Which revision decides, which one it would be taken back to, and when: the state, pure.
+
+Owns no task, no clock and no sandbox: a transition returns the revisions that are no longer needed,
+and closing them is the caller's.
+
+    settled --replace(on_probation)--> on probation --pass_probation--> settled
+    on probation --roll_back--> settled (with the revision before)
+    any --replace--> settled
+"""
+
+import math
+
+from engine.policy.config import Fallback
+from engine.rollout.decision_counts import DecisionCounts
+from engine.rollout.trial import LoadedRevision
+
+
+def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
+    """Why a revision with these counts is to be taken back, or None."""
+    # Lost time delays every pod, so a few decisions are enough to tell; a single one may be chance.
+    if counts.stalled > 1 and counts.lost_seconds > bounds.lost_time.total_seconds():
+        return (
+            f"{counts.stalled} of {counts.decisions} decisions ran into limits and took "
+            f"{counts.lost_seconds:.1f} s, want at most {bounds.lost_time.total_seconds():g} s"
+        )
+    if counts.decisions < bounds.min_decisions:
+        return None
+    share = counts.failed / counts.decisions
+    if share > bounds.error_rate:
+        return (
+            f"{counts.failed} of {counts.decisions} decisions failed, "
+            f"want at most {bounds.error_rate:.0%}"
+        )
+    # The 99th percentile is above the bound if more than 1 % of the decisions are.
+    if bounds.latency is not None and counts.slow > counts.decisions / 100:
+        return (
+            f"{counts.slow} of {counts.decisions} decisions took longer than "
+            f"{bounds.latency.total_seconds() * 1000:g} ms, want at most 1%"
+        )
+    return None
+
+
+def _counts_for(loaded: LoadedRevision) -> DecisionCounts:
+    latency = loaded.bundle.runtime.fallback.latency
+    return DecisionCounts(
+        slow_seconds=math.inf if latency is None else latency.total_seconds(),
+        unchanged=loaded.unchanged,
+    )
+
+
+class Revisions:
+    """The revision that decides, and during its probation the one before it.
+
+    Attributes:
+        active: What decides; None before the first one and after `clear`.
+        previous: What *active* would be taken back to; None unless it is on probation.
+        counts: The decisions of *active*.
+    """
+
+    def __init__(self) -> None:
+        self.active: LoadedRevision | None = None
+        self.previous: LoadedRevision | None = None
+        self.counts = DecisionCounts()
+
+    @property
+    def active_revision(self) -> str:
+        """The revision of *active*; "" if there is none."""
+        return self.active.bundle.revision if self.active is not None else ""
+
+    def proven(self) -> LoadedRevision | None:
+        """What an edit that comes into force now would be taken back to.
+
+        That is *active*, unless it is on probation without enough good decisions yet: an edit on
+        top of a bad one must neither be taken back to that one nor be compared with it.
+        """
+        if self.active is None or self.previous is None:
+            return self.active
+        counts, bounds = self.counts, self.active.bundle.runtime.fallback
+        is_enough = counts.decisions >= bounds.min_decisions and not counts.stalled
+        is_good = is_enough and out_of_bounds(counts, bounds) is None
+        return self.active if is_good else self.previous
+
+    def failure(self) -> str | None:
+        """Why *active* is to be taken back; None if it is not, or if it is not on probation."""
+        if self.active is None or self.previous is None:
+            return None
+        return out_of_bounds(self.counts, self.active.bundle.runtime.fallback)
+
+    def replace(self, new: LoadedRevision, *, on_probation: bool) -> list[LoadedRevision]:
+        """Let *new* decide; the revisions that are no longer needed."""
+        before = self.active, self.previous
+        self.previous = self.proven() if on_probation else None
+        self._activate(new)
+        return [old for old in before if old is not None and old is not self.previous]
+
+    def pass_probation(self) -> list[LoadedRevision]:
+        """Keep *active*; the revisions that are no longer needed."""
+        previous, self.previous = self.previous, None
+        return [] if previous is None else [previous]
+
+    def roll_back(self) -> LoadedRevision:
+        """Let *previous* decide again; the revision that was taken back."""
+        bad, previous = self.active, self.previous
+        assert bad is not None
+        assert previous is not None
+        self.previous = None
+        previous.origin = "rolled-back"
+        self._activate(previous)
+        return bad
+
+    def clear(self) -> list[LoadedRevision]:
+        """Let nothing decide any more; the revisions that are no longer needed."""
+        left = [one for one in (self.active, self.previous) if one is not None]
+        self.active = self.previous = None
+        return left
+
+    def _activate(self, loaded: LoadedRevision) -> None:
+        self.active = loaded
+        self.counts = _counts_for(loaded)

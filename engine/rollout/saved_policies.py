@@ -1,0 +1,195 @@
+"""The last good policies: what this process knows of them, and saving that to the store.
+
+Owns when the store is read and written, and what a new leader takes over from it. The stores are
+`last_good`'s, what is good is `rollout`'s.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from engine.rollout.last_good import LastGood, Store, StoreError
+from engine.rollout.trial import LoadedRevision
+
+log = structlog.get_logger(component="rollout")
+
+#: Pods wait to be decided: a store that does not answer holds up a start or a new leader no longer
+#: than this. It is asked again in the background.
+SAVE_TIMEOUT: Final = 2.0
+LOAD_TIMEOUT: Final = 10.0
+_SAVE_AGAIN_SECONDS: Final = 10.0
+_LONGEST_SAVE_PAUSE: Final = 300.0
+_LOAD_TRIES: Final = 4
+_LOAD_PAUSE_SECONDS: Final = 0.5
+
+
+class SavedPolicies:
+    """The last good policies of this process and of its store.
+
+    Args:
+        store: Where they are saved.
+        is_leader: Whether this process may write to *store*.
+        save_timeout, load_timeout: Seconds for which a start or a new leader waits for *store*.
+        sleep: Waits between two looks at *store*.
+
+    Attributes:
+        last_good: What is to be found after a restart; None if nothing is known of it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        is_leader: Callable[[], bool],
+        *,
+        save_timeout: float,
+        load_timeout: float,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        self.last_good: LastGood | None = None
+        self._store = store
+        self._is_leader = is_leader
+        self._save_timeout = save_timeout
+        self._load_timeout = load_timeout
+        self._sleep = sleep
+        self._unsaved: LastGood | None = None
+        # The store has not answered yet: its content is unknown, so it must not be overwritten.
+        self._is_unread = False
+        self._saving = asyncio.Lock()
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of the last good policies; "" if none were ever accepted."""
+        return self.last_good.revision if self.last_good is not None else None
+
+    @property
+    def rolled_back(self) -> tuple[str, ...]:
+        """Revisions that were taken back, the newest last."""
+        return self.last_good.rolled_back if self.last_good is not None else ()
+
+    # --- changes -------------------------------------------------------------------------------
+
+    def remember(self, loaded: LoadedRevision) -> None:
+        """Have *loaded* saved as the last good policies."""
+        self._set(LastGood(loaded.bundle.revision, dict(loaded.files), self.rolled_back))
+
+    def remember_rolled_back(self, revision: str, back_to: LoadedRevision) -> None:
+        """Have *back_to* saved, and that *revision* was taken back."""
+        rolled_back = (self.last_good or LastGood()).without(revision)
+        self._set(LastGood(back_to.bundle.revision, dict(back_to.files), rolled_back))
+
+    def adopt(self, stored: LastGood, active: str, *, is_fallback: bool) -> bool:
+        """Take over what another leader saved; True if its policies are to replace ours.
+
+        They do if the revision *active* was taken back, or if it was only our fallback.
+        """
+        ours = self.last_good if self.last_good is not None else stored
+        self.last_good = replace(ours, rolled_back=stored.rolled_back)
+        is_replaced = stored.revision != active and (active in stored.rolled_back or is_fallback)
+        if is_replaced:
+            self.last_good = stored
+        if self._unsaved is not None:
+            self._unsaved = self.last_good  # it did not know what was taken back
+        return is_replaced
+
+    def _set(self, last_good: LastGood) -> None:
+        if last_good != self.last_good:
+            self.last_good = self._unsaved = last_good
+
+    # --- the store -----------------------------------------------------------------------------
+
+    async def load(self, until_then: str) -> LastGood | None:
+        """What the store holds; None if nothing, or if it does not answer in time.
+
+        In that case `keep_saving` asks again; *until_then* says in the log what happens meanwhile.
+        """
+        try:
+            async with asyncio.timeout(self._load_timeout):
+                stored = await self._try_to_load()
+        except TimeoutError:
+            reason = f"no answer for {self._load_timeout:g} s"
+            log.warning("Cannot read the last good policies", reason=reason, until_then=until_then)
+            self._is_unread = True
+            return None
+        self._is_unread = False
+        return stored
+
+    async def save(self) -> None:
+        """Save what is not saved yet; a store that refuses is tried again by `keep_saving`."""
+        if self._unsaved is None or not self._may_save():
+            return
+        async with self._saving:
+            unsaved = self._unsaved
+            if unsaved is None:
+                return
+            try:
+                is_saved = await self._store.save(unsaved)
+            except StoreError as error:
+                log.warning("Cannot save the last good policies", reason=str(error))
+                return
+            if is_saved and self._unsaved is unsaved:
+                self._unsaved = None
+
+    async def save_in_time(self) -> None:
+        """As `save`, but leave it to `keep_saving` if it takes too long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._save_timeout):
+                await self.save()
+
+    async def keep_saving(self, take_over: Callable[[LastGood | None], Awaitable[None]]) -> None:
+        """Save what could not be saved, or was deleted, until cancelled.
+
+        A restart must neither find an older state, nor try again what was taken back. *take_over*
+        is called with the content of a store that did not answer when this process began to lead.
+        """
+        pause = _SAVE_AGAIN_SECONDS
+        while True:
+            await self._sleep(pause)
+            if self._is_unread and self._is_leader():
+                await self._load_again(take_over)
+            await self._restore_deleted()
+            await self.save()
+            is_saved = self._unsaved is None or not self._may_save()
+            pause = _SAVE_AGAIN_SECONDS if is_saved else min(2 * pause, _LONGEST_SAVE_PAUSE)
+
+    def _may_save(self) -> bool:
+        return self._is_leader() and not self._is_unread
+
+    async def _try_to_load(self) -> LastGood | None:
+        """What was saved last, or None; a store that cannot be read is asked a few times."""
+        for attempt in range(1, _LOAD_TRIES + 1):
+            try:
+                return await self._store.load()
+            except StoreError as error:
+                log.warning("Cannot read the last good policies", reason=str(error))
+                if attempt < _LOAD_TRIES:
+                    await self._sleep(_LOAD_PAUSE_SECONDS)
+        return None
+
+    async def _load_again(self, take_over: Callable[[LastGood | None], Awaitable[None]]) -> None:
+        # What was taken back before may be in force until the store is read.
+        ours = self.rolled_back
+        stored = await self.load("what is in force stays")
+        if self._is_unread:
+            return
+        if stored is not None:
+            log.info("Read the last good policies", revision=stored.revision)
+            for revision in ours:
+                if revision not in stored.rolled_back:
+                    stored = replace(stored, rolled_back=stored.without(revision))
+        await take_over(stored)
+
+    async def _restore_deleted(self) -> None:
+        """Have the last good policies saved again if they were deleted from the store."""
+        kept = self.last_good
+        if kept is None or self._unsaved is not None or not self._may_save():
+            return
+        if not kept.revision and not kept.rolled_back:
+            return  # an empty state looks the same as none
+        with contextlib.suppress(StoreError):  # asked again soon
+            if await self._store.is_lost():
+                log.warning("The last good policies were deleted; saving them again")
+                self._unsaved = self.last_good
