@@ -1,9 +1,21 @@
-"""Tells the API server where a pod goes, and finds out for certain whether it took note.
+"""Binds a pod to a node through the API server, and finds out for certain what came of it.
 
-Owns one thing: after `Binder.bind` returns the pod is on that node, after it raises it is not on
-that node by our doing. At least one request may be sent, never does more than one take effect: each
-carries the pod's uid, and the API server refuses to bind a bound pod. An answer that was lost is
-resolved by reading the pod, never by guessing.
+Owns one thing: after `Binder.bind` returns the pod is on that node, and after it raises the pod is
+not on that node through us. "Exactly once" rests on four properties:
+
+- The API server refuses to bind a pod that has a node, so of any number of requests for a pod at
+  most one takes effect. Requests may therefore be repeated.
+- Each request carries the pod's uid. A pod that was deleted and made again under the same name is
+  another pod, and a late request cannot bind it.
+- All requests of one call name the same node. If an earlier one, whose answer was lost, takes
+  effect after all, the next one gets a conflict and a read shows the pod on that very node.
+- An answer that says nothing (a broken connection, a time-out, a server error) is never taken for
+  a refusal: the pod is read until the API server has answered, and until then the node's resources
+  stay assumed. Only a pod that was read as unbound is given up.
+
+What remains is a request that reaches the API server after the read that gave up on it. Then the
+pod is bound, the watch shows it, and the cache counts it there like a pod that was bound by another
+scheduler; it is not bound twice.
 """
 
 import asyncio
@@ -24,8 +36,8 @@ from engine.telemetry.metrics import Metrics
 log = structlog.get_logger(component="binder")
 
 REQUEST_TIMEOUT: Final = 10.0
-#: How long a binding that surely had no effect is tried again before the pod goes back to the
-#: queue. Longer than a rolling restart of one API server, shorter than a person's patience.
+#: For how long a binding without effect is repeated before the pod goes back to the queue: longer
+#: than a rolling restart of one API server takes, shorter than a person would wait.
 GIVE_UP_AFTER: Final = 30.0
 #: Refusals of an unbound pod that look like a race are tried again this often.
 MOST_CONFLICTS: Final = 3
@@ -44,7 +56,7 @@ class PodIsGone(BindingError):
 
 
 class BoundElsewhere(BindingError):
-    """Somebody else has bound the pod, to another node."""
+    """The pod is bound to another node, not by this scheduler's decision."""
 
     def __init__(self, message: str, node: str) -> None:
         super().__init__(message)
@@ -52,7 +64,7 @@ class BoundElsewhere(BindingError):
 
 
 class BindingRefused(BindingError):
-    """The API server says no for good, or it must not be asked; the pod is known to be unbound."""
+    """The API server refuses for good, or must not be asked; the pod was read as unbound."""
 
 
 class _Metadata(msgspec.Struct, rename="camel", frozen=True):
@@ -104,7 +116,7 @@ class Binder:
         metrics: Counts retries.
         sleep: Waits between tries.
         rng: Jitter of the waits.
-        may_act: False when somebody else may be leading: nothing is sent then that would bind.
+        may_act: False when another replica may be leading: then no binding is sent.
     """
 
     def __init__(
@@ -130,8 +142,8 @@ class Binder:
         Raises:
             PodIsGone: There is no such pod any more.
             BoundElsewhere: It is on another node.
-            BindingRefused: The API server says no for good, or for too long; or the lease may have
-                run out, and where there is room is for the next leader to say.
+            BindingRefused: The API server refuses for good, or for too long; or the lease may have
+                run out, and the next leader may have used the node's resources otherwise.
 
         While the outcome is unknown and cannot be read, this waits rather than raises: giving up
         would free the node's resources under a pod that may be there.
@@ -141,8 +153,8 @@ class Binder:
     def send(self, pod: Pod, node_name: str) -> "asyncio.Future[bytes] | None":
         """Send the first request of `bind` at once, without a task; None if that cannot be done.
 
-        If the future ends well, *pod* is on *node_name*. If it fails, `finish` goes on with it; it
-        alone knows what that means.
+        If the future has a result, *pod* is on *node_name*. An exception says nothing by itself:
+        pass the future to `finish`, which finds out.
         """
         # The decision, too, may have outlasted the lease.
         if not self._may_act():
@@ -162,7 +174,7 @@ class Binder:
         backoff: Backoff | None = None
         conflicts = 0
         while True:
-            # Asked anew each time: preparing a volume, or a wait, may outlast the lease.
+            # Checked before each request: preparing a volume, or a wait, may outlast the lease.
             if sent is None:
                 self.check_may_act()
             try:
@@ -194,7 +206,7 @@ class Binder:
             await self._sleep(backoff.next(failure.retry_after))
 
     def check_may_act(self) -> None:
-        """Raise `BindingRefused` if somebody else may be leading by now."""
+        """Raise `BindingRefused` if another replica may be leading by now."""
         if not self._may_act():
             raise BindingRefused("the lease may have run out")
 

@@ -9,6 +9,22 @@ for each counter in use the count of every domain. What is counted is a policy's
 
 An answer is given by domain as far as possible: five thousand nodes in ten zones are ten counts.
 The way from a node to its domain changes rarely and is kept (`Layout`).
+
+What is kept from one decision to the next, and what makes it invalid:
+
+- By counter and node, how much is counted there (`_Topology.by_slot`, and `entries` without
+  weights). Brought up to date from the log of kinds; counted again from nothing if the log does not
+  reach back far enough, if a namespace changed (a selector may now match others), or if the number
+  of slots did. A kind of pods is matched against a counter once, not once a pod.
+- By counter and domain, the sum over the nodes of the domain (`_Topology.sums`). A placed pod adds
+  to it in place, and to its log, from which `counted` hooks learn which domains changed. It is
+  summed again if a node changed its domain or the set of eligible nodes is another one: both are
+  versions, and a sum holds while they are the ones that it was made with.
+- By counter, which nodes count and the index of each node's domain (`Layout`), until a node changes
+  its domain, gets a label key that the counter asks for, or the eligible nodes change.
+
+So a decision that follows a placement costs one addition a counter, and a label edit of one node
+costs one pass over all nodes, by numpy, for the counters of that label.
 """
 
 import copy
@@ -39,9 +55,8 @@ InsideOf = Callable[[tuple[str, ...]], NDArray[np.bool_] | None]
 """The slots of the nodes that have all of these label keys; None if there are no keys."""
 
 
-# Topologies that all counters count in together, each once for each of them, and of which nodes'
-# domains are known. Whoever may create a pod makes up label keys; what is held takes memory by
-# node, and time at every change.
+# Topologies of all counters together, each counted once for each counter. Pods name label keys
+# freely, and each topology takes memory for every node, and time at every change.
 _MOST_HELD: Final = 4096
 # The last kinds of pods that a counter is known to leave out.
 _MOST_LEFT_OUT: Final = 64
@@ -66,7 +81,7 @@ class _Topology:
 
 @dataclass(frozen=True, slots=True)
 class PodChanges:
-    """Pods that come to a node or leave it, without really doing so."""
+    """Pods that are assumed to come to a node or leave it, in a dry run."""
 
     slot: int
     added: Sequence[Pod] = ()
@@ -165,8 +180,8 @@ class _Counter:
                 self._count(self._topology_of(key, column_of), slot, weight, difference)
 
     def _leave_out(self, kind: int) -> None:
-        # Most kinds mean nothing to most counters. To remember all of them took gigabytes where
-        # each pod has a label of its own; asking again costs less than that.
+        # Most kinds do not concern most counters. Remembering all of them took gigabytes where each
+        # pod has a label of its own; matching a kind again is cheaper.
         if len(self._left_out) >= _MOST_LEFT_OUT:
             self._left_out.clear()
         self._left_out.add(kind)
@@ -180,7 +195,7 @@ class _Counter:
 
     def _count(self, topology: _Topology, slot: int, weight: int, difference: int) -> None:
         column, amount = topology.column, weight * difference
-        # By `item`: half as dear as with numpy's own numbers.
+        # `item` gives Python's numbers, which cost half of what numpy's scalars do.
         topology.by_slot[slot] = topology.by_slot.item(slot) + amount
         topology.entries[slot] = topology.entries.item(slot) + difference
         domain = column.ids.item(slot)
@@ -223,7 +238,7 @@ class _Counter:
 
         *version* is another number whenever a node is in another domain of any topology.
         """
-        # The layout is made anew if a node changed its domain or whether it counts.
+        # The layout is made again if a node changed its domain, or whether it counts.
         made_of = (version, len(present), len(self._topologies))
         if self._layout is None or made_of != self._layout_of or eligible is not self._mask:
             self._layout = self._lay_out(eligible, column_of, inside_of)
