@@ -163,7 +163,7 @@ def _plain_selector(selector, function):
     return {"labels": labels, "expressions": expressions}
 
 def pods_in(namespaces, selector, namespace_selector = None):
-    """Pods of *namespaces* (or of those that a selector of namespaces means) that are selected."""
+    """Pods of *namespaces*, or of the selected namespaces, that *selector* matches."""
     return _pods_in(namespaces, selector, namespace_selector, "pods_in")
 
 def _pods_in(namespaces, selector, namespace_selector, function):
@@ -195,7 +195,7 @@ def count_pods(
         weight = 1,
         terminating = False,
         up_to = None):
-    """A counter of placed pods that all of *selectors* mean, per value of the label *topology*."""
+    """A counter of placed pods that all of *selectors* match, by value of the label *topology*."""
     if topology != None and type(topology) != "string":
         fail("count_pods() wants a label key or None as topology, got " + repr(topology))
     if among != None and type(among) != "string":
@@ -213,11 +213,11 @@ def count_pods(
     if labels != None:
         _plain_selector(labels, "count_pods")
         if namespaces == None:
-            fail("count_pods() wants namespaces beside labels, such as [pod.namespace]; for all " +
+            fail("count_pods() wants namespaces with labels, such as [pod.namespace]; for all " +
                  "of them it takes selectors = [pods_in([], labels, namespace_selector = {})]")
         terms.append(_pods_in(namespaces, labels, None, "count_pods"))
     elif namespaces != None:
-        fail("count_pods() wants labels beside namespaces, {} for all of their pods")
+        fail("count_pods() wants labels with namespaces, {} for all of their pods")
     elif selectors == None:
         fail("count_pods() wants labels and namespaces, or selectors made by pods_in(...)")
     return {
@@ -239,7 +239,7 @@ _TERMS = (
 )
 
 def count_terms(kind, weight = 1, up_to = None):
-    """A counter of the placed pods' affinity terms of *kind* that mean the incoming pod."""
+    """A counter of the placed pods' affinity terms of *kind* that match the incoming pod."""
     if kind not in _TERMS:
         fail("count_terms() wants one of %s, got %s" % (", ".join(_TERMS), repr(kind)))
     _check_amounts(weight, up_to, "count_terms")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from engine.language.table import Builtin, Parameter, kinds, number
 
-# From shape parameters of this size on, a Beta variable is normal but for its skewness.
+# With larger shape parameters, a Beta variable is normal except for its skewness.
 _LARGE_SHAPE: Final = 1e5
 _LARGEST_POWER: Final = 700.0  # of e, in a float
 
@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,6
 
 
 def parse_int(text: str, default: Any = None) -> Any:
-    """The int that *text* spells in base 10 (as Go's ParseInt does), or *default*.
+    """The int that *text* is in base 10 (as Go's ParseInt reads it), or *default*.
 
     Only ASCII digits with an optional sign count, and only values that fit in 64 bits.
     """
@@ -32,7 +32,7 @@ def parse_int(text: str, default: Any = None) -> Any:
 
 
 def parse_float(text: str, default: Any = None) -> Any:
-    """The finite float that *text* spells in decimal, or *default*."""
+    """The finite float that *text* is in decimal, or *default*."""
     if isinstance(text, str) and _NUMBER.fullmatch(text):
         value = float(text)
         if math.isfinite(value):
@@ -41,7 +41,7 @@ def parse_float(text: str, default: Any = None) -> Any:
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """The chance that a Beta(*a*, *b*) variable is at most *x*.
+    """The probability that a Beta(*a*, *b*) variable is at most *x*.
 
     The regularised incomplete beta function by its continued fraction (Lentz's method), accurate
     to about 1e-14 for small parameters; if both are above 100,000, by the normal distribution with
@@ -61,7 +61,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
     power = (
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
     )
-    # Of a huge parameter the terms hardly differ, and their difference is only rounding.
+    # With a huge parameter the terms hardly differ, and their difference is only rounding.
     front = math.exp(min(power, _LARGEST_POWER))
     tiny = 1e-300
     c, d = 1.0, 1.0 - (a + b) * x / (a + 1.0)

@@ -1,4 +1,4 @@
-"""The builtins of the policy language, one entry each, and what an entry says.
+"""The builtins of the policy language, one entry each, and the form of an entry.
 
 Owns the form of entries and the table as a whole. The entries stand next to their implementations:
 numbers in `numbers`, verdicts in `verdict_makers`, counters in `counter_makers`, and what Starlark
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Effect(enum.Enum):
-    """What a call does with its arguments, for those who follow values through a policy."""
+    """What a call does with its arguments, for analyses that follow values through a policy."""
 
     #: They are looked at as a whole, and the result holds nothing of them.
     WHOLE = "whole"

@@ -142,7 +142,7 @@ def only_nodes(names, state = None):
         state = None if state == None else state.state,
     )
 
-# No pod waits longer for leave, so a longer wait means this.
+# No pod waits longer in permit.
 _MOST_SECONDS = 900
 
 def wait(seconds, reason = "waiting for the rest of its group"):

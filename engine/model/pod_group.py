@@ -17,8 +17,8 @@ class PodGroupState:
         created_at: When its PodGroup, or else the oldest of its pods was made (epoch seconds).
         priority: The highest priority among its pods.
         pending: How many pods have no node; those that are being deleted do not count.
-        waiting: How many have a node and wait for leave.
-        placed: How many were given leave, those on their nodes included.
+        waiting: How many have a node and wait in permit.
+        placed: How many permit approved, those on their nodes included.
     """
 
     name: str

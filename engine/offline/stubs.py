@@ -25,7 +25,7 @@ _Fields: TypeAlias = Mapping[str, tuple[str, str]]
 # Types that Python calls something else.
 _NAMES: Final = {"any": "Any", "verdict": "Verdict", "counter": "Counter", "selector": "Any"}
 _HEAD: Final = '''\
-"""What starsched policies can use. Written by `starsched stubs`: write it anew, do not edit it."""
+"""What starsched policies can use. Written by `starsched stubs`; do not edit it."""
 
 from collections.abc import Callable
 from typing import Any as Any, NoReturn
@@ -43,7 +43,7 @@ def plugin_args(**defaults: Any) -> Any:
     """The policy's arguments: these defaults, or what a profile's pluginConfig gives instead."""
 
 def load(module: str, *names: str, **renamed: str) -> None:
-    """Take names from another file: a file beside it, `@std/x.star` or `@kubernetes/x.star`."""
+    """Take names from a file in the same folder, `@std/x.star` or `@kubernetes/x.star`."""
 
 def fail(*words: Any) -> NoReturn:
     """Stop: a contract is broken. The pod's attempt fails with these words."""
@@ -72,7 +72,7 @@ class json:
 
     @staticmethod
     def decode(text: str) -> Any:
-        """The value that *text* spells."""
+        """The value of the JSON text *text*."""
 '''
 
 

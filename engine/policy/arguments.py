@@ -103,7 +103,7 @@ class Arguments:
     """The arguments of one plugin in one profile.
 
     Attributes:
-        given: What the configuration says, by name in snake_case: what overrides the defaults.
+        given: The values of the configuration, by name in snake_case; they override the defaults.
         types: Type text of those whose value is a record.
         shown: The values as the runtime's own parts read them: nested as in the manifest.
     """
@@ -121,7 +121,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
     found = Arguments({}, {}, {})
     if field is None:
         return found
-    spelt: dict[str, str] = {}
+    written: dict[str, str] = {}
     members = field.object()
     schema = {file_stem(n): reader for n, reader in KUBERNETES_ARGUMENTS.get(plugin, {}).items()}
     _skip_type_meta(members, plugin)
@@ -138,8 +138,8 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
                 hint = f"want one of {', '.join(f'`{n}`' for n in known)}" if declared else ""
             what = "unknown argument" if declared else "unknown argument: the policy takes none"
             members[name].wrong(what, hint)
-        elif spelt.setdefault(stem, name) != name:
-            members[name].wrong(f"the argument is there already, as `{spelt[stem]}`")
+        elif written.setdefault(stem, name) != name:
+            members[name].wrong(f"the argument is there already, as `{written[stem]}`")
         elif given is None:
             continue  # null: the default
         elif reader is not None:
@@ -186,7 +186,7 @@ def _check_together(plugin: str, field: Field, values: Mapping[str, Any]) -> Non
     if plugin == "PodTopologySpread":
         if values.get("default_constraints") and values.get("defaulting_type") == "System":
             message = "defaultConstraints: without effect if defaultingType is `System`"
-            field.wrong(message, "write `defaultingType: List` beside them")
+            field.wrong(message, "write `defaultingType: List` next to them")
     elif plugin == "DefaultPreemption":
         bounds = ("min_candidate_nodes_percentage", "min_candidate_nodes_absolute")
         if not any(values[bound] for bound in bounds):

@@ -1,6 +1,6 @@
 """The policies and shared functions that ship with the runtime.
 
-Owns finding them (beside the package, in a checkout as in an installed wheel) and the two ways of
+Owns finding them (next to the package, in a checkout as in an installed wheel) and the two ways of
 writing a plugin's name: `NodeResourcesFit`, and `node_resources_fit` for its file.
 """
 
@@ -15,8 +15,8 @@ import engine
 
 KUBERNETES: Final = "@kubernetes/"
 
-#: Policies that ship beside kube-scheduler's plugins and run only where a profile names them, by
-#: the folder that they are in.
+#: Policies that ship in addition to kube-scheduler's plugins and run only if a profile names them,
+#: by the folder that they are in.
 PACKS: Final[Mapping[str, tuple[str, ...]]] = {
     "congestion": ("Congestion",),
     "coscheduling": ("Coscheduling",),
@@ -71,5 +71,5 @@ def file_stem(plugin: str) -> str:
 
 
 def plugin_name(stem: str) -> str:
-    """The plugin that a shipped file's stem means: `NodeName` for `node_name`."""
+    """The plugin of the shipped file with this stem: `NodeName` for `node_name`."""
     return "".join(part.capitalize() for part in stem.split("_"))

@@ -1,8 +1,8 @@
-"""Shares of single devices: what is left of each one, as the pods of a node say.
+"""Shares of single devices: what is left of each one, by the annotations of the node's pods.
 
 Owns one convention, that of device plugins that share GPUs. A node offers `PREFIXcount` devices. A
-pod asks by annotations: `PREFIXcount` of them, and thousandths of each by `PREFIXmilli` if it is
-one; `PREFIXindex` says which it was given (`2-3`). What a policy makes of it is the policy's.
+pod requests them by annotations: `PREFIXcount` of them, and if it is one, thousandths of it by
+`PREFIXmilli`; `PREFIXindex` says which it was given (`2-3`). What follows is the policy's business.
 """
 
 import functools
@@ -17,9 +17,9 @@ MOST_DEVICES: Final = 1024
 
 
 class DeviceShares(dict[str, list[int]]):
-    """What is left of a node's devices, by the prefix of their names; found when it is asked for.
+    """What is left of a node's devices, by the prefix of their names, computed on look-up.
 
-    As a whole it is empty: which prefixes mean devices, only a policy knows.
+    As a whole it is empty: only a policy knows which prefixes are devices.
     """
 
     def __init__(self, info: NodeInfo) -> None:
@@ -84,6 +84,6 @@ def _share(
     named = None
     if index is not None:
         parts = (parse_int(part, -1) for part in index.split("-"))
-        # A pod may name what it likes; it takes no more than it asks for.
+        # A pod may name any; it takes no more than it requests.
         named = tuple(dict.fromkeys(i for i in parts if i >= 0))[: max(0, number)]
     return max(0, number), each if is_share else WHOLE, named

@@ -72,9 +72,9 @@ def _used_ports(info: NodeInfo) -> list[dict[str, Any]]:
 
 
 class _PodAnnotations(dict[str, list[dict[str, str]]]):
-    """The annotations of a node's pods by how their keys start, found when a start is asked for.
+    """The annotations of a node's pods by prefix of their keys, collected on look-up.
 
-    As a whole it is empty: every possible start would be too much.
+    As a whole it is empty: there are too many prefixes.
     """
 
     def __init__(self, info: NodeInfo) -> None:
@@ -164,16 +164,16 @@ NODE_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "pod_annotations": _pods(
         "dict[str, list[dict[str, str]]]",
-        "annotations of its pods whose keys start with the one that is asked for: a dict for each "
-        "pod that has such; ask with a constant",
+        "annotations of its pods whose keys start with the one that is looked up: a dict for each "
+        "pod that has such; look it up by a constant",
         _PodAnnotations,
         "pods",
         entries=Entries.MADE,
     ),
     "device_shares": _pods(
         "dict[str, list[int]]",
-        "thousandths left of each of its devices, by index, as annotations of its pods say; ask "
-        "with the constant that their names start with, such as `alibabacloud.com/gpu-`",
+        "thousandths left of each of its devices, by index, by the annotations of its pods; look "
+        "it up by the constant that their names start with, such as `alibabacloud.com/gpu-`",
         DeviceShares,
         "pods",
         entries=Entries.MADE,

@@ -297,7 +297,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
         _spread_selector,
         ("Service", *_OWNERS),
     ),
-    "tolerations": _spec("list[Toleration]", "the taints that it bears", _tolerations),
+    "tolerations": _spec("list[Toleration]", "the taints that it tolerates", _tolerations),
     "scheduling_gates": _spec(
         "list[str]",
         "names of its scheduling gates",
@@ -315,7 +315,7 @@ POD_FIELDS: Final[dict[str, ViewField]] = {
     ),
     "overhead": _spec(
         "dict[str, int]",
-        "what it takes beside its containers, by its runtime class",
+        "what it takes in addition to its containers, by its runtime class",
         lambda p: _amounts(p.manifest.spec.overhead),
     ),
     "nonzero_requests": _spec(

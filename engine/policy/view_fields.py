@@ -18,7 +18,7 @@ from engine.policy.volume_views import VOLUME_RECORDS
 
 
 class ClusterFacts(Protocol):
-    """What the views need of a snapshot beside the pod or node at hand."""
+    """What the views need of a snapshot besides the pod or node at hand."""
 
     @property
     def node_count(self) -> int:
@@ -198,9 +198,12 @@ RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "restart_actions": ("list[str]", "what its restart rules do, in their order"),
     },
     "Fact": {
-        "value": ("float?", "the number, an int if it was spelt as one; None: not a finite number"),
-        "text": ("str", "what came, as it was spelt"),
-        "age_seconds": ("int?", "whole seconds since it was measured; None: nobody said when"),
+        "value": (
+            "float?",
+            "the number, an int if it was written as one; None: not a finite number",
+        ),
+        "text": ("str", "what came, as it was written"),
+        "age_seconds": ("int?", "whole seconds since it was measured; None: not known"),
     },
     "Owner": {
         "kind": ("str", "for example ReplicaSet"),

@@ -54,11 +54,11 @@ GROUP_FIELDS: Final[dict[str, ViewField]] = {
     "pending": _group("int", "pods without a node", lambda g: g.pending),
     "waiting": _group(
         "int",
-        "pods that have a node and wait for leave; in `permit`, this pod too",
+        "pods that have a node and wait in permit; in `permit`, this pod too",
         lambda g: g.waiting,
     ),
     "placed": _group(
-        "int", "pods that were given leave, those on their nodes included", lambda g: g.placed
+        "int", "pods that permit approved, those on their nodes included", lambda g: g.placed
     ),
 }
 

@@ -45,10 +45,10 @@ VOLUME_RECORDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "storage_class": ("StorageClass?", "that class; None if there is none"),
         "volume_name": ("str", 'the volume that it is bound to, or ""'),
         "volume": ("PersistentVolume?", "that volume; None if there is none"),
-        "used_on": ("list[str]", "nodes with pods that use it; only told for ReadWriteOncePod"),
+        "used_on": ("list[str]", "nodes with pods that use it; only for ReadWriteOncePod"),
     },
     "StorageClass": {
-        "provisioner": ("str", "who makes its volumes"),
+        "provisioner": ("str", "what provisions its volumes"),
         "binding_mode": ("str?", "Immediate or WaitForFirstConsumer"),
     },
     "PersistentVolume": {

@@ -203,8 +203,8 @@ def test_every_name_that_check_knows_is_there(name: str) -> None:
     [
         ('count_pods(None, labels = {"app": None})', 'labels that are strings, got {"app": None}'),
         ("count_pods(None, labels = {}, namespaces = [None])", "namespaces that are strings"),
-        ('count_pods(None, labels = {"app": "web"})', "namespaces beside labels, such as [pod.n"),
-        ('count_pods(None, namespaces = ["web"])', "labels beside namespaces, {} for all of"),
+        ('count_pods(None, labels = {"app": "web"})', "namespaces with labels, such as [pod.n"),
+        ('count_pods(None, namespaces = ["web"])', "labels with namespaces, {} for all of"),
         ("count_pods(None)", "labels and namespaces, or selectors made by pods_in(...)"),
         ("count_pods(None, selectors = [pods_in([], 3)])", "pods_in() wants a selector or a dict"),
         ('count_pods(None, selectors = [{"selector": None}])', "selectors made by pods_in(...)"),

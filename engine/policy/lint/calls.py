@@ -162,7 +162,7 @@ def _counter(source: PolicySource, node: ast.Call, called: Builtin) -> Iterator[
     elif "namespaces" in given and "labels" not in given:
         text, hint = (
             "count_pods() wants `labels` in addition to `namespaces`",
-            "`{}` means all of their pods",
+            "`{}` selects all of their pods",
         )
     elif not {"labels", "selectors"} & given.keys():
         text = "count_pods() wants `labels` and `namespaces`, or `selectors` made by pods_in(...)"

@@ -1,8 +1,8 @@
-"""Hooks that run as Python: made from a translation, asked like the interpreter's drivers.
+"""Hooks that run as Python: made from a translation, called like the interpreter's drivers.
 
 Owns the making of the Python functions, what is worked out once per pod, the decoding of entries,
 and the checks of verdicts. A compiled hook answers a call as a whole or not at all: whatever is not
-plainly a good verdict is left to the interpreter, which alone says what is wrong.
+plainly a good verdict is left to the interpreter, whose messages say what is wrong.
 """
 
 import ast

@@ -1,8 +1,8 @@
 """Typed decoders for what translated hooks are given.
 
-Owns the classes of views and records. A decoder accepts exactly what the types say, so what a
-translation assumes holds for every value that gets to it; anything else is refused, and the
-interpreter answers. A field that the hook reads must be there, others may be.
+Owns the classes of views and records. A decoder accepts exactly the declared types, so every value
+that reaches a translated hook is as its translation assumes; for anything else it raises, and the
+interpreter answers. Fields that the hook reads are required, others optional.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _PLAIN: Final[dict[str, Any]] = {
 
 _NOTHING: Final = msgspec.Raw(b"null")
 
-# Decoders import what they need when they are made; in the sandbox no file can be opened then.
+# A decoder imports modules when it is made; inside the sandbox no file can be opened any more.
 msgspec.json.Decoder(
     msgspec.defstruct(
         "Sample", [("a", dict[str, list[Annotated[int, msgspec.Meta(ge=0)] | float | None]])]
@@ -35,9 +35,9 @@ msgspec.json.Decoder(
 class Decoders:
     """The decoders of one hook.
 
-    *reads* are the fields that it reads, by record; *whole* the records that the interpreter makes
-    field by field, so that every field must be there; *names* says that a name is looked at where
-    there is one. What is not looked at is not decoded.
+    *reads* are the fields that it reads, by record; *whole* are the records that the interpreter
+    makes field by field, so that every field is required; with *names*, the name of a node is
+    decoded if there is one. Fields that are not read are not decoded.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ HOOK_MODULE: Final = "@starsched/hook.star"
 RUN_MODULE: Final = "@starsched/run.star"
 NODES_MODULE: Final = "@starsched/nodes"
 
-# Between the answers of a filter and the distinct reasons in them.
+# Separates the answers of a filter from the distinct reasons in them.
 REASONS_MARK: Final = "\\n"
 
 _LIST: Final = re.compile(r"list\[(.+)\]")
@@ -28,7 +28,7 @@ _DICT: Final = re.compile(r"dict\[str,\s*(.+)\]")
 
 
 def convert_expression(schema: Schema, type_text: str, value: str, depth: int = 0) -> str | None:
-    """Starlark that turns plain *value* into what *type_text* says; None if it is that already."""
+    """Starlark that converts plain *value* to *type_text*; None if nothing is to be converted."""
     if type_text.endswith("?"):
         inner = convert_expression(schema, type_text[:-1], value, depth)
         return None if inner is None else f"(None if {value} == None else {inner})"
@@ -83,8 +83,8 @@ def converter_text(schema: Schema, types: dict[str, str]) -> str:
     return f'load("{VIEWS_MODULE}", {loads})\ndef _convert(name, value):\n{body}\n    return value'
 
 
-# State crosses the border as JSON. Structs in it (records of the views) are marked, so that the
-# hooks that are given the state find structs again.
+# State leaves the sandbox as JSON. Structs in it (records of the views) are marked, so that they
+# are structs again for the hooks that get the state.
 _STATE_TEXT: Final = """
 def unpack(v):
     kind = type(v)
@@ -137,13 +137,14 @@ def driver_text(
     schema: Schema,
     functions: Iterable[str] = (),
 ) -> str:
-    """The module whose `run(pod, nodes, extra)` asks *hook* about every entry.
+    """The module whose `run(pod, nodes, extra)` calls *hook* for every entry.
 
-    *functions* are the names that a counter may have as `among`.
+    *bounded*: the policy has no `normalize`. *functions* are the names that a counter may have as
+    `among`.
 
-    All three parameters are JSON texts. The answer is JSON too, behind one character: `=` all
-    verdicts are good, `!` some are objects that tell what is wrong, `?` the same and some reasons
-    hold the node's name; or `M` and the name of a parameter that the hook changed.
+    All three parameters are JSON texts. The answer is JSON after one character: `=` if all verdicts
+    are good; `!` if some are objects that describe what is wrong; `?` if, in addition, some reasons
+    contain the node's name; or it is `M` and the name of a parameter that the hook changed.
     """
     params = signature.params
     by_entry = hook in ("filter", "score")  # counters speak of the node's domain there
@@ -280,7 +281,7 @@ def _loop(hook: str, params: Sequence[str], bounded: bool, *, made: bool) -> lis
     if hook == "score_all":
         lines += _checked(f"{_check_of(hook, bounded)}(answer, len(nodes))", 4)
     elif hook == "counters":
-        # A good answer is a dict too, so it travels under a name of its own.
+        # A good answer is a dict too, so it is wrapped.
         lines += [
             "    answer = check_counters(answer, _AMONG)",
             '    if "by_hook" in answer:',

@@ -1,7 +1,7 @@
-"""What crosses the border to the sandbox, and how: calls, answers, failures, frames.
+"""The messages between the runtime and the sandbox: calls, answers, failures, frames.
 
 Owns plain data only and imports nothing of the trusted side, so that the child process starts
-fast and knows nothing that it need not know. A frame is a 4-byte big-endian length, then msgpack.
+fast and holds nothing that it does not need. A frame is a 4-byte big-endian length, then msgpack.
 """
 
 import functools
@@ -51,7 +51,7 @@ class Limits:
 
 
 class Call(NamedTuple):
-    """One hook of one instance, asked about a pod and, for per-node hooks, many nodes.
+    """A call of one hook of one instance for a pod and, for per-node hooks, many nodes.
 
     Attributes:
         instance: Index in `Program.instances`.
@@ -311,7 +311,7 @@ def _check_numbers(
 
 
 def _failed(answer: RawAnswer, call: Call, count: int, image: ProgramImage) -> set[int]:
-    """The entries that *answer* has failures of, which are checked."""
+    """The entries that failed according to *answer*. Raises for a failure that cannot be."""
     wanted = image.instances[call.instance].policy, call.hook
     for index, failure in answer.failures:
         if not 0 <= index < count:
@@ -332,7 +332,7 @@ def encode_answer(entries: Sequence[Verdict | PolicyFailure]) -> RawAnswer:
 
 
 class Greeting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a child says while it loads its program.
+    """A child's report while it loads its program.
 
     `loading` is the instance that it is about to load; then it is `ready`, or there are
     `problems` (of `errors.Problem`'s fields) and it ends.
@@ -349,7 +349,7 @@ class ChannelClosedError(Exception):
 
 _HEADER: Final = 4
 _CHUNK: Final = 1 << 18
-# No frame is larger than this; whoever announces one is not to be trusted with the memory.
+# A larger frame is refused: the memory for it would be ours.
 _MOST: Final = 1 << 28
 _MICROS: Final = 1_000_000
 _TIMEVAL: Final = struct.Struct("ll")
@@ -437,7 +437,7 @@ class Channel:
         if self._start == self._end:
             self._start = self._end = 0
             if len(self._buffer) > 4 * _CHUNK:
-                self._resize(_CHUNK)  # a large answer must not keep its room for ever
+                self._resize(_CHUNK)  # a large answer must not keep its memory for ever
         needed = _HEADER
         until = math.inf
         while True:

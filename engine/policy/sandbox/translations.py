@@ -1,4 +1,4 @@
-"""All hooks of a program that run as Python, each made when it is asked for the first time.
+"""All hooks of a program that run as Python, each made when it is first called.
 
 Owns which hooks those are, and why the others are not. It never fails: a hook that cannot be
 translated, for whatever reason, runs in the interpreter.
@@ -18,7 +18,7 @@ class Translations:
     """The translated hooks of a program.
 
     *constants* are those of the instances' files, one for each, and *loaded* those of the files
-    that they load, as `exports` spells them.
+    that they load, as `exports` writes them.
     """
 
     def __init__(
