@@ -23,8 +23,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,9 @@ import yaml
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
 from tests.scripts import script
+from tests.waiting import wait_until
 
 START_SECONDS = 60.0
-POLL_SECONDS = 0.02
 
 _PR_SET_PDEATHSIG = 1
 
@@ -146,16 +145,23 @@ class ControlPlane:
 
     def wait_ready(self, timeout: float = START_SECONDS) -> None:
         """Return when `/readyz` says ok. Raises `ControlPlaneError` if it does not in time."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
+
+        def is_ready() -> bool:
             if self._apiserver is None or self._apiserver.poll() is not None:
-                break
+                raise AssertionError("it ended")
             # Refused until it listens, no certificate until it has made one, 500 until ready.
             with contextlib.suppress(OSError, http.client.HTTPException, ControlPlaneError):
                 self.request("GET", "/readyz", decode=False)
-                return
-            time.sleep(POLL_SECONDS)
-        raise ControlPlaneError(f"kube-apiserver is not ready\n{self._tail('apiserver.log')}")
+                return True
+            return False
+
+        self._wait("kube-apiserver", is_ready, timeout, "apiserver.log")
+
+    def _wait(self, name: str, is_ready: Callable[[], bool], seconds: float, log: str) -> None:
+        try:
+            wait_until(is_ready, seconds=seconds)
+        except AssertionError as error:
+            raise ControlPlaneError(f"{name} is not ready\n{self._tail(log)}") from error
 
     @property
     def etcd_pid(self) -> int:
@@ -314,13 +320,16 @@ class ControlPlane:
                 ],
                 log,
             )
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and self._etcd.poll() is None:
+
+        def is_ready() -> bool:
+            if self._etcd is None or self._etcd.poll() is not None:
+                raise AssertionError("it ended")
             with contextlib.suppress(OSError, http.client.HTTPException, ControlPlaneError):
                 self._etcd_call("/v3/maintenance/status", {})
-                return
-            time.sleep(POLL_SECONDS)
-        raise ControlPlaneError(f"etcd is not ready\n{self._tail('etcd.log')}")
+                return True
+            return False
+
+        self._wait("etcd", is_ready, START_SECONDS, "etcd.log")
 
     def _flags(self) -> list[str]:
         key = self.directory / "service-account.key"

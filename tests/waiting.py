@@ -15,10 +15,16 @@ _FIRST_PAUSE_SECONDS: Final = 0.001
 _LONGEST_PAUSE_SECONDS: Final = 0.02
 
 
-async def eventually(condition: Callable[[], Any], *, seconds: float = 20.0, what: str = "") -> Any:
+async def eventually(
+    condition: Callable[[], Any],
+    *,
+    seconds: float = 20.0,
+    what: str = "",
+    longest_pause: float = _LONGEST_PAUSE_SECONDS,
+) -> Any:
     """The first true answer of *condition*, a function or a coroutine function.
 
-    Raises `AssertionError` after *seconds*.
+    Raises `AssertionError` after *seconds*. Between two tries are at most *longest_pause* seconds.
     """
     pause = _FIRST_PAUSE_SECONDS
     try:
@@ -30,7 +36,7 @@ async def eventually(condition: Callable[[], Any], *, seconds: float = 20.0, wha
                 if answer:
                     return answer
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+                pause = min(2 * pause, longest_pause)
     except TimeoutError:
         raise AssertionError(f"not in {seconds:g} s: {what or condition}") from None
 

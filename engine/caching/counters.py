@@ -370,8 +370,9 @@ class Counters:
     summed; counters are told apart by the JSON text that the caller gives for them.
     """
 
-    def __init__(self, capacity: int = 1024) -> None:
+    def __init__(self, capacity: int = 1024, *, most_held: int = _MOST_HELD) -> None:
         self._capacity = capacity
+        self._most_held = most_held
         self._kinds = PodKinds()
         self._columns: dict[str | None, TopologyColumn] = {}
         self._counters: OrderedDict[bytes, _Counter] = OrderedDict()
@@ -388,7 +389,7 @@ class Counters:
         """Bring the indexes up to *snapshot*; needed before `column`."""
         self._kinds.refresh(snapshot)
         self._inside = ((), None)
-        if self._asked > _MOST_HELD:
+        if self._asked > self._most_held:
             self._let_go()
         version = self._gone
         for column in self._columns.values():
@@ -486,7 +487,7 @@ class Counters:
             counter = self._counters[key]
             held += counter.counted_in
             both = needed | counter.labels
-            if needed and max(held, len(both)) > _MOST_HELD:
+            if needed and max(held, len(both)) > self._most_held:
                 del self._counters[key]
             else:
                 needed = both

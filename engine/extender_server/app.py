@@ -16,7 +16,12 @@ from engine.binding.binder import Binder
 from engine.binding.deferred_writer import DeferredWriter
 from engine.binding.event_recorder import EventRecorder, Reference
 from engine.extender_server.judge import Judge
-from engine.extender_server.server import MOST_BODY_BYTES, ExtenderServer, ServerTls
+from engine.extender_server.server import (
+    CERTIFICATE_SECONDS,
+    MOST_BODY_BYTES,
+    ExtenderServer,
+    ServerTls,
+)
 from engine.extender_server.worlds import RequestWorld, WatchedWorld, World
 from engine.kube.client import ApiClient
 from engine.lib.background import Background, cancelled
@@ -45,6 +50,7 @@ class ExtenderSettings:
         tls: Certificate and key; None to speak plain HTTP.
         watches: Know the cluster by watching it; else only what a request says.
         most_body_bytes: Larger requests are refused.
+        certificate_seconds: Between two looks at the files of TLS.
     """
 
     address: tuple[str, int] = ("127.0.0.1", 0)
@@ -52,6 +58,7 @@ class ExtenderSettings:
     tls: ServerTls | None = None
     watches: bool = True
     most_body_bytes: int = MOST_BODY_BYTES
+    certificate_seconds: float = CERTIFICATE_SECONDS
 
 
 @dataclass
@@ -141,6 +148,7 @@ class ExtenderApp:
             metrics=self.metrics,
             clock=self._clock,
             most_body_bytes=self.settings.most_body_bytes,
+            certificate_seconds=self.settings.certificate_seconds,
         )
 
     # --- life ------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ MIB: Final = 1 << 20
 MOST_BODY_BYTES: Final = 256 * MIB
 CANNOT_BIND: Final = "this extender has no API server to bind at: start it with --watch"
 _SHUTDOWN_SECONDS: Final = 10.0
-_CERTIFICATE_SECONDS: Final = 10.0
+CERTIFICATE_SECONDS: Final = 10.0
 
 
 class Binds(Protocol):
@@ -90,6 +90,7 @@ class ExtenderServer:
         binder: Binds pods; None: there is no API server.
         metrics, clock: Measure.
         most_body_bytes: Larger requests are refused.
+        certificate_seconds: Between two looks at the files of TLS.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ExtenderServer:
         metrics: Metrics,
         clock: Clock,
         most_body_bytes: int = MOST_BODY_BYTES,
+        certificate_seconds: float = CERTIFICATE_SECONDS,
     ) -> None:
         self._world = world
         self._judge = judge
@@ -109,6 +111,7 @@ class ExtenderServer:
         self._binder = binder
         self._metrics = metrics
         self._clock = clock
+        self._certificate_seconds = certificate_seconds
         self._runner: web.AppRunner | None = None
         self._open = contextlib.AsyncExitStack()
         self._following: asyncio.Task[None] | None = None
@@ -133,7 +136,9 @@ class ExtenderServer:
         bound = await listen(self._runner, host, port, context)
         await self._open.enter_async_context(connection_limit(self._runner))
         if tls is not None and context is not None:
-            self._following = asyncio.ensure_future(_follow(tls, context))
+            self._following = asyncio.ensure_future(
+                _follow(tls, context, self._certificate_seconds)
+            )
         log.info("Serving the extender protocol", host=host, port=bound, tls=tls is not None)
         return bound
 
@@ -266,7 +271,7 @@ def _failed(verb: str, pod: Pod, failure: PoliciesFailed) -> web.Response:
     return _problem(500, str(failure))
 
 
-async def _follow(tls: ServerTls, context: ssl.SSLContext) -> None:
+async def _follow(tls: ServerTls, context: ssl.SSLContext, seconds: float) -> None:
     """Use renewed files for new connections of *context*; what cannot be read changes nothing.
 
     They are read into settings of their own: a certificate without its key would spoil those that
@@ -274,7 +279,7 @@ async def _follow(tls: ServerTls, context: ssl.SSLContext) -> None:
     """
     loaded = tls.stamp()
     while True:
-        await asyncio.sleep(_CERTIFICATE_SECONDS)
+        await asyncio.sleep(seconds)
         with contextlib.suppress(OSError):
             found = tls.stamp()
             if found == loaded:

@@ -206,6 +206,7 @@ class LearnedSource(Generic[P]):
         may_save: Callable[[], bool],
         clock: Clock,
         namespaces: tuple[str, ...] = (),
+        load_again_seconds: float = _LOAD_AGAIN_SECONDS,
     ) -> None:
         self._learner = learner
         self._decode = decode_pod
@@ -214,6 +215,7 @@ class LearnedSource(Generic[P]):
         self._may_save = may_save
         self._clock = clock
         self._namespaces = namespaces
+        self._load_again_seconds = load_again_seconds
         self._is_restored = False
         self._is_new = False
         self._is_unsaved = False
@@ -255,7 +257,7 @@ class LearnedSource(Generic[P]):
             except LearnedStoreError as error:
                 # Going on without it would in the end overwrite it.
                 self._trouble.tell("Cannot read what was learned", str(error))
-                await asyncio.sleep(_LOAD_AGAIN_SECONDS)
+                await asyncio.sleep(self._load_again_seconds)
         if kept is not None:
             try:
                 self._learner.restore(msgspec.json.decode(kept), self._clock.now())

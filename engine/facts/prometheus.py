@@ -38,8 +38,9 @@ class PrometheusSource:
     #: An answer takes as long as it takes: nobody waits for it beyond the patience that all have.
     is_reading: Final = False
 
-    def __init__(self, config: PrometheusFacts) -> None:
+    def __init__(self, config: PrometheusFacts, *, late_seconds: float = _LATE_SECONDS) -> None:
         self._config = config
+        self._late_seconds = late_seconds
         self._answers: dict[int, dict[Subject, dict[str, Reading]]] = {}
         self._troubles = [Trouble(self.name, fact=query.fact) for query in config.queries]
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
@@ -73,7 +74,7 @@ class PrometheusSource:
                         asking[number] = group.create_task(self._ask(session, number, query))
                 _, late = await asyncio.wait(asking.values(), timeout=patience)
                 tell(self._merged())
-                patience = _LATE_SECONDS
+                patience = self._late_seconds
                 if late:
                     done, _ = await asyncio.wait(late, timeout=max(0.0, ends_at - loop.time()))
                     if done:

@@ -40,9 +40,12 @@ class FileSource:
     says nothing; one that is not a document keeps what was said before.
     """
 
-    def __init__(self, config: FileFacts, clock: Clock) -> None:
+    def __init__(
+        self, config: FileFacts, clock: Clock, *, poll_seconds: float = _POLL_SECONDS
+    ) -> None:
         self._path = Path(config.path)
         self._clock = clock
+        self._poll_seconds = poll_seconds
         #: True while a document is there and not told of yet.
         self.is_reading = False
         self._trouble = Trouble(self.name)
@@ -76,7 +79,7 @@ class FileSource:
                     # One that cannot be read may become readable without a change.
                     seen = stamp if await self._read(tell) else object()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_SECONDS):
+                    async with asyncio.timeout(self._poll_seconds):
                         await changed.wait()
 
     async def _read(self, tell: Tell) -> bool:

@@ -32,8 +32,9 @@ class ExtenderClient:
     Raises `ExtenderError` if a file that its TLS settings name cannot be used.
     """
 
-    def __init__(self, extender: Extender) -> None:
+    def __init__(self, extender: Extender, *, most_bytes: int = _MOST_BYTES) -> None:
         self.extender = extender
+        self._most_bytes = most_bytes
         self._base = extender.url_prefix.rstrip("/")
         self._tls: ssl.SSLContext | bool = True
         self._stamp: _Stamp = ()
@@ -110,11 +111,11 @@ class ExtenderClient:
 
     async def _body(self, verb: str, answer: aiohttp.ClientResponse) -> bytes:
         chunks: list[bytes] = []
-        left = _MOST_BYTES
+        left = self._most_bytes
         async for chunk in answer.content.iter_any():
             left -= len(chunk)
             if left < 0:
-                text = f"the answer is larger than {_MOST_BYTES:,} bytes"
+                text = f"the answer is larger than {self._most_bytes:,} bytes"
                 raise ExtenderError(f'Post "{self._shown(verb)}": {text}')
             chunks.append(chunk)
         return b"".join(chunks)

@@ -23,23 +23,25 @@ _GRACE_SECONDS: Final = 2.0
 
 
 @contextlib.asynccontextmanager
-async def connection_limit(runner: web.AppRunner) -> AsyncIterator[None]:
-    """Keep only the newest `MAX_CONNECTIONS` of *runner* open, until the block ends."""
-    task = asyncio.ensure_future(_close_oldest(runner))
+async def connection_limit(
+    runner: web.AppRunner, limit: int = MAX_CONNECTIONS
+) -> AsyncIterator[None]:
+    """Keep only the newest *limit* connections of *runner* open, until the block ends."""
+    task = asyncio.ensure_future(_close_oldest(runner, limit))
     try:
         yield
     finally:
         await cancelled([task])
 
 
-async def _close_oldest(runner: web.AppRunner) -> None:
+async def _close_oldest(runner: web.AppRunner, limit: int) -> None:
     now = asyncio.get_running_loop().time
     closing: dict[web.RequestHandler, float] = {}
     while True:
         await asyncio.sleep(_EVERY_SECONDS)
         connections = [] if runner.server is None else runner.server.connections
         before, closing = closing, {}
-        for connection in connections[: max(0, len(connections) - MAX_CONNECTIONS)]:
+        for connection in connections[: max(0, len(connections) - limit)]:
             until = closing[connection] = before.get(connection, now() + _GRACE_SECONDS)
             if now() < until:
                 connection.close()

@@ -19,7 +19,7 @@ from prometheus_client.openmetrics.exposition import (
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
 from engine.lib.listening import listen
-from engine.telemetry.connection_limit import connection_limit
+from engine.telemetry.connection_limit import MAX_CONNECTIONS, connection_limit
 
 log = structlog.get_logger(component="health")
 
@@ -43,6 +43,7 @@ class HealthServer:
         healthz, livez, readyz: Checks by name, in the order they are shown. A check is a plain
             function: it must answer from memory, a probe never waits for the API server.
         json_pages: Further pages: path -> function that returns plain data.
+        max_connections: The newest stay open; those beyond are closed.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class HealthServer:
         livez: Mapping[str, Check],
         readyz: Mapping[str, Check],
         json_pages: Mapping[str, JsonSource],
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
+        self._max_connections = max_connections
         self._registry = registry
         self._runner: web.AppRunner | None = None
         self._open = contextlib.AsyncExitStack()
@@ -73,7 +76,7 @@ class HealthServer:
         self._runner = web.AppRunner(self._application, access_log=None)
         await self._runner.setup()
         bound_port = await listen(self._runner, host, port)
-        await self._open.enter_async_context(connection_limit(self._runner))
+        await self._open.enter_async_context(connection_limit(self._runner, self._max_connections))
         log.info("Serving health and metrics", host=host, port=bound_port)
         return bound_port
 

@@ -1,12 +1,14 @@
 """A profile whose decisions run into their deadline costs the others little, and recovers."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
+from engine.rollout import rollout
+from engine.rollout.rollout import out_of_bounds
 from tests.app.harness import (
     condition,
     edit,
@@ -88,13 +90,20 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
         await eventually(lambda: app.rollout.describe()["last_good"], what="the trial to end")
         label_nodes(cluster, "yes")
         crowd(cluster)
+        lost = {"policy": "slow", "profile": "slow"}
         waits = []
         for i in range(6):
             started = time.monotonic()
             cluster.create(make_pod(f"calm{i}", scheduler_name="calm"))
             await eventually(lambda i=i: node_of(cluster, f"calm{i}"))  # type: ignore[misc]
             waits.append(time.monotonic() - started)
-            await asyncio.sleep(0.7)
+            await eventually(
+                lambda i=i: (  # type: ignore[misc]
+                    metric(app, "starsched_policy_lost_seconds_total", **lost) > i * DEADLINE
+                    or len(events(cluster, "Throttled")) >= PODS / 2
+                ),
+                what="slow pods to take their time",
+            )
         assert max(waits) < PODS * DEADLINE / 4, waits
         # The reason is reported, and they are counted.
         throttled = "throttled: filter() of policy `slow` took too long for other pods"
@@ -102,7 +111,6 @@ async def test_pods_that_run_into_deadlines_hold_up_their_own_profile_alone(
         assert {event["note"] for event in events(cluster, "Throttled")} == {throttled}
         told = [condition(cluster, f"s{i}") for i in range(PODS)]
         assert ("Throttled", throttled) in {(one.get("reason"), one.get("message")) for one in told}
-        lost = {"policy": "slow", "profile": "slow"}
         assert metric(app, "starsched_policy_lost_seconds_total", **lost) >= DEADLINE
         waiting = {"plugin": "Throttle", "profile": "slow"}
         assert metric(app, "scheduler_unschedulable_pods", **waiting) >= PODS / 2
@@ -140,9 +148,16 @@ async def test_an_edit_that_loses_time_is_taken_back_though_few_pods_failed(
 
 
 async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
-    cluster: DevCluster,
+    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was as slow before: going back would help nobody, and no edit could come into force."""
+    looks: list[object] = []
+
+    def looked(*about: Any) -> str | None:
+        looks.append(about)
+        return out_of_bounds(*about)
+
+    monkeypatch.setattr(rollout, "out_of_bounds", looked)
     slow = about_some_pods("filter(pod, node)")
     edit(cluster, files(slow, "1s", other=NEVER))
     async with scheduler(cluster, from_config_map=True) as app:
@@ -155,6 +170,7 @@ async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
         await eventually(
             lambda: metric(app, "starsched_policy_lost_seconds_total", **lost) > 1.5, seconds=40
         )
-        await asyncio.sleep(1.0)  # two looks of whoever watches
+        looks.clear()
+        await eventually(lambda: len(looks) >= 2, what="two looks at the edit on probation")
         assert app.rollout.active.bundle.revision == after
         assert app.rollout.describe()["active"]["lost_seconds"] == 0.0

@@ -4,9 +4,7 @@ import tracemalloc
 from typing import Any
 
 import numpy as np
-import pytest
 
-from engine.caching import counters as counters_module
 from engine.caching.cache import Cache
 from engine.caching.counters import Counters
 from tests.builders import ZONE, make_node, make_pod
@@ -44,14 +42,13 @@ def test_kinds_of_pods_that_a_counter_does_not_count_take_none_of_its_memory() -
     assert taken < 100 * 10_000
 
 
-def test_label_keys_that_pods_made_up_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_label_keys_that_pods_made_up_are_let_go() -> None:
     """Each was followed for ever, at a cost of memory by node and of time by decision."""
-    monkeypatch.setattr(counters_module, "_MOST_HELD", 200)
     cache = Cache()
     for number in range(50):
         cache.add_node(make_node(f"n{number}", zone="a"))
     cache.add_pod(make_pod("web", node="n0", labels={"app": "web"}))
-    counters = Counters(capacity=50)
+    counters = Counters(capacity=50, most_held=200)
     present = np.ones(50, np.bool_)
     tracemalloc.start()
     try:

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from click.testing import CliRunner, Result
 
 from engine.cli.main import main
 from tests.builders import node_manifest, pod_manifest
-from tests.controlplane import ControlPlane
+from tests.controlplane import AlreadyThere, ControlPlane
+from tests.waiting import wait_until
 
 CONFIG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -276,15 +276,17 @@ def test_a_stolen_lease_ends_the_process(control_plane: ControlPlane, tmp_path: 
         "--leader-elect-retry-period=200ms",
     ) as process:
         process.wait_for("Became leader")
-        for _ in range(50):
+
+        def steal() -> bool:
             lease = control_plane.request("GET", path)
             lease["spec"]["holderIdentity"] = "thief"
             try:
                 control_plane.request("PUT", path, lease)
-            except Exception:  # it was renewed between our two requests
-                time.sleep(0.01)
-            else:
-                break
+            except AlreadyThere:  # it was renewed between our two requests
+                return False
+            return True
+
+        wait_until(steal)
         process.wait_for("Leaderelection lost")
         assert process.process.wait(30) == 1
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from engine.offline.sweep import Axis, Measured, SweepError, make_points, with_a
 from engine.policy.bundle import build_bundle
 from engine.policy.config import API_VERSION, KIND, decode_configuration
 from tests.cli.test_diff_command import node, pod
+from tests.waiting import wait_until
 
 GRID = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
 GREEDY = """def score(pod, node):
@@ -149,10 +149,7 @@ def test_a_dask_cluster_that_goes_away_ends_a_sweep(snapshot: Path, tmp_path: Pa
     scheduler: Any = cluster.scheduler
 
     def close_under_way() -> None:
-        deadline = time.monotonic() + SECONDS
-        # The points are there: the sweep waits for them.
-        while not scheduler.tasks and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: scheduler.tasks, seconds=SECONDS, what="the sweep to wait for points")
         cluster.close()
 
     closing = threading.Thread(target=close_under_way)
@@ -324,9 +321,7 @@ def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
         text=True,
         start_new_session=True,
     ) as process:
-        deadline = time.monotonic() + SECONDS
-        while not (log.exists() and log.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: log.exists() and log.stat().st_size, seconds=SECONDS)
         os.killpg(process.pid, sent)  # as a terminal does
         assert process.stderr is not None
         said = process.stderr.read()
@@ -338,9 +333,7 @@ def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
         "the same command goes on from there\n"
     )
     # multiprocessing's own helper goes once it sees that the others are gone.
-    while is_there(process.pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_there(process.pid)
+    wait_until(lambda: not is_there(process.pid), seconds=SECONDS)
 
 
 def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:

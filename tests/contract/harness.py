@@ -16,6 +16,8 @@ from typing import Any
 
 import aiohttp
 
+from tests.waiting import eventually
+
 Json = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
@@ -164,12 +166,14 @@ class Api:
         self, ask: Callable[[], Awaitable[Answer]], is_so: Callable[[Answer], bool]
     ) -> Answer:
         """Ask again until the answer is so: parts of the real server look at caches."""
-        for _ in range(200):
-            answer = await ask()
-            if is_so(answer):
-                return answer
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"never so: {answer}")
+        answers: list[Answer] = []
+
+        async def is_right() -> bool:
+            answers[:] = [await ask()]
+            return is_so(answers[0])
+
+        await eventually(is_right, what="the right answer")
+        return answers[0]
 
     # --- paths -----------------------------------------------------------------------------
 

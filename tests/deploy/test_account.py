@@ -33,6 +33,7 @@ from tests.deploy.image import Image
 from tests.deploy.rendering import Manifest, pick, policies, render
 from tests.deploy.scheduler_process import SchedulerProcess, create_all, node, pod
 from tests.storage_builders import BOUND, SELECTED_NODE, claim, volume
+from tests.waiting import wait_until
 
 _ACCOUNT = "system:serviceaccount:starsched:starsched"
 _AUDIT_POLICY = """\
@@ -165,14 +166,6 @@ facts: {sources: [{podDemand: {}}]}
 """
 
 
-def wait_for(what: Callable[[], Any], why: str, seconds: float = 30.0) -> None:
-    """Return when *what* answers something true: another process is at work."""
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {why}"
-        time.sleep(0.05)
-
-
 def rights_of(objects: list[Manifest]) -> set[Right]:
     """Every single right that the roles in *objects* give."""
     found = set()
@@ -205,40 +198,46 @@ async def test_every_right_is_used_and_none_is_missing(cluster: Cluster, image: 
     pods = "/api/v1/namespaces/default/pods"
     edited = "/api/v1/namespaces/starsched/configmaps/starsched-policies"
     with SchedulerProcess(plane, image, cluster.objects) as process:
-        wait_for(lambda: process.get("/readyz")[0] == 200, "readiness")
+        wait_until(lambda: process.get("/readyz")[0] == 200, what="readiness")
         # Pods that fit, one that does not, and one that is somebody else's.
         for manifest in _CLASSES:
             plane.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
         fits = pod("fits", scheduler, cpu="1500m", port="127.0.0.1:80", priority="important")
         plane.request("POST", pods, fits)
         plane.request("POST", pods, pod("goes", scheduler, cpu="1100m", port="127.0.0.2:80"))
-        wait_for(lambda: cluster.node_of("fits") == "large", "the pod to be bound")
-        wait_for(lambda: cluster.node_of("goes") == "large", "the pod that goes to be bound")
+        wait_until(lambda: cluster.node_of("fits") == "large", what="the pod to be bound")
+        wait_until(lambda: cluster.node_of("goes") == "large", what="the pod that goes to be bound")
         plane.request("POST", pods, pod("clashes", scheduler, cpu="1100m", port="0.0.0.0:80"))
         plane.request("POST", pods, pod("other", "other-scheduler"))
-        wait_for(lambda: cluster.events("FailedScheduling"), "the event of the pod that clashes")
+        wait_until(
+            lambda: cluster.events("FailedScheduling"), what="the event of the pod that clashes"
+        )
 
         # The same refusal again, after one of two ports was given back: its event is counted up.
         plane.request("DELETE", f"{pods}/goes", _AT_ONCE)
-        wait_for(
+        wait_until(
             lambda: any("series" in event for event in cluster.events("FailedScheduling")),
-            "the event to be counted",
+            what="the event to be counted",
         )
         # A pod that is more important than another one takes its room.
         plane.request("POST", pods, pod("lesser", scheduler, cpu="1500m"))
-        wait_for(lambda: cluster.node_of("lesser") == "large", "the lesser pod to be bound")
+        wait_until(lambda: cluster.node_of("lesser") == "large", what="the lesser pod to be bound")
         plane.request("POST", pods, pod("urgent", scheduler, cpu="1500m", priority="urgent"))
-        wait_for(lambda: cluster.events("Preempted"), "the lesser pod to be evicted")
+        wait_until(lambda: cluster.events("Preempted"), what="the lesser pod to be evicted")
         plane.request("DELETE", f"{pods}/lesser", _AT_ONCE)
-        wait_for(lambda: cluster.node_of("urgent") == "large", "the urgent pod to be bound")
+        wait_until(lambda: cluster.node_of("urgent") == "large", what="the urgent pod to be bound")
         # An edit that is accepted, and so saved, and by which facts are learned, and so kept.
         added = {"note_test.star": '"""x"""\n', "facts.yaml": _LEARNS}
         cluster.edit(edited, lambda found: found["data"].update(added))
-        wait_for(lambda: len(cluster.events("PolicyAccepted")) >= 2, "the edit to be accepted")
-        wait_for(lambda: plane.request("GET", f"{edited}-facts").get("data"), "facts to be kept")
+        wait_until(
+            lambda: len(cluster.events("PolicyAccepted")) >= 2, what="the edit to be accepted"
+        )
+        wait_until(
+            lambda: plane.request("GET", f"{edited}-facts").get("data"), what="facts to be kept"
+        )
         # An edit that is not.
         cluster.edit(edited, lambda found: found["data"].update({"bad.star": "def filter(:\n"}))
-        wait_for(lambda: cluster.events("PolicyRejected"), "the edit to be rejected")
+        wait_until(lambda: cluster.events("PolicyRejected"), what="the edit to be rejected")
         assert process.is_running()
     assert process.status == 0
     assert not plane.request("GET", cluster.lease)["spec"].get("holderIdentity")
@@ -373,14 +372,15 @@ def test_it_stands_by_for_as_long_as_kube_scheduler_holds_the_lease(
     }
     plane.request("POST", cluster.lease.rpartition("/")[0], lease)
     with SchedulerProcess(plane, image, cluster.objects) as process:
-        wait_for(lambda: process.get("/readyz")[0] == 200, "readiness of the standby")
+        wait_until(lambda: process.get("/readyz")[0] == 200, what="readiness of the standby")
         plane.request(
             "POST", "/api/v1/namespaces/default/pods", pod("waits", cluster.scheduler_name)
         )
         # It has looked at the lease twice, and knows of the pod.
         looks = Right("kube-system", "coordination.k8s.io", "leases", "kube-scheduler", "get")
-        wait_for(
-            lambda: [r.right for r in cluster.requests()].count(looks) >= 2, "looks at the lease"
+        wait_until(
+            lambda: [r.right for r in cluster.requests()].count(looks) >= 2,
+            what="looks at the lease",
         )
         assert cluster.node_of("waits") is None
 
@@ -388,5 +388,5 @@ def test_it_stands_by_for_as_long_as_kube_scheduler_holds_the_lease(
             found["spec"]["holderIdentity"] = ""
 
         cluster.edit(cluster.lease, give_back)
-        wait_for(lambda: cluster.node_of("waits"), "the pod to be bound")
+        wait_until(lambda: cluster.node_of("waits"), what="the pod to be bound")
     assert process.status == 0

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +16,7 @@ from tests.certificates import Authority
 from tests.controlplane import ControlPlane, binaries
 from tests.deploy.rendering import DEPLOY, container, object_path, pick, render
 from tests.deploy.scheduler_process import create_all, node, pod
+from tests.waiting import wait_until
 
 FOLDER = "examples/extender"
 SCHEDULER = DEPLOY / FOLDER / "kube-scheduler.yaml"
@@ -35,16 +34,6 @@ OF_THE_POD = (
     "--tls-private-key-file",
     "--client-ca-file",
 )
-
-
-def until(is_so: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = is_so()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not in {seconds:g} s: {what}")
 
 
 @contextmanager
@@ -133,7 +122,7 @@ def test_kube_scheduler_decides_with_the_example(
         f"--tls-private-key-file={key}",
         f"--client-ca-file={authority.file}",
     ):
-        port = until(lambda: port_in(log), "the extender serves")
+        port = wait_until(lambda: port_in(log), seconds=60, what="the extender serves")
         # 2. kube-scheduler, with the example's file; only what is of its host is ours.
         config = yaml.safe_load(SCHEDULER.read_text(encoding="utf-8"))
         config["clientConnection"]["kubeconfig"] = str(plane.kubeconfig(tmp_path / "kubeconfig"))
@@ -163,20 +152,27 @@ def test_kube_scheduler_decides_with_the_example(
             for i in range(3):
                 plane.request("POST", PODS, pod(f"p{i}", "default-scheduler"))
             for i in range(3):
-                where = until(partial(node_of, plane, f"p{i}"), f"p{i} is placed")
+                where = wait_until(
+                    partial(node_of, plane, f"p{i}"), seconds=60, what=f"p{i} is placed"
+                )
                 assert where == "open"
         # 3. Nothing was refused to the account, and what came into force was told and kept.
-        events = until(
-            lambda: [
+        events = wait_until(
+            seconds=60,
+            condition=lambda: [
                 event
                 for event in plane.request("GET", "/apis/events.k8s.io/v1/events")["items"]
                 if event["reason"] == "PolicyAccepted"
             ],
-            "the acceptance is told",
+            what="the acceptance is told",
         )
         assert events[0]["regarding"]["name"] == "starsched-extender-policies"
         kept = f"/api/v1/namespaces/{ACCOUNT}/configmaps/starsched-extender-policies-last-good"
-        until(lambda: plane.request("GET", kept).get("data"), "the policies are kept")
+        wait_until(
+            lambda: plane.request("GET", kept).get("data"),
+            seconds=60,
+            what="the policies are kept",
+        )
     text = log.read_text(encoding="utf-8")
     assert "403" not in text
     assert "Forbidden" not in text

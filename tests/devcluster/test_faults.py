@@ -9,6 +9,7 @@ import pytest
 from engine.devcluster import DevCluster
 from engine.devcluster.faults import Call, Faults
 from tests.contract.harness import Api, names, seen
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -257,11 +258,7 @@ async def test_bookmarks_come_at_their_interval() -> None:
 async def test_a_client_that_goes_is_forgotten(cluster: DevCluster, api: Api) -> None:
     async with api.watch(api.pods(), resourceVersion=await api.revision()):
         assert len(cluster.watches("pods")) == 1
-    for _ in range(100):
-        if not cluster.watches("pods"):
-            break
-        await asyncio.sleep(0.01)
-    assert cluster.watches("pods") == []
+    await eventually(lambda: not cluster.watches("pods"))
     assert cluster.store.table("pods").subscribers == []
 
 

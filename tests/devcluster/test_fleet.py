@@ -1,22 +1,12 @@
 """The companions: kubelets and the namespace controller."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from engine.devcluster import DevCluster, make_node, make_pod
 from tests.contract.harness import condition
+from tests.waiting import eventually, idle
 
 Json = dict[str, Any]
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let the loop turn until *is_so*."""
-    for _ in range(500):
-        if is_so():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("never so")
 
 
 def phase(cluster: DevCluster, name: str) -> str:
@@ -28,7 +18,7 @@ async def test_bound_pods_run(cluster: DevCluster) -> None:
     cluster.start_kubelets()
     cluster.create(make_node("n1"), make_pod("a"))
     cluster.bind("a", "n1")
-    await until(lambda: phase(cluster, "a") == "Running")
+    await eventually(lambda: phase(cluster, "a") == "Running")
     pod = cluster.get("pods", "a")
     assert pod is not None
     assert condition(pod, "Ready")["status"] == "True"
@@ -41,7 +31,7 @@ async def test_pods_bound_before_the_kubelets_came_run_too(cluster: DevCluster) 
     cluster.create(make_node("n1"), make_pod("a"))
     cluster.bind("a", "n1")
     cluster.start_kubelets()
-    await until(lambda: phase(cluster, "a") == "Running")
+    await eventually(lambda: phase(cluster, "a") == "Running")
 
 
 async def test_pods_that_wait_or_whose_node_is_missing_do_not_run(cluster: DevCluster) -> None:
@@ -49,7 +39,7 @@ async def test_pods_that_wait_or_whose_node_is_missing_do_not_run(cluster: DevCl
     cluster.create(make_node("n1"), make_pod("waiting"), make_pod("lost"), make_pod("a"))
     cluster.bind("lost", "nowhere")
     cluster.bind("a", "n1")
-    await until(lambda: phase(cluster, "a") == "Running")
+    await eventually(lambda: phase(cluster, "a") == "Running")
     assert phase(cluster, "waiting") == phase(cluster, "lost") == "Pending"
 
 
@@ -57,9 +47,9 @@ async def test_deleted_pods_end(cluster: DevCluster) -> None:
     cluster.start_kubelets()
     cluster.create(make_node("n1"), make_pod("a"))
     cluster.bind("a", "n1")
-    await until(lambda: phase(cluster, "a") == "Running")
+    await eventually(lambda: phase(cluster, "a") == "Running")
     cluster.delete("pods", "a")
-    await until(lambda: phase(cluster, "a") == "gone")
+    await eventually(lambda: phase(cluster, "a") == "gone")
 
 
 async def test_ending_takes_its_time_but_no_longer_than_the_grace(cluster: DevCluster) -> None:
@@ -67,12 +57,12 @@ async def test_ending_takes_its_time_but_no_longer_than_the_grace(cluster: DevCl
     cluster.create(make_node("n1"), make_pod("slow"), make_pod("quick"))
     for name in ("slow", "quick"):
         cluster.bind(name, "n1")
-    await until(lambda: phase(cluster, "quick") == "Running")
+    await eventually(lambda: phase(cluster, "quick") == "Running")
     cluster.delete("pods", "slow", grace=3600)
     cluster.delete("pods", "quick", grace=1)
-    await asyncio.sleep(0.02)
+    await idle()
     assert phase(cluster, "slow") == phase(cluster, "quick") == "Running"
-    await until(lambda: phase(cluster, "quick") == "gone")
+    await eventually(lambda: phase(cluster, "quick") == "gone")
     assert phase(cluster, "slow") == "Running"
 
 
@@ -90,7 +80,7 @@ async def test_finalizers_hold_a_pod_that_has_ended(cluster: DevCluster) -> None
         seconds: int | None = held["metadata"]["deletionGracePeriodSeconds"]
         return seconds
 
-    await until(lambda: grace() == 0)
+    await eventually(lambda: grace() == 0)
     held = cluster.get("pods", "a")
     assert held is not None
     metadata = {**held["metadata"], "finalizers": []}
@@ -105,7 +95,7 @@ async def test_a_pod_recreated_meanwhile_is_left_alone(cluster: DevCluster) -> N
     cluster.delete("pods", "a", grace=0)
     cluster.create(make_pod("a"), make_pod("b"))
     cluster.bind("b", "n1")
-    await until(lambda: phase(cluster, "b") == "Running")
+    await eventually(lambda: phase(cluster, "b") == "Running")
     assert phase(cluster, "a") == "Pending"
 
 
@@ -114,7 +104,7 @@ async def test_pods_may_finish_by_themselves(cluster: DevCluster) -> None:
     cluster.create(make_node("n1"), make_pod("job", labels={"job": "yes"}), make_pod("web"))
     for name in ("job", "web"):
         cluster.bind(name, "n1")
-    await until(lambda: phase(cluster, "job") == "Succeeded")
+    await eventually(lambda: phase(cluster, "job") == "Succeeded")
     assert phase(cluster, "web") == "Running"
 
 
@@ -123,7 +113,7 @@ async def test_stopped_kubelets_do_nothing_more(cluster: DevCluster) -> None:
     await kubelets.stop()
     cluster.create(make_node("n1"), make_pod("a"))
     cluster.bind("a", "n1")
-    await asyncio.sleep(0.01)
+    await idle()
     assert phase(cluster, "a") == "Pending"
 
 
@@ -140,7 +130,7 @@ async def test_a_deleted_namespace_is_emptied_and_goes(cluster: DevCluster) -> N
         make_pod("elsewhere"),
     )
     cluster.delete("namespaces", "shop")
-    await until(lambda: cluster.get("namespaces", "shop") is None)
+    await eventually(lambda: cluster.get("namespaces", "shop") is None)
     assert cluster.list("pods", "shop") == []
     assert cluster.list("configmaps", "shop") == []
     assert len(cluster.list("pods")) == 1
@@ -151,7 +141,7 @@ async def test_a_namespace_waits_for_its_pods_to_end(cluster: DevCluster) -> Non
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     cluster.create(make_pod("a", namespace="shop", nodeName="n1"))
     cluster.delete("namespaces", "shop")
-    await asyncio.sleep(0.02)
+    await idle()
     assert cluster.get("namespaces", "shop") is not None
     cluster.delete("pods", "a", "shop", grace=0)
-    await until(lambda: cluster.get("namespaces", "shop") is None)
+    await eventually(lambda: cluster.get("namespaces", "shop") is None)

@@ -6,7 +6,7 @@ nominates and preempts.
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from engine.devcluster import DevCluster, make_node, make_pod
 from tests.contract.harness import condition
 from tests.controlplane import binaries
+from tests.waiting import eventually
 
 Json = dict[str, Any]
 
@@ -54,14 +55,6 @@ async def scheduled(tmp_path: Path) -> AsyncIterator[DevCluster]:
             await process.wait()
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    for _ in range(1500):
-        if is_so():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("never so")
-
-
 def got(cluster: DevCluster, name: str) -> Json:
     pod = cluster.get("pods", name)
     assert pod is not None
@@ -73,15 +66,15 @@ async def test_kube_scheduler_places_pods_and_says_why_not(scheduled: DevCluster
     scheduled.create(*(make_pod(f"p{index}", cpu="500m") for index in range(8)))
     scheduled.create(make_pod("big", cpu="3"), make_pod("gated", schedulingGates=[{"name": "x"}]))
     names = [f"p{index}" for index in range(8)]
-    await until(lambda: all(got(scheduled, name)["spec"].get("nodeName") for name in names))
+    await eventually(lambda: all(got(scheduled, name)["spec"].get("nodeName") for name in names))
     on_first = sum(got(scheduled, name)["spec"]["nodeName"] == "n1" for name in names)
     assert on_first == 4
-    await until(lambda: bool(got(scheduled, "big")["status"].get("conditions")))
+    await eventually(lambda: bool(got(scheduled, "big")["status"].get("conditions")))
     why = condition(got(scheduled, "big"), "PodScheduled")
     assert (why["status"], why["reason"]) == ("False", "Unschedulable")
     assert why["message"].startswith("0/2 nodes are available: 2 Insufficient cpu")
     assert condition(got(scheduled, "gated"), "PodScheduled")["reason"] == "SchedulingGated"
-    await until(lambda: len(scheduled.list("events")) >= 9)
+    await eventually(lambda: len(scheduled.list("events")) >= 9)
     reasons = {event["reason"] for event in scheduled.list("events")}
     assert {"Scheduled", "FailedScheduling"} <= reasons
     lease = scheduled.get("leases", "scheduler", "kube-system")
@@ -91,7 +84,7 @@ async def test_kube_scheduler_places_pods_and_says_why_not(scheduled: DevCluster
 
 async def test_kube_scheduler_preempts(scheduled: DevCluster) -> None:
     scheduled.create(make_node("n1", cpu="2"), make_pod("low", cpu="2"))
-    await until(lambda: got(scheduled, "low")["status"]["phase"] == "Running")
+    await eventually(lambda: got(scheduled, "low")["status"]["phase"] == "Running")
     scheduled.create(make_pod("high", cpu="2", priorityClassName="system-node-critical"))
-    await until(lambda: got(scheduled, "high")["spec"].get("nodeName") == "n1")
+    await eventually(lambda: got(scheduled, "high")["spec"].get("nodeName") == "n1")
     assert scheduled.get("pods", "low") is None

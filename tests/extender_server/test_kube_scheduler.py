@@ -18,6 +18,7 @@ from engine.kube.client import ApiClient
 from tests.builders import node_manifest, pod_manifest
 from tests.controlplane import ControlPlane, binaries
 from tests.extender_server.harness import Running, extender, write
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -87,9 +88,7 @@ class World:
         return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
 
     async def until(self, is_so: Callable[[], Awaitable[Any]]) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not await is_so():  # noqa: ASYNC110  # another program's state
-                await asyncio.sleep(0.05)
+        await eventually(is_so, seconds=SECONDS)
 
     @contextlib.asynccontextmanager
     async def kube_scheduler(self, folder: Path, **entry: Any) -> AsyncIterator[None]:
@@ -181,9 +180,9 @@ async def test_policies_decide_where_kube_scheduler_puts_pods(
             # An edit decides the next pod, without kube-scheduler's knowledge.
             write(folder, {"states.star": POLICY.replace('== "best"', '!= "best"')})
             revision = running.app.rollout.active.bundle.revision
-            async with asyncio.timeout(SECONDS):
-                while running.app.rollout.active.bundle.revision == revision:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await eventually(
+                lambda: running.app.rollout.active.bundle.revision != revision, seconds=SECONDS
+            )
             await world.add_pod("later")
             await world.until(lambda: world.node_of("later"))
             assert await world.node_of("later") == world.node("b")

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 import structlog
 
-from engine.extender_server import server as extender_server
 from engine.extender_server.server import ServerTls
 from tests.builders import node_manifest, pod_manifest
 from tests.certificates import Authority
@@ -54,14 +53,13 @@ async def test_only_clients_of_the_authority_are_answered(tmp_path: Path) -> Non
 
 
 async def test_a_renewed_certificate_is_shown_and_a_broken_one_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(extender_server, "_CERTIFICATE_SECONDS", 0.02)
     before, after = Authority(tmp_path), Authority(tmp_path)
     crt, key = before.issue("127.0.0.1")
     new_crt, new_key = after.issue("127.0.0.1")
     folder = write(tmp_path / "p", {})
-    async with extender(folder, tls=ServerTls(crt, key)) as running:
+    async with extender(folder, tls=ServerTls(crt, key), certificate_seconds=0.02) as running:
         assert await ask(running, trusting(before)) == 200
         crt.write_text("half written", encoding="ascii")
         assert await ask(running, trusting(before)) == 200
@@ -81,15 +79,14 @@ async def test_a_renewed_certificate_is_shown_and_a_broken_one_changes_nothing(
 
 
 async def test_a_new_authority_of_clients_takes_the_place_of_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Its clients were turned away until a restart, and those of the one before were not."""
-    monkeypatch.setattr(extender_server, "_CERTIFICATE_SECONDS", 0.02)
     ours, before, after = Authority(tmp_path), Authority(tmp_path), Authority(tmp_path)
     old, new = (trusting(ours, one.issue("scheduler@example.com")) for one in (before, after))
     authorities = Path(shutil.copy(before.file, tmp_path / "clients.crt"))
     tls = ServerTls(*ours.issue("127.0.0.1"), client_ca_file=authorities)
-    async with extender(write(tmp_path / "p", {}), tls=tls) as running:
+    async with extender(write(tmp_path / "p", {}), tls=tls, certificate_seconds=0.02) as running:
         assert await ask(running, old) == 200
         shutil.copy(after.file, authorities)
         async with asyncio.timeout(20):

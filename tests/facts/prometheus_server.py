@@ -3,13 +3,13 @@
 import contextlib
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 from tests.scripts import go_program
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,17 +53,19 @@ class Prometheus:
         ]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        ends_at = time.monotonic() + 60
-        while True:
-            with (
-                contextlib.suppress(URLError, OSError),
-                urlopen(f"{self.url}/-/ready", timeout=1),
-            ):
-                return
-            if self._process.poll() is not None or time.monotonic() > ends_at:
-                text = (self._folder / "log").read_text()
-                raise AssertionError(f"Prometheus did not start:\n{text[-2000:]}")
-            time.sleep(0.05)
+        wait_until(self._answers, seconds=60, what="Prometheus to answer")
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            text = (self._folder / "log").read_text()
+            raise AssertionError(f"Prometheus did not start:\n{text[-2000:]}")
+        with (
+            contextlib.suppress(URLError, OSError),
+            urlopen(f"{self.url}/-/ready", timeout=1),
+        ):
+            return True
+        return False
 
     def stop(self) -> None:
         """Stop, and wait until it has ended."""

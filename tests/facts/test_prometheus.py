@@ -13,7 +13,6 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
-from engine.facts import prometheus as prometheus_facts
 from engine.facts.prometheus import PrometheusSource, QueryError, read_answer, why_nothing
 from engine.facts.readings import CLUSTER, Document, Reading, Readings, Subject
 from engine.policy.fact_config import FactQuery, PrometheusFacts
@@ -305,11 +304,8 @@ async def test_a_query_that_fails_keeps_what_was_said_and_is_asked_again(fault: 
         await runner.cleanup()
 
 
-async def test_a_query_that_hangs_keeps_nobody_waiting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_query_that_hangs_keeps_nobody_waiting() -> None:
     """The queries went one after the other, each behind the time-out of those before it."""
-    monkeypatch.setattr(prometheus_facts, "_LATE_SECONDS", 0.05)
     asked = 0
     is_hanging, over = False, asyncio.Event()
 
@@ -327,7 +323,7 @@ async def test_a_query_that_hangs_keeps_nobody_waiting(
         timeout=SECOND * 60,
         queries=(FactQuery("slow", "slow"), FactQuery("load", "load")),
     )
-    source, told = PrometheusSource(config), Listener()
+    source, told = PrometheusSource(config, late_seconds=0.05), Listener()
     running = asyncio.ensure_future(source.run(told))
     try:
         await eventually(lambda: told.value(("node", "a")) is not None)

@@ -16,7 +16,7 @@ import structlog
 
 from engine.app import App
 from engine.devcluster import DevCluster
-from engine.facts import learned, sources
+from engine.facts import sources
 from engine.facts.learned import (
     LearnedConfigMap,
     LearnedFiles,
@@ -320,7 +320,7 @@ class _Told:
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[tuple[Path, _Told]]:
     path, told = tmp_path / "inner" / "facts.json", _Told()
-    source = FileSource(FileFacts(str(path)), SystemClock())
+    source = FileSource(FileFacts(str(path)), SystemClock(), poll_seconds=0.05)
     running = asyncio.ensure_future(source.run(told))
     yield path, told
     running.cancel()
@@ -372,7 +372,6 @@ async def test_a_file_that_becomes_readable_is_read_and_trouble_is_told_once(
         refused += 1
         raise PermissionError(f"{given}: not for you")
 
-    monkeypatch.setattr(sources, "_POLL_SECONDS", 0.05)
     with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
         patch.setattr(sources, "_read_file", refuse)
         _put(path, '{"cluster": {"price": 1}}')
@@ -382,13 +381,12 @@ async def test_a_file_that_becomes_readable_is_read_and_trouble_is_told_once(
 
 
 async def test_a_named_pipe_is_refused_and_a_file_in_its_place_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """Reading it waited for a writer, for ever, in a thread that kept the process from ending."""
-    monkeypatch.setattr(sources, "_POLL_SECONDS", 0.05)
     path, told = tmp_path / "facts.json", _Told()
     os.mkfifo(path)
-    source = FileSource(FileFacts(str(path)), SystemClock())
+    source = FileSource(FileFacts(str(path)), SystemClock(), poll_seconds=0.05)
     with structlog.testing.capture_logs() as logs:
         running = asyncio.ensure_future(source.run(told))
         try:
@@ -548,9 +546,8 @@ class _Unreadable(NoLearnedStore):
 
 
 async def test_what_cannot_be_read_is_told_once(
-    cluster: DevCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: DevCluster,
 ) -> None:
-    monkeypatch.setattr(learned, "_LOAD_AGAIN_SECONDS", 0.0)
     learned_store, told = _Unreadable(), _Told()
     async with ApiClient(Endpoint(server=cluster.url)) as client:
         source = LearnedSource(
@@ -560,6 +557,7 @@ async def test_what_cannot_be_read_is_told_once(
             store=learned_store,
             may_save=lambda: True,
             clock=SystemClock(),
+            load_again_seconds=0.0,
         )
         with structlog.testing.capture_logs() as logs:
             running = asyncio.ensure_future(source.run(told))

@@ -6,11 +6,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from engine.kube.client import ApiClient
 from engine.kube.resources import NODES, PODS
 from tests.builders import node_manifest, pod_manifest
 from tests.controlplane import ControlPlane
 from tests.faults.processes import Replica
+from tests.waiting import eventually
 
 NAMESPACE = "default"
 NODE_COUNT = 8
@@ -49,11 +52,11 @@ async def _nodes_of(client: ApiClient) -> dict[str, str]:
 
 
 async def _all_placed(client: ApiClient, count: int, *, seconds: float = 60) -> dict[str, str]:
-    found: dict[str, str] = {}
-    async with asyncio.timeout(seconds):
-        while len(found) < count or not all(found.values()):
-            await asyncio.sleep(0.2)
-            found = await _nodes_of(client)
+    async def placed() -> dict[str, str]:
+        found = await _nodes_of(client)
+        return found if len(found) >= count and all(found.values()) else {}
+
+    found: dict[str, str] = await eventually(placed, seconds=seconds)
     assert len(found) == count
     most = max(Counter(found.values()).values())
     assert most <= count, found
@@ -84,7 +87,8 @@ async def test_the_scheduler_outlives_a_server_that_does_not(
             # 3. Frozen in the middle: it neither answers nor closes.
             await _create_pods(client, "frozen")
             await asyncio.to_thread(plane.pause_apiserver)
-            await asyncio.sleep(3)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.request("GET", "/readyz"), 3)
             await asyncio.to_thread(plane.resume_apiserver)
             await _create_pods(client, "after")
             last = await _all_placed(client, 4 * BATCH)

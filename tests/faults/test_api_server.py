@@ -20,7 +20,7 @@ from tests.app.harness import (
     placements,
     scheduler,
 )
-from tests.waiting import eventually
+from tests.waiting import eventually, idle
 
 NODES, PODS, ROOM = 8, 80, 12
 
@@ -101,7 +101,7 @@ async def test_trouble_under_load_loses_no_pod(cluster: DevCluster, name: str) -
         for i, pod in enumerate(pods()):
             cluster.create(pod)
             if i % 10 == 0:
-                await asyncio.sleep(0.01)
+                await idle(10)
         await all_placed(cluster, app)
 
 
@@ -111,7 +111,7 @@ async def test_a_crash_of_the_server_under_load_loses_no_pod(cluster: DevCluster
         await eventually(lambda: len(placements(cluster)) > 3)
         await cluster.crash()
         cluster.create(*pods(50, "late"))
-        await asyncio.sleep(0.3)
+        await idle(500)
         await cluster.recover()
         await all_placed(cluster, app)
 
@@ -127,7 +127,7 @@ async def test_a_pod_deleted_while_its_binding_is_under_way_leaves_no_trace(
         await eventually(lambda: app.cache.pod_count == 0)
         hold.release()
         await eventually(lambda: app.bindings.in_flight == 0)
-        await asyncio.sleep(0.05)
+        await idle()
         assert len(app.queue) == 0
         assert events(cluster, "FailedScheduling") == []
 
@@ -192,7 +192,7 @@ async def test_hanging_watches_are_given_up_and_opened_anew(cluster: DevCluster)
     async with scheduler(cluster) as app:
         cluster.stall_watches("pods")
         cluster.create(*pods(20))
-        await asyncio.sleep(0.2)
+        await idle(500)
         assert placements(cluster) == {}
         cluster.resume_watches()
         await all_placed(cluster, app, 20)
@@ -222,7 +222,7 @@ async def test_a_sandbox_killed_at_any_point_costs_attempts_and_no_pods(
             cluster.create(pod)
             if i % 5 == 0 and evaluator.pid is not None:
                 os.kill(evaluator.pid, signal.SIGKILL)
-            await asyncio.sleep(0.004 * (i % 3))
+            await idle(10 * (i % 3))
         await all_placed(cluster, app)
         assert metric(app, "starsched_sandbox_restarts_total") > 3
 

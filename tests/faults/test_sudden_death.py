@@ -23,7 +23,7 @@ from tests.app.harness import (
     scheduler,
 )
 from tests.faults.processes import Replica, kill_all, sandboxes
-from tests.waiting import eventually
+from tests.waiting import eventually, idle
 
 PODS = 60
 
@@ -106,14 +106,15 @@ async def test_the_sandbox_is_killed_while_it_decides(cluster: DevCluster) -> No
                 evaluator: Any = app.rollout.active.evaluator
                 killed.add(evaluator.pid)
                 kill_all([evaluator.pid])
-                await asyncio.sleep(0.05)
+                placed = len(placements(cluster))
+                await eventually(lambda: len(placements(cluster)) > placed)  # noqa: B023
 
         killing = asyncio.ensure_future(kill_sandboxes())
         try:
             for i in range(PODS):
                 # Every pod is of a class of its own, so that the sandbox is asked about each.
                 cluster.create(make_pod(f"p{i}", cpu=f"{100 + i}m", memory="64Mi"))
-                await asyncio.sleep(0.02)
+                await idle(20)
         finally:
             killing.cancel()
             await asyncio.gather(killing, return_exceptions=True)

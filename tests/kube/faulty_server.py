@@ -15,6 +15,7 @@ from aiohttp import web
 
 from engine.kube.client import ApiClient
 from engine.kube.config import Endpoint
+from tests.waiting import idle
 
 Step = Callable[["FaultyServer", web.Request], Awaitable[web.StreamResponse]]
 
@@ -150,8 +151,7 @@ def watch(*chunks: bytes, then: str = "close", between: asyncio.Event | None = N
         if then == "hang":
             await server.stopping.wait()
         elif then == "abort":
-            # A turn of the loop, so that the chunks leave before the connection does.
-            await asyncio.sleep(0.01)
+            await idle(10)  # the chunks leave before the connection does
             assert request.transport is not None
             request.transport.abort()
         else:

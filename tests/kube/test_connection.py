@@ -18,6 +18,7 @@ from engine.kube.errors import ApiError, ConnectionLost, TooManyRequests
 from engine.kube.resources import PODS
 from tests.controlplane import ControlPlane
 from tests.kube.faulty_server import FaultyServer, answer, hang
+from tests.waiting import idle
 
 
 class Wire(asyncio.Transport):
@@ -277,8 +278,8 @@ async def test_closing_leaves_nothing_open_however_far_a_connection_is(
     for step in range(60):
         async with ApiClient(control_plane.endpoint()) as client:
             asking = [asyncio.ensure_future(client.request("GET", "/healthz")) for _ in range(3)]
-            await asyncio.sleep(step * 0.0002)
-        assert unclosed() == before, f"closed after {step * 0.2:.1f} ms"
+            await idle(8 * step)
+        assert unclosed() == before, f"closed after {8 * step} turns of the loop"
         await asyncio.gather(*asking, return_exceptions=True)
 
 

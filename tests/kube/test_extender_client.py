@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from engine.framework.extender import Extender, ExtenderError, ExtenderTls
-from engine.kube import extender_client
 from engine.kube.extender_client import ExtenderClient, tls_context
 from tests.certificates import Authority
 from tests.small_extender import SmallExtender
@@ -90,11 +89,8 @@ async def test_an_extender_that_does_not_answer_in_time_is_an_error(head: bytes)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_an_answer_without_an_end_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, packed: bool
-) -> None:
+async def test_an_answer_without_an_end_is_an_error(packed: bool) -> None:
     """All that came until the time-out was kept: an extender could fill the memory with it."""
-    monkeypatch.setattr(extender_client, "_MOST_BYTES", 1 << 20)
     sent = 0
 
     async def pour(request: web.BaseRequest) -> web.StreamResponse:
@@ -111,7 +107,8 @@ async def test_an_answer_without_an_end_is_an_error(
     runner = web.ServerRunner(web.Server(pour), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = _client(f"http://127.0.0.1:{runner.addresses[0][1]}")
+    extender = Extender(url_prefix=f"http://127.0.0.1:{runner.addresses[0][1]}")
+    client = ExtenderClient(extender, most_bytes=1 << 20)
     with pytest.raises(ExtenderError, match="the answer is larger than 1,048,576 bytes"):
         await client.send("filter", b"{}")
     await client.close()

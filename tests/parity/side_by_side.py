@@ -22,6 +22,7 @@ from engine.binding.pod_status import SCHEDULING_GATED
 from tests.controlplane import ControlPlane, binaries
 from tests.live import MOST_SECONDS, Json, LiveCluster, condition
 from tests.live import pod as new_pod
+from tests.waiting import eventually
 
 #: How long nothing has to happen: longer than the first backoff of a rejected pod.
 QUIET_SECONDS: Final = 2.5
@@ -154,22 +155,20 @@ class Runner:
 
     async def _wait_decided(self, name: str) -> None:
         """Return when the pod has a node, or a condition that says why not."""
-        deadline = time.monotonic() + MOST_SECONDS
-        while True:
+
+        async def is_decided() -> Any:
             pod = await self._cluster.pod(name)
-            if pod["spec"].get("nodeName") or condition(pod, "PodScheduled"):
-                return
-            assert time.monotonic() < deadline, f"nobody decides `{name}`"
-            await asyncio.sleep(_POLL_SECONDS / 4)
+            return pod["spec"].get("nodeName") or condition(pod, "PodScheduled")
+
+        await eventually(is_decided, seconds=MOST_SECONDS, what=f"a decision about `{name}`")
 
     async def _wait_quiet(self) -> None:
         """Return when no pod has changed for a while; terminating pods are ended meanwhile."""
-        deadline = time.monotonic() + MOST_SECONDS
         last: list[tuple[str, str]] = []
         since = time.monotonic()
-        while time.monotonic() - since < QUIET_SECONDS:
-            assert time.monotonic() < deadline, "the scheduler does not come to rest"
-            await asyncio.sleep(_POLL_SECONDS)
+
+        async def is_quiet() -> bool:
+            nonlocal last, since
             pods = await self._cluster.items("Pod")
             for pod in pods:
                 name = pod["metadata"]["name"]
@@ -179,6 +178,14 @@ class Runner:
             now = [(p["metadata"]["name"], p["metadata"]["resourceVersion"]) for p in pods]
             if now != last:
                 last, since = now, time.monotonic()
+            return time.monotonic() - since > QUIET_SECONDS
+
+        await eventually(
+            is_quiet,
+            seconds=MOST_SECONDS,
+            what="the scheduler to come to rest",
+            longest_pause=_POLL_SECONDS,
+        )
 
     async def _look(self, workload: Workload) -> Outcome:
         outcome = Outcome()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.process import SandboxEvaluator
 from tests.policy.programs import per_node, program_of
+from tests.waiting import wait_until
 
 ANSWERS = "def score(pod, node):\n    return node.pod_count\n"
 
@@ -49,10 +49,7 @@ def test_the_process_that_is_ready_gets_the_program(nursery: Nursery) -> None:
 def test_another_one_is_made_ready_after_it_was_taken(nursery: Nursery) -> None:
     ready = _stocked(nursery)
     with SandboxEvaluator(program_of(ANSWERS), nursery):
-        deadline = time.monotonic() + 30
-        while nursery.pid is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: nursery.pid is not None)
         assert nursery.pid != ready
 
 

@@ -7,7 +7,6 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine.telemetry import connection_limit
 from engine.telemetry.health import HealthServer, ping
 from engine.telemetry.metrics import Metrics
 
@@ -35,6 +34,7 @@ async def url(readiness: Readiness) -> AsyncIterator[str]:
         livez={"ping": ping},
         readyz={"ping": ping, "sched-handler-sync": readiness},
         json_pages={"/policies": lambda: {"active": {"revision": "abc"}}},
+        max_connections=3,
     )
     port = await server.start("127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
@@ -89,11 +89,8 @@ async def test_pages_are_plain_json(url: str) -> None:
     assert '"revision": "abc"' in text
 
 
-async def test_a_crowd_of_silent_connections_leaves(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_crowd_of_silent_connections_leaves(url: str) -> None:
     """Whoever reached the port could take all descriptors, and the API server with them."""
-    monkeypatch.setattr(connection_limit, "MAX_CONNECTIONS", 3)
     host, _, port = url.removeprefix("http://").partition(":")
     silent = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
     slow = await asyncio.open_connection(host, int(port))

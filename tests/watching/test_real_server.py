@@ -12,6 +12,7 @@ from engine.kube.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS
 from engine.model.claim_decoding import decode_claim
 from engine.watching.reflector import WatchOptions
 from tests.controlplane import ControlPlane
+from tests.waiting import eventually
 from tests.watching.recorder import Recorder, Sleeper, name_of, running
 
 
@@ -82,8 +83,7 @@ async def test_a_watch_goes_on_when_the_server_closes_it(admin: ApiClient, names
     options = only(namespace, watch_seconds=(1, 1))
     async with running(admin, recorder, CONFIG_MAPS, options, sleep=sleeper) as informer:
         await informer.wait_synced()
-        while informer.counts.watches < 3:  # noqa: ASYNC110  # counts have no event
-            await asyncio.sleep(0.05)
+        await eventually(lambda: informer.counts.watches >= 3)
         await create(admin, namespace, "a")
         await recorder.until_told("add a")
         assert informer.counts.lists == 1
