@@ -89,6 +89,8 @@ class _Walker:
         self._files = files
         self._homes: dict[str, tuple[Mapping[str, ast.FunctionDef], Mapping[str, tuple[str, str]]]]
         self._homes = {}
+        # Helpers that call others several times would be visited once for each way to them.
+        self._found: dict[tuple[object, ...], set[Product]] = {}
 
     def function(
         self, module: str, name: str, given: Mapping[str, str], depth: int
@@ -99,6 +101,10 @@ class _Walker:
         node = functions.get(name)
         if node is None or depth > _MAX_DEPTH:
             return set()
+        key = (module, name, tuple(sorted(given.items())))
+        if key in self._found:
+            return self._found[key]
+        self._found[key] = set()  # what a function that calls itself would add
         names = dict(given)
         for part in walk(node):
             if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
@@ -106,6 +112,7 @@ class _Walker:
         found: set[Product] = set()
         for statement in node.body:
             found |= self._visit(module, statement, names, depth)
+        self._found[key] = found
         return found
 
     def _home(
