@@ -121,7 +121,7 @@ class PodStatusUpdater:
         self._say(pod, _State(reason, message, generation, nominated_node))
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        """Say in *pod*'s status that it was promised *node_name* ("": none any more)."""
+        """Say in *pod*'s status that *node_name* is nominated for it ("": none any more)."""
         self._say(pod, _State("", "", 0, node_name))
 
     async def flush(self, uid: str) -> None:

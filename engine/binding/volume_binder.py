@@ -1,4 +1,4 @@
-"""Carries out what a pod's claims were promised: writes it, and waits until it has come true.
+"""Writes what was reserved for a pod's claims, and waits until the claims are bound.
 
 Owns the writes of volumes and claims, and the wait for the controllers that finish the work: the
 volume controller binds, a provisioner makes volumes. Nothing that was written is taken back: the

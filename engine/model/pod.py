@@ -123,7 +123,7 @@ class Pod:
         return self._derived_alike(Pod(msgspec.structs.replace(manifest, spec=spec)))
 
     def unplaced(self) -> "Pod":
-        """A copy that is on no node and was promised none, as if it had just come."""
+        """A copy that has no node and no nominated node, as when it was created."""
         manifest = self.manifest
         spec = msgspec.structs.replace(manifest.spec, node_name="")
         status = msgspec.structs.replace(manifest.status, nominated_node_name="")

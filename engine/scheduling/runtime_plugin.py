@@ -1,8 +1,8 @@
 """Plugins of the runtime: parts of a decision that hold or write objects, beside the policies.
 
 Owns what such a plugin may take part in and what passes between its steps. A plugin decides like a
-policy does (pure, on the snapshot), but it also remembers what it has promised to pods that are not
-bound yet, and carries that out before the binding.
+policy does (pure, on the snapshot), but it also remembers what it has reserved for pods that are
+not bound yet, and writes that before the binding.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ class RuntimePlugin:
     """kube-scheduler's name of the plugin."""
 
     needs_filter: ClassVar[bool] = False
-    """If it has nothing to promise in a profile that has its filter off."""
+    """If it has nothing to reserve in a profile that has its filter off."""
 
     def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> str | None:
         """None, or why the pod must not be tried yet."""
@@ -107,17 +107,17 @@ class RuntimePlugin:
         """
 
     def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:
-        """Promise to the pod what it needs on its node; None, or why it cannot be had.
+        """Reserve for the pod what it needs on its node; None, or why it cannot be had.
 
         Called between two decisions, after the pod was assumed: from its return on, the next
         decision must see what is taken.
         """
 
     def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
-        """Take the promise back. Called also if `reserve` refused or failed; must not raise."""
+        """Release what was reserved. Called also if `reserve` refused or failed; must not raise."""
 
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
-        """Carry the promise out; returns when the pod may be bound.
+        """Write what was reserved; returns when the pod may be bound.
 
         Raises `placement.PreBindError` with the reason if that is impossible.
         """

@@ -1,4 +1,4 @@
-"""Claims are written to a real API server as they were promised, or not at all."""
+"""Claims are written to a real API server as they were reserved, or not at all."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ class Site:
         )
 
     def place(self, pod: Pod, **arguments: Any) -> Any:
-        """Decide, assume and promise."""
+        """Decide, assume and reserve."""
         state = self.plugin.pre_filter(pod, self.world.snapshot, arguments)
         assert not isinstance(state, Status), state
         info = self.world.snapshot.info(self.node)
@@ -128,7 +128,7 @@ async def site(admin: ApiClient, namespace: str) -> AsyncIterator[Site]:
             continue
 
 
-async def test_a_promise_becomes_an_allocation_that_is_reserved_for_the_pod(site: Site) -> None:
+async def test_a_reservation_becomes_an_allocation_that_is_reserved_for_the_pod(site: Site) -> None:
     await site.devices("g0", "g1")
     await site.claim("one", config=[_config("g")])
     pod = await site.pod("p", "one")

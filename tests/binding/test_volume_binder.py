@@ -145,7 +145,7 @@ class Bench:
     # --- the scheduler ---------------------------------------------------------------------
 
     def decide(self, *claims: str, seconds: int = 60, name: str = "p") -> tuple[Pod, Any]:
-        """A pod that uses *claims*, assumed on the node with its volumes promised."""
+        """A pod that uses *claims*, assumed on the node with its volumes reserved."""
         pod = make_pod(name, namespace=self.namespace, volumes=uses(*claims))
         arguments = {"bindTimeoutSeconds": seconds}
         state = self.plugin.pre_filter(pod, self.cache.snapshot(), arguments)
@@ -157,7 +157,7 @@ class Bench:
         return placed, state
 
     async def pre_bind(self, pod: Pod, state: Any) -> None:
-        """Carry the promise out, taking it back if that fails, as the binding cycle does."""
+        """Write what was reserved, taking it back if that fails, as the binding cycle does."""
         try:
             await self.plugin.pre_bind(state, pod, NODE)
         except BaseException:
@@ -166,7 +166,7 @@ class Bench:
             raise
 
     async def reason(self, pod: Pod, state: Any) -> str:
-        """Why the promise could not be carried out."""
+        """Why the reservation could not be written."""
         with pytest.raises(PreBindError) as caught:
             await self.pre_bind(pod, state)
         return str(caught.value)
@@ -256,7 +256,7 @@ async def test_a_provisioner_that_fails_says_so_on_the_claim(bench: Bench) -> No
     await eventually(lambda: SELECTED_NODE in bench.cached(CLAIMS, "data").metadata.annotations)
     await bench.patch(CLAIMS, "data", {"metadata": {"annotations": {SELECTED_NODE: None}}})
     assert await failing == 'binding volumes: provisioning failed for PVC "data"'
-    # Nothing is left of the promise: the pod may be tried again, on any node.
+    # Nothing is left of the reservation: the pod may be tried again, on any node.
     again, _ = bench.decide("data")
     assert bench.cache.is_assumed(again.uid)
 

@@ -1,4 +1,4 @@
-"""VolumeBinding: where a pod's claims let it go, and what it is promised there."""
+"""VolumeBinding: where a pod's claims let it go, and what is reserved for it there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +74,7 @@ class Case:
         return found
 
     def reserve(self, pod: Pod, node: str) -> Any:
-        """The state of a pod that has been promised its volumes on *node*."""
+        """The state of a pod that has its volumes reserved on *node*."""
         state = self.state(pod)
         assert self.plugin.reserve(state, pod, node) is None
         return state
@@ -252,7 +252,7 @@ def test_small_claims_choose_first_so_that_large_ones_find_theirs() -> None:
     objects = [claim("large", size="5Gi"), claim("small"), LOCAL]
     case = Case(*objects, volume("v5", size="5Gi"), volume("v2", size="2Gi"))
     state = case.reserve(using("large", "small"), "a")
-    chosen = {c.metadata.name: v.metadata.name for v, c in state.promised.bindings}
+    chosen = {c.metadata.name: v.metadata.name for v, c in state.reserved.bindings}
     assert chosen == {"small": "v2", "large": "v5"}
 
 
@@ -262,13 +262,13 @@ def test_a_claim_that_two_volumes_of_the_pod_use_chooses_of_two_and_gets_one() -
     assert Case(claim(), LOCAL, volume()).verdicts(pod)["a"] == (NO_VOLUME,)
     two = Case(claim(), LOCAL, volume("x"), volume("y"))
     assert two.verdicts(pod)["a"] == ()
-    assert [v.metadata.name for v, _ in two.reserve(pod, "a").promised.bindings] == ["x"]
+    assert [v.metadata.name for v, _ in two.reserve(pod, "a").reserved.bindings] == ["x"]
 
 
 def test_a_claim_that_found_a_volume_is_not_made_another() -> None:
     case = Case(claim(storage_class="made"), MADE, volume(storage_class="made"))
-    promised = case.reserve(using("data", "data"), "a").promised
-    assert (len(promised.bindings), len(promised.provisions)) == (1, 0)
+    reserved = case.reserve(using("data", "data"), "a").reserved
+    assert (len(reserved.bindings), len(reserved.provisions)) == (1, 0)
 
 
 # --- volumes that are made ----------------------------------------------------------------------
@@ -349,10 +349,10 @@ def test_nodes_that_are_alike_hear_the_same_and_others_what_is_theirs() -> None:
     }
 
 
-# --- the promise --------------------------------------------------------------------------------
+# --- the reservation ----------------------------------------------------------------------------
 
 
-def test_what_is_promised_is_not_given_to_the_next_pod() -> None:
+def test_what_is_reserved_is_not_given_to_the_next_pod() -> None:
     case = Case(claim("one"), claim("two"), LOCAL, volume())
     case.reserve(using("one"), "a")
     assert case.verdicts(using("two"))["a"] == (NO_VOLUME,)
@@ -374,7 +374,7 @@ def test_a_second_pod_of_a_claim_follows_the_first_to_its_node() -> None:
     state = case.reserve(first, "b")
     assert case.verdicts(second) == {"a": (NO_VOLUME,), "b": ()}
     case.plugin.unreserve(case.reserve(second, "b"), second, "b")
-    assert case.verdicts(second)["a"] == (NO_VOLUME,), "the first pod's promise stands"
+    assert case.verdicts(second)["a"] == (NO_VOLUME,), "the first pod's reservation stands"
     case.plugin.unreserve(state, first, "b")
     assert case.verdicts(second)["a"] == ()
 
@@ -388,21 +388,21 @@ def test_news_of_the_watch_end_the_assumption() -> None:
     case.plugin.unreserve(state, pod, "a")
 
 
-def test_a_volume_is_promised_with_the_claims_reference() -> None:
+def test_a_volume_is_reserved_with_the_claims_reference() -> None:
     case = Case(claim(), LOCAL, volume())
-    ((promised, _),) = case.reserve(using("data"), "a").promised.bindings
-    ref = promised.spec.claim_ref
+    ((reserved, _),) = case.reserve(using("data"), "a").reserved.bindings
+    ref = reserved.spec.claim_ref
     assert (ref.kind, ref.api_version, ref.namespace) == ("PersistentVolumeClaim", "v1", "default")
     assert (ref.name, ref.uid, ref.resource_version) == ("data", "data-uid", "1")
-    assert promised.metadata.annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
+    assert reserved.metadata.annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
 
 
 def test_a_volume_that_its_owner_made_for_the_claim_stays_the_owners() -> None:
     mine = {"name": "data", "namespace": "default"}
     case = Case(claim(), LOCAL, volume(claimed_by=mine))
-    ((promised, _),) = case.reserve(using("data"), "a").promised.bindings
-    assert promised.spec.claim_ref.uid == "data-uid"
-    assert promised.metadata.annotations == {}
+    ((reserved, _),) = case.reserve(using("data"), "a").reserved.bindings
+    assert reserved.spec.claim_ref.uid == "data-uid"
+    assert reserved.metadata.annotations == {}
 
 
 def test_a_decision_that_others_overtook_is_refused() -> None:
@@ -414,7 +414,7 @@ def test_a_decision_that_others_overtook_is_refused() -> None:
     assert status is not None
     assert (status.code, status.message) == (Code.UNSCHEDULABLE, '"disk" is out of sync')
     case.plugin.unreserve(state, early, "a")
-    assert case.verdicts(early)["a"] == (NO_VOLUME,), "the other pod's promise stands"
+    assert case.verdicts(early)["a"] == (NO_VOLUME,), "the other pod's reservation stands"
 
 
 def test_a_decision_about_another_cluster_assumes_nothing_in_this_one() -> None:
@@ -444,7 +444,7 @@ profiles:
         assert decision.reserves == ()
 
 
-async def test_the_promise_is_written_before_the_binding() -> None:
+async def test_the_reservation_is_written_before_the_binding() -> None:
     case = Case(claim("old"), claim("new", storage_class="made"), LOCAL, MADE, volume())
     pod = using("old", "new")
     state = case.state(pod, bindTimeoutSeconds=7)

@@ -1,6 +1,6 @@
 """The claims of a cluster as the next decision must see them, and the devices that they hold.
 
-Owns what the API server does not show yet: allocations that were promised and are being written,
+Owns what the API server does not show yet: allocations that were reserved and are being written,
 and claims as our own writes left them, until the watch has caught up.
 """
 
@@ -20,7 +20,7 @@ CLAIMS: Final = "resourceclaims"
 
 
 @dataclass(slots=True)
-class Promise:
+class Reservation:
     """An allocation that is on its way into a claim, and the pods that it is for."""
 
     allocation: AllocationResult
@@ -29,12 +29,12 @@ class Promise:
 
 
 class Claims:
-    """Claims by key, and promises by the uid of their claim.
+    """Claims by key, and reservations by the uid of their claim.
 
     A claim::
 
-        unallocated --promise--> promised --wrote--> allocated (ours) --watch--> allocated
-        promised --withdraw by the last pod--> unallocated
+        unallocated --reserve--> reserved --wrote--> allocated (ours) --watch--> allocated
+        reserved --withdraw by the last pod--> unallocated
 
     Args:
         objects: What the watch has brought.
@@ -44,7 +44,7 @@ class Claims:
     def __init__(self, objects: ObjectStore, *, follow: bool) -> None:
         self.devices = AllocatedDevices()
         self._objects = objects
-        self._promises: dict[str, Promise] = {}
+        self._reservations: dict[str, Reservation] = {}
         self._written: dict[str, ResourceClaim] = {}
         self._counted: dict[str, AllocationResult] = {}
         self._end: Callable[[], None] | None = None
@@ -74,36 +74,36 @@ class Claims:
         stored: list[ResourceClaim] = self._objects.indexed(CLAIMS, _extended_owner, pod_uid)
         return stored[0] if stored else None
 
-    # --- promises ----------------------------------------------------------------------------
+    # --- reservations ------------------------------------------------------------------------
 
-    def promise_of(self, claim_uid: str) -> Promise | None:
+    def reservation_of(self, claim_uid: str) -> Reservation | None:
         """What is on its way into the claim of *claim_uid*."""
-        return self._promises.get(claim_uid)
+        return self._reservations.get(claim_uid)
 
-    def promise(
+    def reserve(
         self, claim_uid: str, allocation: AllocationResult, pod_uid: str, group: str = ""
     ) -> None:
-        """Count *allocation* from now on; pods of one *group* may share the promise."""
-        known = self._promises.get(claim_uid)
+        """Count *allocation* from now on; pods of one *group* may share the reservation."""
+        known = self._reservations.get(claim_uid)
         if known is None:
-            known = self._promises[claim_uid] = Promise(allocation, group)
-            self._count(f"promise:{claim_uid}", allocation)
+            known = self._reservations[claim_uid] = Reservation(allocation, group)
+            self._count(f"reservation:{claim_uid}", allocation)
         known.pods.add(pod_uid)
 
     def withdraw(self, claim_uid: str, pod_uid: str) -> None:
-        """The pod has no use for the promise any more; the last one takes it back."""
-        known = self._promises.get(claim_uid)
+        """The pod has no use for the reservation any more; the last one takes it back."""
+        known = self._reservations.get(claim_uid)
         if known is None:
             return
         known.pods.discard(pod_uid)
         if not known.pods:
-            del self._promises[claim_uid]
-            self._count(f"promise:{claim_uid}", None)
+            del self._reservations[claim_uid]
+            self._count(f"reservation:{claim_uid}", None)
 
-    def wrote(self, claim: ResourceClaim, promise_uid: str = "", *, is_new: bool = False) -> None:
+    def wrote(self, claim: ResourceClaim, reserved_uid: str = "", *, is_new: bool = False) -> None:
         """Show *claim*, as the API server answered it, until the watch shows it or a newer one.
 
-        *promise_uid* is what its allocation was promised under; that has come true. *is_new*: we
+        *reserved_uid* is what its allocation was reserved under, which is written now. *is_new*: we
         made the claim, so that the watch may not show it yet; any other that it does not show was
         deleted meanwhile.
         """
@@ -111,8 +111,8 @@ class Claims:
         if is_new if stored is None else not _is_as_new(stored, claim):
             self._written[claim.key] = claim
             self._count(claim.key, claim.allocation)
-        if promise_uid and self._promises.pop(promise_uid, None) is not None:
-            self._count(f"promise:{promise_uid}", None)
+        if reserved_uid and self._reservations.pop(reserved_uid, None) is not None:
+            self._count(f"reservation:{reserved_uid}", None)
 
     def forget(self, key: str) -> None:
         """Show what the watch says of the claim of *key*: ours is gone."""

@@ -1,7 +1,7 @@
 """DynamicResources: a pod goes where the devices of its claims are, or can be had.
 
 Owns the decision for every claim of a pod: an allocated one fixes the nodes, any other gets devices
-on the chosen node. What a pod was promised is taken from then on; it is written by the claim writer
+on the chosen node. What is reserved for a pod is taken from then on; the claim writer writes it
 before the pod is bound. Which devices a claim gets is found in `scheduling.devices`.
 """
 
@@ -66,7 +66,7 @@ class DynamicResources(RuntimePlugin):
     """The plugin.
 
     Args:
-        objects: The store of the running scheduler: only there is anything promised. None for
+        objects: The store of the running scheduler: only there is anything reserved. None for
             decisions that are not carried out.
         writer: What writes to the API; None if nothing is carried out.
         clock: Tells if devices took too long to be prepared.
@@ -148,10 +148,10 @@ class DynamicResources(RuntimePlugin):
             if claim.allocation.node_selector is not None:
                 state.reaches[index] = claim.allocation.node_selector
             return None
-        promise = state.known.promise_of(claim.metadata.uid)
-        if promise is not None:
-            if promise.group and promise.group == _group(state.pod):
-                state.shared[index] = promise.allocation
+        reservation = state.known.reservation_of(claim.metadata.uid)
+        if reservation is not None:
+            if reservation.group and reservation.group == _group(state.pod):
+                state.shared[index] = reservation.allocation
                 return None
             return _rejected(f"resource claim {claim.key} is in the process of being allocated")
         if index == state.extended_index:
@@ -351,7 +351,7 @@ class DynamicResources(RuntimePlugin):
         writer = self._writer
         return None if writer is None else lambda: writer.delete(claim)
 
-    # --- promises and writing ----------------------------------------------------------------
+    # --- reservations and writing ----------------------------------------------------------------
 
     def reserve(self, state: PodState, pod: Pod, node_name: str) -> Status | None:
         """Take the devices that were found on the node."""
@@ -370,9 +370,9 @@ class DynamicResources(RuntimePlugin):
         group = _group(pod)
         for index, allocation in answer.allocations.items():
             uid = state.claims[index].metadata.uid
-            if index in state.shared and state.known.promise_of(uid) is None:
+            if index in state.shared and state.known.reservation_of(uid) is None:
                 continue  # written meanwhile: this pod only has to be added
-            state.known.promise(uid, allocation, pod.uid, group)
+            state.known.reserve(uid, allocation, pod.uid, group)
         return None
 
     def _are_free(self, state: PodState, answer: NodeAnswer) -> bool:
@@ -380,7 +380,7 @@ class DynamicResources(RuntimePlugin):
         for index, allocation in answer.allocations.items():
             if index in state.shared:
                 continue
-            if state.known.promise_of(state.claims[index].metadata.uid) is not None:
+            if state.known.reservation_of(state.claims[index].metadata.uid) is not None:
                 return False
             for result in allocation.devices.results:
                 device = (result.driver, result.pool, result.device)
@@ -389,7 +389,7 @@ class DynamicResources(RuntimePlugin):
         return True
 
     def unreserve(self, state: PodState, pod: Pod, node_name: str) -> None:
-        """Give up what was promised, and the use of what was written."""
+        """Release what was reserved, and the use of what was written."""
         for index, claim in enumerate(state.claims):
             state.known.withdraw(claim.metadata.uid, pod.uid)
             written = state.written.get(index)

@@ -1,6 +1,6 @@
 """All plugins of the runtime.
 
-Owns which there are. Deciding needs nothing but the snapshot; what is promised and written needs
+Owns which there are. Deciding needs nothing but the snapshot; what is reserved and written needs
 the store of the running scheduler and the writers.
 """
 

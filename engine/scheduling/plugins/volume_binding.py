@@ -2,7 +2,7 @@
 
 Owns the decision for every claim of a pod: bound claims fix the nodes; those that wait for their
 first consumer get a volume on the chosen node, one that exists or one that is made. What a pod was
-promised is assumed at once, so that the next decision does not give it away again; it is written
+reserved is assumed at once, so that the next decision does not give it away again; it is written
 by `binding.volume_binder` before the pod is bound.
 """
 
@@ -60,7 +60,7 @@ class _BoundVolume:
 class _PodClaims:
     """A pod's claims as one cycle sees them.
 
-    `promised` is what is to be written; `assumed` what this pod, and no other, has assumed of it.
+    `reserved` is what is to be written; `assumed` what this pod, and no other, has assumed of it.
     `labels` are all that the verdict on a node depends on, so nodes that have them alike are looked
     at once (`verdicts`); None if it depends on more.
     """
@@ -76,7 +76,7 @@ class _PodClaims:
     provisioning: dict[str, Provisioning] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None
     verdicts: dict[tuple[str | None, ...], Status | None] = field(default_factory=dict)
-    promised: VolumePlan | None = None
+    reserved: VolumePlan | None = None
     assumed: list[tuple[AssumedObjects, Any]] = field(default_factory=list)
 
 
@@ -250,7 +250,7 @@ class VolumeBinding(RuntimePlugin):
                 return _WRONG_NODE
         return None
 
-    # --- the promise -----------------------------------------------------------------------
+    # --- the reservation -----------------------------------------------------------------------
 
     def reserve(self, state: Any, pod: Pod, node_name: str) -> Status | None:
         """Assume what the pod's claims get on the node: volumes claimed, nodes selected."""
@@ -269,12 +269,12 @@ class VolumeBinding(RuntimePlugin):
             if objects.get(object_key(obj)) is not obj
         ]
         if stale:
-            # Another pod was promised something since: what was found may be gone.
+            # Something was reserved for another pod since: what was found may be gone.
             return Status(Code.UNSCHEDULABLE, (f'"{stale[0]}" is out of sync',), NAME)
         bindings = tuple((_claimed(volume, claim), claim) for volume, claim in plan.bindings)
         provisions = tuple(_selected(claim, node_name) for claim in plan.provisions)
-        state.promised = VolumePlan(bindings, provisions)
-        for objects, obj in _objects_of(state.promised, state):
+        state.reserved = VolumePlan(bindings, provisions)
+        for objects, obj in _objects_of(state.reserved, state):
             if objects.get(object_key(obj)) is not obj:
                 objects.assume(obj)
                 state.assumed.append((objects, obj))
@@ -289,7 +289,7 @@ class VolumeBinding(RuntimePlugin):
             if objects.get(key) is obj:  # else another pod has assumed something else since
                 objects.restore(key)
         state.assumed.clear()
-        state.promised = None
+        state.reserved = None
 
     def outlive(self, state: Any) -> None:
         """The pod has gone after it was bound: where nothing is written, its volumes stay claimed.
@@ -303,12 +303,12 @@ class VolumeBinding(RuntimePlugin):
                     objects.restore(key)
 
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
-        """Write the promise, and wait until every claim of it is bound."""
-        if not isinstance(state, _PodClaims) or state.promised is None:
+        """Write what was reserved, and wait until every claim of it is bound."""
+        if not isinstance(state, _PodClaims) or state.reserved is None:
             return
         if self._writer is None:
             raise PreBindError("nothing here writes volumes")
-        await self._writer.bind(pod, node_name, state.promised, state.timeout)
+        await self._writer.bind(pod, node_name, state.reserved, state.timeout)
 
 
 def _labels_looked_at(state: _PodClaims) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from engine.model.storage import PersistentVolume, PersistentVolumeClaim
 class VolumePlan:
     """Existing volumes, each with its claim, and claims for which volumes are to be made.
 
-    Once promised, the objects are as they have to become: volumes with their claims' reference,
+    Once reserved, the objects are as they have to become: volumes with their claims' reference,
     claims with their node.
     """
 

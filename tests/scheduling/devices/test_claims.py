@@ -46,7 +46,7 @@ _steps = st.lists(
         st.tuples(st.just("write"), st.sampled_from(NAMES), _devices),
         st.tuples(st.just("watch"), st.sampled_from(NAMES), st.none()),
         st.tuples(st.just("delete"), st.sampled_from(NAMES), st.none()),
-        st.tuples(st.just("promise"), st.sampled_from(NAMES), _devices),
+        st.tuples(st.just("reserve"), st.sampled_from(NAMES), _devices),
         st.tuples(st.just("withdraw"), st.sampled_from(NAMES), st.none()),
     ),
     min_size=10,
@@ -56,7 +56,7 @@ _steps = st.lists(
 
 @settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @given(_steps)
-def test_taken_is_what_the_newest_claims_and_the_promises_hold(
+def test_taken_is_what_the_newest_claims_and_the_reservations_hold(
     steps: list[tuple[str, str, Any]],
 ) -> None:
     """The server has versions; the watch shows them one by one, our writes show theirs at once."""
@@ -66,7 +66,7 @@ def test_taken_is_what_the_newest_claims_and_the_promises_hold(
     history: dict[str, list[ResourceClaim | None]] = {name: [] for name in NAMES}
     shown: dict[str, int] = dict.fromkeys(NAMES, 0)
     known: dict[str, int] = dict.fromkeys(NAMES, 0)  # how much of the history we must go by
-    promises: dict[str, int] = {}
+    reservations: dict[str, int] = {}
     for kind, name, device in steps:
         past = history[name]
         exists = bool(past) and past[-1] is not None
@@ -90,14 +90,14 @@ def test_taken_is_what_the_newest_claims_and_the_promises_hold(
                 known[name] = max(known[name], shown[name])
         elif kind == "delete" and exists:
             past.append(None)
-        elif kind == "promise" and device is not None and name not in promises:
-            claims.promise(f"promised-{name}", allocation(device), "pod")
-            promises[name] = device
-        elif kind == "withdraw" and name in promises:
-            claims.withdraw(f"promised-{name}", "pod")
-            del promises[name]
+        elif kind == "reserve" and device is not None and name not in reservations:
+            claims.reserve(f"reserved-{name}", allocation(device), "pod")
+            reservations[name] = device
+        elif kind == "withdraw" and name in reservations:
+            claims.withdraw(f"reserved-{name}", "pod")
+            del reservations[name]
 
-        taken = {DEVICES[d] for d in promises.values()}
+        taken = {DEVICES[d] for d in reservations.values()}
         for each in NAMES:
             newest = history[each][known[each] - 1] if known[each] else None
             if newest is not None and newest.allocation is not None:

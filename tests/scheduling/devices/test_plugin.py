@@ -1,4 +1,4 @@
-"""DynamicResources as the loop uses it: promises, shared claims, bad input, bounded time."""
+"""DynamicResources as the loop uses it: reservations, shared claims, bad input, bounded time."""
 
 import time
 from typing import Any
@@ -46,7 +46,7 @@ class Bench:
         return [name for name, status in statuses.items() if status is None]
 
     def place(self, pod: Pod, node: str) -> Any:
-        """Decide for a node and promise."""
+        """Decide for a node and reserve."""
         state, statuses = self.decide(pod)
         assert statuses[node] is None, statuses
         assert self.plugin.reserve(state, pod, node) is None
@@ -58,7 +58,7 @@ class Bench:
         return found
 
     def write(self, state: Any, node: str) -> None:
-        """What the writer and then the watch do with a promise."""
+        """What the writer and then the watch do with a reservation."""
         for index, allocation in state.answers[node].allocations.items():
             found = self.stored(state.claims[index].key)
             status = msgspec.structs.replace(found.status, allocation=allocation)
@@ -83,13 +83,13 @@ def test_it_has_nothing_to_say_about_a_pod_without_claims() -> None:
     assert said.message == "no new claims to deallocate"
 
 
-def test_a_promise_is_taken_for_the_next_decision() -> None:
+def test_a_reservation_is_taken_for_the_next_decision() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
     bench.place(pod("p", "one"), "a")
     assert bench.feasible(pod("q", "two")) == []
 
 
-def test_a_promise_that_is_given_up_is_free_again() -> None:
+def test_a_reservation_that_is_given_up_is_free_again() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
     first = pod("p", "one")
     state = bench.place(first, "a")
@@ -97,7 +97,7 @@ def test_a_promise_that_is_given_up_is_free_again() -> None:
     assert bench.feasible(pod("q", "two")) == ["a"]
 
 
-def test_what_was_promised_stays_taken_while_it_becomes_what_is_stored() -> None:
+def test_what_was_reserved_stays_taken_while_it_becomes_what_is_stored() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
     bench.write(bench.place(pod("p", "one"), "a"), "a")
     assert bench.feasible(pod("q", "two")) == []
@@ -175,7 +175,7 @@ def test_a_claim_that_was_deleted_while_it_was_written_holds_nothing() -> None:
     assert bench.feasible(pod("q", "two")) == ["a"]
 
 
-def test_devices_that_went_elsewhere_during_the_decision_are_not_promised() -> None:
+def test_devices_that_went_elsewhere_during_the_decision_are_not_reserved() -> None:
     bench = Bench(device_class(), resource_slice("a", "g0"), claim("one"), claim("two"))
     first, second = pod("p", "one"), pod("q", "two")
     state, _ = bench.decide(first)
