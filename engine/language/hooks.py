@@ -84,7 +84,10 @@ class Hook:
             empty list. `{v}` stands for the value.
         lint_hints: The same where the value is not known yet, by kind; `""` for any kind.
         none_means: What a missing answer means, where that is easily overlooked.
-        plugin_set: The field of KubeSchedulerConfiguration's `plugins` that switches it on.
+        plugin_set: The field of KubeSchedulerConfiguration's `plugins` that switches it on; empty:
+            the policy's other hooks do.
+        counted_as: The extension point that metrics show for it, if it is not named like
+            *plugin_set*.
         given: What a parameter is where that is not as in `PARAMETERS`.
         called: When it is called, for the documents.
         returns: What it returns and what that means, for the documents.
@@ -100,6 +103,7 @@ class Hook:
     lint_hints: Mapping[str, str] = field(default_factory=dict)
     none_means: str = ""
     plugin_set: str = ""
+    counted_as: str = ""
     given: Mapping[str, str] = field(default_factory=dict)
     called: str
     returns: str
@@ -107,6 +111,11 @@ class Hook:
     def forms_for(self, *, is_normalized: bool) -> tuple[Form, ...]:
         """What it may return in a policy that has `normalize`, or has not."""
         return self.raw_forms or self.forms if is_normalized else self.forms
+
+    @property
+    def extension_point(self) -> str:
+        """The extension point that metrics show for it, by kube-scheduler's name."""
+        return self.counted_as or self.plugin_set[:1].upper() + self.plugin_set[1:]
 
     @property
     def shown_parameters(self) -> list[str]:
@@ -134,6 +143,7 @@ ENTRIES: Final = (
         forms=(NOTHING, made("gang", "[v.name, v.min_count]", tuple[str, int | None])),
         hints={"string": "gang({v}) names it"},
         lint_hints={"": "`gang(name)` names it"},
+        counted_as="Permit",
         called="once per pod",
         returns="`None`: in no group; or `gang(...)`. Without this hook: the group that the pod's "
         "`spec.schedulingGroup` names",
@@ -170,6 +180,7 @@ ENTRIES: Final = (
         required=1,
         forms=(COUNTERS,),
         lint_hints={"counter": "a list of one will do: `[count_pods(...)]`"},
+        counted_as="PreFilter",
         called="once per pod",
         returns="list of counters (below), or a dict of such lists for `filter` and `score`",
     ),
@@ -253,6 +264,7 @@ ENTRIES: Final = (
         required=2,
         forms=(int_in(0, 100, hint="scale by over.max, or clamp to 100"),),
         hints={"float": "use // for whole division"},
+        counted_as="ScoreExtensionNormalize",
         lint_hints={"bool": _WHOLE, "float": _WHOLE},
         plugin_set="score",
         called="per distinct score",
@@ -351,6 +363,7 @@ AMONG: Final = Hook(
     required=1,
     is_per_node=True,
     forms=(TRUTH,),
+    counted_as="PreFilter",
     called="per node that a counter might count on",
     returns="True if pods on it count",
 )

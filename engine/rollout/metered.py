@@ -4,36 +4,13 @@ Owns the counts only; they outlive the evaluators, so that counters never go bac
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from engine.framework.profile import Profile
-from engine.language.hooks import AMONG_PREFIX
+from engine.language.hooks import hook_of
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call, Evaluator, PolicyFailure, Verdict
-
-# Hook -> kube-scheduler's name of the extension point.
-EXTENSION_POINTS: Final[Mapping[str, str]] = {
-    "queue_key": "QueueSort",
-    "pre_enqueue": "PreEnqueue",
-    "pre_filter": "PreFilter",
-    "counters": "PreFilter",
-    "filter": "Filter",
-    "victim_key": "PostFilter",
-    "candidate_key": "PostFilter",
-    "pre_score": "PreScore",
-    "score": "Score",
-    "score_all": "Score",
-    "tie_key": "Score",
-    "normalize": "ScoreExtensionNormalize",
-    "annotate": "Reserve",
-    "permit": "Permit",
-    "group_of": "Permit",
-}
-
-
-# The functions that say which nodes count are asked for counters.
-_AMONG_POINT: Final = EXTENSION_POINTS["counters"]
 
 
 class Stopwatch(Protocol):
@@ -98,7 +75,7 @@ class MeteredEvaluator:
             counts[key] += 1 if call.nodes is None else len(call.nodes)
 
     def _key(self, index: int, hook: str) -> tuple[str, str, str]:
-        point = _AMONG_POINT if hook.startswith(AMONG_PREFIX) else EXTENSION_POINTS[hook]
+        point = hook_of(hook).extension_point
         profile = self._profile_of.get(index, self._default)
         return self._instances[index].policy, point, profile
 

@@ -5,6 +5,6 @@ ones; large requests are spread (`spreading`). What
 crosses the border is in `protocol`, `projected` and `parts`.
 
 The untrusted side: `child` puts up its walls and has the `worker` answer, which runs hooks in the
-interpreter (`modules`, `drivers`, `builtins`, `node_views`) or, where that gives the same, as
+interpreter (`modules`, `drivers`, `node_views`) or, where that gives the same, as
 Python (`translations`, `compiled`; see `translation`).
 """
