@@ -10,8 +10,8 @@ from engine.policy.bundle import Bundle, build_bundle
 from engine.policy.config import decode_configuration
 from engine.policy.errors import Problem
 from engine.policy.evaluator import Evaluator
-from engine.policy.sandbox.blank import Nursery
 from engine.policy.sandbox.process import SandboxEvaluator
+from engine.policy.sandbox.warm_pool import WarmPool
 from engine.policy_testing.process import run_tests_confined
 from engine.policy_testing.runner import failed
 from engine.rollout.trial import CandidateStages
@@ -24,14 +24,14 @@ def make_stages(config_text: str | None = None) -> CandidateStages:
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
 
-    nursery = Nursery()
+    pool = WarmPool()
     closed = threading.Event()
 
     def build(files: Mapping[str, str]) -> Bundle:
         return build_bundle(files, config)
 
     def make_evaluator(bundle: Bundle) -> Evaluator:
-        return SandboxEvaluator(bundle.program, nursery)
+        return SandboxEvaluator(bundle.program, pool)
 
     def run_tests(files: Mapping[str, str]) -> list[Problem]:
         return failed(run_tests_confined(files, config_text, is_stopped=closed.is_set))
@@ -39,7 +39,7 @@ def make_stages(config_text: str | None = None) -> CandidateStages:
     def close() -> None:
         # Tests run in a thread that the process waits for at its end.
         closed.set()
-        nursery.close()
+        pool.close()
 
     return CandidateStages(
         build=build, make_evaluator=make_evaluator, run_tests=run_tests, on_close=close

@@ -48,8 +48,8 @@ class _Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class AmongUse:
-    """A function of a policy that says which nodes count, as one pod class asks it."""
+class EligibleNodes:
+    """A policy's function that says which nodes a counter counts, as one pod class asks it."""
 
     enabled: EnabledPolicy
     hook: str
@@ -88,7 +88,7 @@ class CounterUse:
 
     key: bytes
     parts: Sequence[Mapping[str, Any]]
-    among: AmongUse | None
+    eligible: EligibleNodes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +141,23 @@ class CountedHooks:
         """The counters of *use* for every slot."""
         result = []
         for counter in use.counters:
-            among = counter.among
-            eligible = None if among is None else self._eligible(among, len(present))
-            if isinstance(eligible, PolicyFailure):
-                return eligible
-            result.append(self.counters.column(counter.key, counter.parts, present, eligible))
+            asked = counter.eligible
+            nodes = None if asked is None else self._eligible(asked, len(present))
+            if isinstance(nodes, PolicyFailure):
+                return nodes
+            result.append(self.counters.column(counter.key, counter.parts, present, nodes))
         return result
 
-    def _eligible(self, among: AmongUse, slots: int) -> NDArray[np.bool_] | PolicyFailure | None:
-        key = (among.enabled.instance, among.hook, among.pod, among.extra)
+    def _eligible(
+        self, asked: EligibleNodes, slots: int
+    ) -> NDArray[np.bool_] | PolicyFailure | None:
+        key = (asked.enabled.instance, asked.hook, asked.pod, asked.extra)
         known = self._masks.get(key)
         if known is None:
             if len(self._masks) >= _MOST_MASKS:
                 self._masks.clear()
             known = self._masks[key] = _Mask()
-        failure = among.mask(slots, self._memo, known)
+        failure = asked.mask(slots, self._memo, known)
         return known.nodes if failure is None else failure
 
     def verdict_at(

@@ -15,7 +15,9 @@ from engine.scheduling.hook_use import HookUse
 #: The mask of a slot that every hook is to look at.
 EVERY_HOOK: Final = -1
 
-#: Up to this many changed slots plain Python is faster than numpy's call overhead.
+#: Up to this many changed slots a class is updated slot by slot, with more by arrays. Arrays alone
+#: take a quarter more CPU on a mix of classes (openb: 1.04 instead of 0.83 ms per pod), as after a
+#: placement one slot has changed, and some fifty numpy calls cost more than what they replace.
 FEW: Final = 16
 
 

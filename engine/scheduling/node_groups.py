@@ -1,12 +1,23 @@
-"""Nodes that a hook over counters is given the same for, and what it said about them.
+"""Groups of nodes for which a hook over counters gets the same input, and its answers.
 
 Owns the grouping, how it follows the counts, and what is kept by group; arithmetic only. Five
 thousand nodes in ten zones are ten groups; with a hostname among the topologies too, nodes with
 equal counts are one. So there are a few dozen groups, rarely hundreds, and what is done by group is
 done in plain Python. Only the way from a slot to its group is an array.
 
+A hook's input has two parts: the counts of the node's own domains, which are the group's key, and
+figures over all domains (`min`, `total`, ...), which all groups share. Each changes on its own:
+
     a pod is placed --log of sums--> the nodes of its domains move to the groups of their new counts
-    figures over all domains change --> other answers for every group, found again by its numbers
+    shared figures change --> every group may have another answer, looked up by key again
+
+State from one decision to the next, and what it depends on:
+
+    of_slot, keys, sizes   `made_of` and the counters' positions; another `made_of` makes all again
+    codes, unknown         those, and `shared`
+    _answers               the meaning of projection ids, and `shared`: never wrong, only incomplete
+    _by_slot, _rejects     `codes` through `of_slot`, as of the last `reject`; `_behind`,
+                           `_behind_together` and `_fresh` say where they are not up to date
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,19 +30,21 @@ from numpy.typing import NDArray
 from engine.caching.counter_answers import OUTSIDE, CounterColumn
 from engine.policy.verdicts import FITS
 
-# Equal numbers are found by a table where it is this short, else by sorting.
+# Equal numbers are found by a table where it is this short (8 MiB), else by sorting.
 _TABLE_SPAN: Final = 1 << 20
-# With more changed domains than this, everything is grouped anew.
+# With more changed domains than this, all nodes are grouped again. Measured for 5,000 nodes: 5 us
+# to move the nodes of a domain that are one group (130 us if they are fifty), 54 to 70 us to group
+# all, after which every answer is looked up and written by slot again.
 _MOST_DOMAINS: Final = 32
 # How many answers are kept by group, and for how many figures over all domains.
 _MOST_ANSWERS: Final = 4096
 _MOST_CONTEXTS: Final = 128
 
 Key: TypeAlias = tuple[int, ...]
-"""What tells groups apart: the id of the node's projection, and by counter the node's count."""
+"""The key of a group: the id of the node's projection, and by counter the node's count."""
 
 Context: TypeAlias = tuple[Any, ...]
-"""What tells apart what all groups are told beside that; see `context_of`."""
+"""A key for the figures that all groups share; see `context_of`."""
 
 _Moves: TypeAlias = tuple[tuple[int, int], ...]
 """At which places counts grew, and by how much."""
@@ -44,13 +57,13 @@ class Groups:
     A group is a number. Numbers of groups without nodes are given to the next new ones.
 
     Attributes:
-        made_of: What the groups depend on beside counts; all are made anew if it changes.
+        made_of: What the groups depend on in addition to counts; a change makes all of them again.
         of_slot: The group of each slot.
         keys: By group, its projection and counts; see `Key`.
         sizes: By group, how many slots it has.
         codes: By group, the answer; 0 where it is not known.
         unknown: The groups whose answer is not known.
-        shared: By counter, what all groups are told beside their counts.
+        shared: By counter, the figures over all domains, which all groups get.
         feasible: What was said of the feasible nodes, and which they were; see `CountedHooks`.
     """
 
@@ -122,7 +135,7 @@ class Groups:
         nodes: NDArray[np.int64],
         columns: Sequence[CounterColumn],
     ) -> None:
-        """Group all slots anew."""
+        """Group all slots from scratch."""
         if made_of[:1] != self.made_of[:1]:
             self._contexts.clear()  # ids of projections have another meaning
             self._answers = {}
@@ -237,7 +250,7 @@ class Groups:
     # --- answers -----------------------------------------------------------------------------
 
     def tell(self, shared: list[dict[str, Any]]) -> None:
-        """Take what all groups are told beside their counts; answers follow it."""
+        """Take the figures that all groups share in addition to their counts; answers follow."""
         if shared != self.shared or not self._contexts:
             context = context_of(shared)
             known = self._contexts.pop(context, None)
@@ -281,7 +294,7 @@ class Groups:
         self.codes[group] = code
 
     def wanted(self, is_open: NDArray[np.bool_]) -> list[int]:
-        """The unknown groups with an open slot; of the others nobody needs an answer."""
+        """The unknown groups with an open slot; the others need no answer."""
         text = is_open.tobytes()
         if text != self._closed_for:
             self._closed_for = text
@@ -341,7 +354,7 @@ class Groups:
 
 
 def context_of(shared: Sequence[Mapping[str, Any]]) -> Context:
-    """What tells apart what all groups are told."""
+    """A key for the figures that all groups share."""
     return tuple([tuple(values.values()) for values in shared])
 
 

@@ -23,7 +23,7 @@ from engine.policy.evaluator import PolicyFailure
 from engine.policy.pod_views import POD_FIELDS, spec_text
 from engine.policy.projections import EVERYTHING, NodeColumn, Projector
 from engine.policy.verdicts import VerdictMemo
-from engine.scheduling.counted import AmongUse, CountedHook, CounterUse
+from engine.scheduling.counted import CountedHook, CounterUse, EligibleNodes
 from engine.scheduling.hook_use import HookUse, PreFiltered, Prepared
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.pod_class import PodClass
@@ -447,7 +447,7 @@ class PodClassifier:
         state: bytes | None,
     ) -> CounterUse:
         parts = [dict(part) for part in ([spec] if isinstance(spec, Mapping) else spec)]
-        among: AmongUse | None = None
+        eligible: EligibleNodes | None = None
         for part in parts:
             if part["kind"] == "terms":
                 # Which terms match depends on the incoming pod; the counter is its own.
@@ -455,11 +455,11 @@ class PodClassifier:
             name = part.get("among")
             if name is not None:
                 use = self.use(enabled, name, pod, snapshot, state)
-                among = AmongUse(enabled, name, use.column, use.pod, use.extra)
+                eligible = EligibleNodes(enabled, name, use.column, use.pod, use.extra)
         # Counters over the same pods but other nodes must not share their sums.
-        which = "" if among is None else f"{enabled.instance} {among.hook} "
-        key = which.encode() + (among.pod if among is not None else b"") + _encode(parts)
-        return CounterUse(key, parts, among)
+        which = "" if eligible is None else f"{enabled.instance} {eligible.hook} "
+        key = which.encode() + (eligible.pod if eligible is not None else b"") + _encode(parts)
+        return CounterUse(key, parts, eligible)
 
     def _fields(self, enabled: EnabledPolicy, hook: str) -> frozenset[str]:
         """The fields of a counter that the hook may read."""

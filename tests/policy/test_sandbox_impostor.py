@@ -6,7 +6,7 @@ import pytest
 
 from engine.policy.errors import PolicyErrors
 from engine.policy.evaluator import Limits, PolicyFailure
-from engine.policy.sandbox import blank
+from engine.policy.sandbox import warm_pool
 from engine.policy.sandbox.process import SandboxEvaluator
 from tests.policy.programs import per_node, per_pod, program_of
 
@@ -38,7 +38,7 @@ _FAILURE = 'PolicyFailure("x", "score", "x.star", 1, 1, "no", "error")'
 def _pretend(monkeypatch: pytest.MonkeyPatch, says: str, greeting: str = "") -> None:
     program = _IMPOSTOR.format(says=says, greeting=greeting)
     program = program.replace("{", "{{").replace("}", "}}")
-    monkeypatch.setattr(blank, "_PROGRAM", "import sys; sys.path[:] = {path!r}\n" + program)
+    monkeypatch.setattr(warm_pool, "_PROGRAM", "import sys; sys.path[:] = {path!r}\n" + program)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""One child process of the sandbox: its program, talking to it, and what it died of.
+"""One child process of the sandbox: its program, talking to it, and why it exited.
 
-Starting the process is `blank`'s. Which child is asked what is `process`'s.
+Starting the process is `warm_pool`'s. Which child is asked what is `process`'s.
 """
 
 import contextlib
@@ -15,7 +15,6 @@ import msgspec
 from engine.lib.address_space import allowed_address_space
 from engine.policy.errors import PolicyErrors, Problem
 from engine.policy.evaluator import Call
-from engine.policy.sandbox.blank import Blank, Nursery
 from engine.policy.sandbox.projected import Outbox, Request, plain
 from engine.policy.sandbox.protocol import (
     MIB,
@@ -26,33 +25,40 @@ from engine.policy.sandbox.protocol import (
     ProgramImage,
     RawAnswer,
 )
+from engine.policy.sandbox.warm_pool import SpareProcess, WarmPool
 
 # For the interpreter to start and import; a busy machine takes long.
 _START_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 1.0
-# Decoded, what a frame says takes many times its size, here where memory is everybody's.
+# Decoded, a frame takes many times its size, in the memory of the scheduler.
 _MOST_ANSWER_BYTES: Final = 64 * MIB
-# What a child keeps of nodes, as a part of what it may have altogether.
+# The part of its address space that a child may use to keep nodes.
 _OF_ADDRESS_SPACE: Final = 16
 _STDERR_BYTES: Final = 1 << 16
 
 
 class DiedError(Exception):
-    """The child gave no answer. `kind` is deadline, memory or killed; the text says how."""
+    """The child gave no answer.
+
+    Attributes:
+        kind: deadline, memory or killed.
+        how: What happened, to follow "filter() ".
+        position: The call of the request that the child was busy with.
+    """
 
     def __init__(self, kind: str, how: str, position: int = 0) -> None:
         super().__init__(how)
         self.kind = kind
         self.how = how
-        self.position = position  # the call of the request that it was at
+        self.position = position
 
 
-class ChildBeside:
+class StartingChild:
     """A child that starts and loads its program in a thread of its own, while others work."""
 
-    def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
+    def __init__(self, image: ProgramImage, pool: WarmPool | None = None) -> None:
         self._image = image
-        self._nursery = nursery
+        self._pool = pool
         self._child: Child | None = None
         self._error: BaseException | None = None
         self._is_unwanted = False
@@ -69,7 +75,7 @@ class ChildBeside:
         self._thread.join()
 
     def take(self) -> "Child":
-        """The child, once it is ready. Raises what kept it from it."""
+        """The child, once it is ready. Raises the error of starting or loading it."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -77,7 +83,7 @@ class ChildBeside:
         return self._child
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Give it up: kill the process, and wait for the thread."""
         self._is_unwanted = True
         if self._child is not None:
             self._child.end()
@@ -87,7 +93,7 @@ class ChildBeside:
 
     def _run(self) -> None:
         try:
-            child = Child(self._image, self._nursery)
+            child = Child(self._image, self._pool)
             self._child = child
             if self._is_unwanted:
                 child.end()
@@ -97,21 +103,21 @@ class ChildBeside:
 
 
 class Child:
-    """One child process. `load` it before it is asked. *nursery* may have one that has started."""
+    """One child process, taken from *pool* if there is one. `load` it before it is asked."""
 
-    def __init__(self, image: ProgramImage, nursery: Nursery | None = None) -> None:
+    def __init__(self, image: ProgramImage, pool: WarmPool | None = None) -> None:
         self._image = image
-        blank = Blank() if nursery is None else nursery.take()
-        self._progress = blank.progress
-        self._process = blank.process
-        self._channel = Channel(blank.socket, _MOST_ANSWER_BYTES)
+        spare = SpareProcess() if pool is None else pool.take()
+        self._progress = spare.progress
+        self._process = spare.process
+        self._channel = Channel(spare.socket, _MOST_ANSWER_BYTES)
         self._outbox = Outbox(image.limits.address_space // _OF_ADDRESS_SPACE)
         self._receive = self._channel.receiver(list[RawAnswer])
 
     @classmethod
-    def loaded(cls, image: ProgramImage, nursery: Nursery | None = None) -> "Child":
+    def loaded(cls, image: ProgramImage, pool: WarmPool | None = None) -> "Child":
         """A child that is ready. Raises `PolicyErrors` if the program does not load."""
-        child = cls(image, nursery)
+        child = cls(image, pool)
         child.load()
         return child
 
@@ -161,20 +167,23 @@ class Child:
             raise msgspec.DecodeError("a frame without answers")
         return answers
 
-    def bury(self, error: Exception) -> DiedError:
-        """Kill what is left of the process. What it died of: *error*, or as its remains say."""
+    def reap(self, error: Exception) -> DiedError:
+        """Make sure that the process is gone; the reason of its exit.
+
+        *error* is what asking it raised; its exit status and stderr may say more.
+        """
         self._position = self._progress.position
         stderr = self._wait() if isinstance(error, ChannelClosedError) else self._kill()
         cause = _cause(error, self._process.returncode, stderr, self._image)
         return DiedError(*cause, self._position)
 
     def end(self) -> None:
-        """Have the process end at once; whoever loads or asks it is told that it is gone."""
+        """Kill the process; loading or asking it then raises `ChannelClosedError`."""
         if self._process.returncode is None:
             self._process.kill()
 
     def stop(self) -> None:
-        """Let the process end, or make it."""
+        """Let the process end by itself, or kill it after a while."""
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_STOP_SECONDS)
@@ -199,9 +208,9 @@ class Child:
                     if greeting.loading != index:
                         raise msgspec.DecodeError("instances in another order")
             except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-                death = self.bury(error)
+                exited = self.reap(error)
                 file = "" if loading is None else loading.module
-                raise PolicyErrors([Problem(file, 0, 0, f"loading {death.how}")]) from error
+                raise PolicyErrors([Problem(file, 0, 0, f"loading {exited.how}")]) from error
             if greeting.ready:
                 self._channel.wait_at_most(self._image.limits.deadline)
                 return
@@ -214,7 +223,7 @@ class Child:
         return self._kill()
 
     def _kill(self) -> bytes:
-        """Make sure that it is dead and its descriptors are closed; its last words."""
+        """Kill it if it runs, and close its descriptors; returns what it wrote to stderr."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -230,7 +239,7 @@ class Child:
 def _cause(
     error: Exception, code: int | None, stderr: bytes, image: ProgramImage
 ) -> tuple[str, str]:
-    """The kind of a death, and its sentence."""
+    """Why a child gave no answer: kind and text, as in `DiedError`."""
     limits = image.limits
     if isinstance(error, TimeoutError):
         return "deadline", f"did not answer within {limits.deadline:g} s"

@@ -1,15 +1,15 @@
 """The evaluator of production: policies run in child processes that may be killed at any time.
 
-Owns who is asked what, and what a death means. A child that dies or does not answer in time costs
-the entry that it was busy with its verdict; another one, which was started beforehand, is asked the
-rest, and the next one starts beside the work.
+Owns which child is asked what, and what the exit of one means. A child that dies or does not answer
+in time costs one verdict: that of the entry that it was busy with. Another one, which was started
+beforehand, is asked the rest, and the next one starts meanwhile.
 
     starting --program loaded--> ready --calls--> busy --answers--> ready
     busy --deadline, crash, kill--> (killed) --the next that is ready takes over
 
-Small requests are one round trip to the first child. Large ones are cut into parts (see `parts`)
-and spread over several children, where there are cores for them; who answers which part is not to
-be seen in the answers.
+Small requests are one round trip to the first child, a blocking send and receive. Large ones are
+cut into parts (see `parts`) and spread over several children, where there are cores for them; which
+child answers a part does not show in the answers.
 """
 
 import contextlib
@@ -31,8 +31,7 @@ from engine.policy.evaluator import (
     Verdict,
     program_image,
 )
-from engine.policy.sandbox.blank import Nursery
-from engine.policy.sandbox.children import Child, ChildBeside, DiedError
+from engine.policy.sandbox.children import Child, DiedError, StartingChild
 from engine.policy.sandbox.parts import can_split, entry_count
 from engine.policy.sandbox.protocol import (
     ChannelClosedError,
@@ -43,13 +42,14 @@ from engine.policy.sandbox.protocol import (
     encode_answer,
 )
 from engine.policy.sandbox.spreading import Parts, Spreading, is_large
+from engine.policy.sandbox.warm_pool import WarmPool
 
 # Entries of one call that may kill a child before the rest of the call is given up.
 _MAX_CULPRITS: Final = 3
 # Children that may die in one `evaluate` before all the rest is given up.
 _MAX_RESTARTS: Final = 16
-# A child that is only there to take over is started when the evaluator is this old: until then
-# there is more urgent work for the cores, at a start and while new policies are tried.
+# A child that only stands by is started when the evaluator is this old: before, at a start and
+# while new policies are tried, there is more urgent work for the cores.
 _SPARE_AFTER: Final = 2.0
 # More processes than this are not started unless that is asked for.
 _MOST_PROCESSES: Final = 4
@@ -61,30 +61,30 @@ def processes_for(wanted: int) -> int:
 
 
 class SandboxEvaluator:
-    """Runs the program in sandboxed children: same verdicts, and nothing that it does can harm.
+    """Runs the program in sandboxed children: same verdicts, and it can harm nothing but itself.
 
     Raises `PolicyErrors` if a file does not load, within its limits too. Use it from one thread at
     a time; a lock keeps others waiting. Close it, or use it in a `with` statement.
 
     Args:
         program: What to run; its limits say how many children work at a time.
-        nursery: Has a process ready, so that the first one need not be waited for.
+        pool: Has a process ready, so that the first child starts sooner.
     """
 
-    def __init__(self, program: Program, nursery: Nursery | None = None) -> None:
+    def __init__(self, program: Program, pool: WarmPool | None = None) -> None:
         self._image = program_image(program)
-        self._nursery = nursery
+        self._pool = pool
         self._lock = threading.Lock()
         self._closed = False
         self.restarts = 0
         self.processes = processes_for(self._image.limits.processes)
         self._spare_at = time.monotonic() + _SPARE_AFTER
-        self._children = [Child.loaded(self._image, nursery)]
-        self._beside: list[ChildBeside] = []
+        self._children = [Child.loaded(self._image, pool)]
+        self._starting: list[StartingChild] = []
 
     @property
     def _wanted(self) -> int:
-        """How many children there are to be: one more than works, if only one does."""
+        """How many children there should be: with one at work, another stands by."""
         has_spare = self.processes > 1 or self.restarts or time.monotonic() >= self._spare_at
         return max(self.processes, 2 if has_spare else 1)
 
@@ -119,9 +119,9 @@ class SandboxEvaluator:
                 child.channel.close()  # all end at the same time
             for child in self._children:
                 child.stop()
-            for beside in self._beside:
-                beside.cancel()
-            self._children, self._beside = [], []
+            for starting in self._starting:
+                starting.cancel()
+            self._children, self._starting = [], []
 
     def __enter__(self) -> "SandboxEvaluator":
         return self
@@ -139,44 +139,44 @@ class SandboxEvaluator:
         with self._lock:
             self._spare_at = 0.0
             self._replenish()
-            for beside in self._beside:
-                beside.wait()
+            for starting in self._starting:
+                starting.wait()
             self._replenish()
 
     def _look_after(self) -> None:
-        if self._beside or len(self._children) < self._wanted:
+        if self._starting or len(self._children) < self._wanted:
             self._replenish()
 
     def _replenish(self) -> None:
-        """Take in the children that got ready, and start those that are missing."""
-        for beside in [b for b in self._beside if b.is_done]:
-            self._beside.remove(beside)
-            with contextlib.suppress(Exception):  # it is tried again, and told when needed
-                self._children.append(beside.take())
+        """Add the children that are ready, and start those that are missing."""
+        for starting in [b for b in self._starting if b.is_done]:
+            self._starting.remove(starting)
+            with contextlib.suppress(Exception):  # tried again, and reported when needed
+                self._children.append(starting.take())
         if not self._closed:
             with contextlib.suppress(RuntimeError):  # no thread: the same
-                while len(self._children) + len(self._beside) < self._wanted:
-                    self._beside.append(ChildBeside(self._image, self._nursery))
+                while len(self._children) + len(self._starting) < self._wanted:
+                    self._starting.append(StartingChild(self._image, self._pool))
 
     def _ready_child(self) -> Child:
         """A child that can be asked. Raises `DiedError` if there is none and none starts."""
         if not self._children:
             try:
-                beside = self._beside.pop(0) if self._beside else None
-                child = beside.take() if beside else Child.loaded(self._image, self._nursery)
+                starting = self._starting.pop(0) if self._starting else None
+                child = starting.take() if starting else Child.loaded(self._image, self._pool)
             except (PolicyErrors, OSError) as errors:
                 # It did load once, so this is the machine's doing: too little memory, most often.
                 raise DiedError("killed", f"the sandbox does not start: {errors}") from errors
             self._children.append(child)
         return self._children[0]
 
-    def _bury(self, child: Child, error: Exception) -> DiedError:
-        """Take leave of a child that failed to answer; says what it died of."""
+    def _reap(self, child: Child, error: Exception) -> DiedError:
+        """Replace a child that failed to answer; returns why it exited."""
         self._children.remove(child)
         self.restarts += 1
-        death = child.bury(error)
+        exited = child.reap(error)
         self._replenish()
-        return death
+        return exited
 
 
 class _Session:
@@ -190,23 +190,23 @@ class _Session:
         self._restarts_before = owner.restarts
 
     def run(self, parts: Parts | None = None) -> list[RawAnswer]:
-        """Answer all calls, whatever becomes of the children. *parts*: spread them."""
+        """Answer all calls, even if children die. *parts*: spread them."""
         if parts is not None:
             children = self._owner._children[: self._owner.processes]
-            spreading = Spreading(parts, children, self._owner._bury)
+            spreading = Spreading(parts, children, self._owner._reap)
             self._answers.update(spreading.run())
-            for index, death in spreading.late.items():
-                self._answers[index] = self._answer_culprit(self._calls[index], death)
+            for index, exited in spreading.late.items():
+                self._answers[index] = self._answer_culprit(self._calls[index], exited)
         while len(self._answers) < len(self._calls):
             rest = [i for i in range(len(self._calls)) if i not in self._answers]
             try:
                 self._ask_all(rest)
-            except DiedError as death:
+            except DiedError as exited:
                 answered = sum(index in self._answers for index in rest)
                 # What it says it was at, as far as that can be.
-                culprit = rest[max(answered, min(death.position, len(rest) - 1))]
+                culprit = rest[max(answered, min(exited.position, len(rest) - 1))]
                 call = self._calls[culprit]
-                self._answers[culprit] = self._answer_culprit(call, death)
+                self._answers[culprit] = self._answer_culprit(call, exited)
         return [self._answers[index] for index in range(len(self._calls))]
 
     def _ask_all(self, indices: Sequence[int]) -> None:
@@ -220,16 +220,16 @@ class _Session:
                     check_answer(answer, call, entry_count(call), self._image)
                     self._answers[waiting.popleft()] = answer
         except (TimeoutError, ChannelClosedError, msgspec.DecodeError, IndexError) as error:
-            death = self._owner._bury(child, error)
-            if waiting:  # it may have said more than it was asked
-                raise death from error
+            exited = self._owner._reap(child, error)
+            if waiting:  # it may have sent more than it was asked
+                raise exited from error
 
-    def _answer_culprit(self, call: Call, death: DiedError) -> RawAnswer:
-        """The answer to a call that a child died of, or during which somebody killed it."""
+    def _answer_culprit(self, call: Call, exited: DiedError) -> RawAnswer:
+        """The answer to a call during which a child died or was killed."""
         count = entry_count(call)
-        if death.kind == "deadline":
+        if exited.kind == "deadline":
             # Entry by entry it would take a deadline each.
-            return encode_answer([self._failure(call, death)] * count)
+            return encode_answer([self._failure(call, exited)] * count)
         entries: list[Verdict | PolicyFailure] = []
         culprits = 0
         while len(entries) < count:
@@ -237,7 +237,7 @@ class _Session:
             if call.nodes is not None and can_split(call):
                 rest = call._replace(nodes=call.nodes[len(entries) :])
             if culprits >= _MAX_CULPRITS:
-                entries += [self._failure(call, death)] * (count - len(entries))
+                entries += [self._failure(call, exited)] * (count - len(entries))
                 break
             try:
                 child = self._child()
@@ -248,13 +248,13 @@ class _Session:
                             check_answer(answer, call, 1, self._image)
                             entries += decode_answer(answer)
                 except (TimeoutError, ChannelClosedError, msgspec.DecodeError) as error:
-                    raise self._owner._bury(child, error) from error
+                    raise self._owner._reap(child, error) from error
             except DiedError as error:
-                death = error
+                exited = error
             else:
                 break
             # Alone with it this time, so this entry is to blame.
-            entries.append(self._failure(call, death))
+            entries.append(self._failure(call, exited))
             culprits += 1
         return encode_answer(entries[:count])
 
@@ -263,5 +263,5 @@ class _Session:
             raise DiedError("killed", "the sandbox was started too often")
         return self._owner._ready_child()
 
-    def _failure(self, call: Call, death: DiedError) -> PolicyFailure:
-        return self._image.failure(call, death.kind, f"{call.hook}() {death.how}")
+    def _failure(self, call: Call, exited: DiedError) -> PolicyFailure:
+        return self._image.failure(call, exited.kind, f"{call.hook}() {exited.how}")

@@ -1,8 +1,28 @@
-"""Nodes by number: what a hook is given of many nodes, without sending it again and again.
+"""Nodes by number: what hooks are given of many nodes, without sending it again and again.
 
-Owns the projections that both sides of the border know by the same numbers. A column of them grows
-at its end only, so what a child has of it is one length. The child keeps what it was sent until it
-is told to forget all; who decides that is the trusted side, which keeps the bound.
+Owns the projections that both sides of the border know by the same numbers. What a node is on its
+way to a hook:
+
+    NodeInfo              the cache: the node and the pods on it
+       | NodeColumns.refresh: for each set of fields that some hook reads
+    bytes                 a projection: the JSON of those fields; equal ones are kept once
+       | NodeColumn       `values[id]` is a projection, `ids[slot]` the one that a node has now
+    id                    what verdict tables are indexed by: `Table.codes[id]`
+       | VerdictMemo.fill: ids without a verdict
+    Projected             `values` and some `ids`; reads like a list of bytes
+       | Outbox: values that the child does not have, and ids as 32-bit ints
+    ======================= the socket =======================
+       | Inbox: appends the values to its copy of the column
+    Projected             the same on the other side
+       | PolicyWorker: translated hooks           | the others, and what they decline
+    object                a struct of the fields  | Starlark text    all entries as one JSON list,
+                          that the hook reads,    |                  decoded by the driver; frozen
+                          decoded once (Entries)  |                  views are kept (NodeViews)
+       | hook(node)                               | hook(node)
+
+In the same process (tests, simulations) `Projected` goes to the worker as it is. A column grows at
+its end only, so what a child has of it is one length. The child keeps what it was sent until it is
+told to forget all; the trusted side keeps the bound, and says when.
 """
 
 from array import array

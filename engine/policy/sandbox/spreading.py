@@ -1,8 +1,8 @@
 """One large request over several children.
 
-Owns the parts of a request and who works on which. A child that dies costs what it was at: its
-parts are left to the caller, who asks them again one by one. Which child answers a part, and when,
-changes nothing: parts are cut by their entries alone, and joined in their order.
+Owns the parts of a request and which child works on which. When a child dies, its parts are left to
+the caller, which asks them again one by one. Which child answers a part, and when, changes nothing:
+parts are cut by their entries alone, and joined in their order.
 """
 
 import functools
@@ -84,8 +84,8 @@ class Spreading:
 
     Args:
         parts: The request.
-        children: Who works; at least one.
-        bury: Takes leave of a child that failed with an error, and says what it died of.
+        children: Those that work; at least one.
+        reap: Removes a child that failed with an error; returns why it exited.
 
     Attributes:
         late: Parts that took too long, or whose call did, with what happened.
@@ -95,10 +95,10 @@ class Spreading:
         self,
         parts: Parts,
         children: Sequence[Child],
-        bury: Callable[[Child, Exception], DiedError],
+        reap: Callable[[Child, Exception], DiedError],
     ) -> None:
         self._parts = parts
-        self._bury = bury
+        self._reap = reap
         self._queue = deque(range(len(parts.calls)))
         self._answers: dict[int, RawAnswer] = {}
         self._busy: dict[Child, deque[int]] = {}
@@ -142,7 +142,7 @@ class Spreading:
         self._asked_at[child] = now
 
     def _listen(self) -> None:
-        """Take in what came; whoever took too long is given up."""
+        """Receive what came; a child that took too long is given up."""
         if not self._busy:
             return
         poll = select.poll()
@@ -182,13 +182,13 @@ class Spreading:
         return self._busy.pop(child)
 
     def _lose(self, child: Child, waiting: deque[int], error: Exception) -> None:
-        """*child* gives no more answers; the caller asks for what it did not answer."""
-        death = self._bury(child, error)
-        if death.kind == "deadline":
+        """*child* gives no more answers; the caller asks for those that are missing."""
+        exited = self._reap(child, error)
+        if exited.kind == "deadline":
             answered = self._given[child] - len(waiting)
-            # What it says it was at, as far as that can be.
-            culprit = waiting[min(max(0, death.position - answered), len(waiting) - 1)]
-            self._give_up(self._parts.of[culprit], death, waiting)
+            # The part that it says it was busy with, within those that are missing.
+            culprit = waiting[min(max(0, exited.position - answered), len(waiting) - 1)]
+            self._give_up(self._parts.of[culprit], exited, waiting)
 
     def _give_up_calls(self, now: float, deadline: float) -> None:
         """A call has its deadline too, however many parts it is cut into."""
@@ -197,7 +197,7 @@ class Spreading:
                 how = f"did not answer within {deadline:g} s"
                 self._give_up(call, DiedError("deadline", how))
 
-    def _give_up(self, call: int, death: DiedError, lost: Iterable[int] = ()) -> None:
+    def _give_up(self, call: int, exited: DiedError, lost: Iterable[int] = ()) -> None:
         for part in (*self._queue, *lost):
             if self._parts.of[part] == call:
-                self.late[part] = death
+                self.late[part] = exited

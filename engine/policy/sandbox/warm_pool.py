@@ -1,7 +1,7 @@
-"""A process of the sandbox that has no program yet, and one that is kept ready for the next.
+"""Sandbox processes without a program yet, one of which is kept ready.
 
-Owns starting the process and its descriptors. An interpreter takes a third of a second to start
-and import what policies are run with; none of that depends on the policies.
+Owns starting a process and its descriptors. Starting an interpreter and importing what policies run
+with takes a fifth of a second, and none of it depends on the policies.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from engine.policy.sandbox.protocol import Progress
 _PROGRAM: Final = (
     "import sys; sys.path[:] = {path!r}; from engine.policy.sandbox.child import main; main()"
 )
-# Whoever has taken a process is about to work: the next one starts after that.
+# The evaluator that took a process is about to work: the next one is started after that.
 _RESTOCK_SECONDS: Final = 3.0
 
 
-class Blank:
-    """A process that waits for its program, with the socket and the memory to talk to it."""
+class SpareProcess:
+    """A started process that waits for its program, with the socket and memory to talk to it."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
@@ -41,7 +41,7 @@ class Blank:
         return self.process.poll() is None
 
     def end(self) -> None:
-        """End it, unused."""
+        """Kill it, unused."""
         self.process.kill()
         self.process.wait()
         self.socket.close()
@@ -50,25 +50,25 @@ class Blank:
             self.process.stderr.close()
 
 
-class Nursery:
-    """Keeps one `Blank` ready. May be used from any thread; close it at the end."""
+class WarmPool:
+    """Keeps one `SpareProcess` ready. May be used from any thread; close it at the end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._blank: Blank | None = None
+        self._spare: SpareProcess | None = None
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
     @property
     def pid(self) -> int | None:
-        """The process id of the one that is ready; None if none is."""
-        blank = self._blank
-        return None if blank is None else blank.process.pid
+        """The process id of the spare process; None if none is ready."""
+        spare = self._spare
+        return None if spare is None else spare.process.pid
 
-    def take(self) -> Blank:
-        """A process without a program: the one that is ready, or a new one."""
+    def take(self) -> SpareProcess:
+        """A process without a program: the spare one, or a new one."""
         with self._lock:
-            blank, self._blank = self._blank, None
+            spare, self._spare = self._spare, None
             if self._timer is not None:
                 self._timer.cancel()
             if not self._is_closed:
@@ -76,27 +76,30 @@ class Nursery:
                 self._timer.daemon = True
                 with contextlib.suppress(RuntimeError):  # no thread: then none is kept ready
                     self._timer.start()
-        if blank is not None and blank.is_alive:
-            return blank
-        if blank is not None:
-            blank.end()
-        return Blank()
+        if spare is not None and spare.is_alive:
+            return spare
+        if spare is not None:
+            spare.end()
+        return SpareProcess()
 
     def restock(self) -> None:
-        """Have one ready, now, if the machine lets one start; whoever needs one is told."""
+        """Start a spare process now if there is none.
+
+        A process that does not start is no error here: `take` reports it.
+        """
         with self._lock, contextlib.suppress(OSError):
-            if self._blank is None and not self._is_closed:
-                self._blank = Blank()
+            if self._spare is None and not self._is_closed:
+                self._spare = SpareProcess()
 
     def close(self) -> None:
-        """End the one that is ready; no other is made ready."""
+        """Kill the spare process; no other is started."""
         with self._lock:
             self._is_closed = True
             if self._timer is not None:
                 self._timer.cancel()
-            if self._blank is not None:
-                self._blank.end()
-                self._blank = None
+            if self._spare is not None:
+                self._spare.end()
+                self._spare = None
 
 
 def _shared_memory() -> IO[bytes]:
@@ -112,11 +115,11 @@ def _start(theirs: socket.socket, memory: IO[bytes]) -> "subprocess.Popen[bytes]
         root,
         *[entry for entry in sys.path if entry and entry != root and Path(entry).exists()],
     ]
-    # Its death follows that of the *thread* that started it, so only the main thread may ask.
+    # The kernel would kill it when the *thread* that started it ends, so only the main thread asks.
     follows = threading.current_thread() is threading.main_thread()
     reading, writing = os.pipe()
     try:
-        # Words that nobody reads must not block it; it may well lose some.
+        # Output that is not read must not block it; losing some is no harm.
         os.set_blocking(writing, False)
         process = subprocess.Popen(
             [
