@@ -64,7 +64,7 @@ RUNTIME_PLUGINS: Final = frozenset(
     {"DefaultBinder", "DefaultPreemption", "DynamicResources", "VolumeBinding"}
 )
 
-# Shipped policies that fail without an argument: its name, and how configurations spell it.
+# Shipped policies that fail without an argument: its name, and how configurations write it.
 _NEEDED: Final = {"NodeMetadata": ("metadata_key", "metadataKey")}
 
 _BINDER: Final = "bind"
@@ -72,7 +72,7 @@ _MAX_TOTAL: Final = (1 << 63) - 1
 
 
 class PolicyFile(Protocol):
-    """What profiles need to know of a policy."""
+    """The parts of a policy that profiles are resolved with."""
 
     @property
     def name(self) -> str:
@@ -182,18 +182,18 @@ class _Builder:
         return policy is None and point in OPTIONAL_PLUGINS.get(name, ())
 
     def _is_idle_at(self, name: str, point: str) -> bool:
-        """If a built-in does without the hook that kube-scheduler's plugin of its name has."""
+        """True if a built-in lacks the hook that kube-scheduler's plugin of its name has."""
         return self._is_default(name) and point in DEFAULT_PLUGINS[name][1]
 
     def _is_only_ours_at(self, name: str, point: str) -> bool:
-        """If a built-in has a hook that kube-scheduler's plugin of its name does without.
+        """True if a built-in has a hook that kube-scheduler's plugin of its name lacks.
 
         It runs with the rest of the plugin; a configuration cannot name it there.
         """
         return self._is_default(name) and point not in DEFAULT_PLUGINS[name][1]
 
     def _is_default(self, name: str) -> bool:
-        """If *name* is the policy that stands for a default plugin of kube-scheduler."""
+        """True if *name* is the policy that replaces a default plugin of kube-scheduler."""
         policy = self._policies.get(name)
         return policy is not None and policy.is_builtin and name in DEFAULT_PLUGINS
 
@@ -240,12 +240,12 @@ class _Builder:
     def profile(
         self, config: ProfileConfig, report: Report, percentage: int, *, quiet: bool = False
     ) -> None:
-        """Resolve one profile. With *quiet* its queue order is not looked at."""
-        place = (
-            nowhere("profiles[0]", report)
-            if config.place is None
-            else config.place.reporting_to(report)
-        )
+        """Resolve one profile. With *quiet* its queue order is not checked."""
+        if config.place is None:
+            place = nowhere("profiles[0]", report)
+        else:
+            place = config.place.reporting_to(report)
+        # 1. Which plugins there are, in which order at each extension point, with which weights.
         self._check_names(config, report)
         default = [PluginRef(n, w, place) for n, (w, _) in DEFAULT_PLUGINS.items()]
         multi_point = merge_plugin_set(default, config.plugins.get(MULTI_POINT, PluginSet()))
@@ -256,60 +256,80 @@ class _Builder:
             for point in PLUGIN_SETS
         }
         self._check_placement(config, report)
+        if not quiet:
+            self._check_ends(order, place)
+        # 2. Their arguments, and an instance for each that is a policy.
         names = list(dict.fromkeys(name for point in order.values() for name in point))
-        arguments = {name: self._arguments(name, config, report) for name in names}
-        for name in config.plugin_config:
-            if name not in arguments and self._is_known(name):
-                self._arguments(name, config, report)  # not enabled, and still to be right
-        self._warn_of_missing_arguments(arguments, place)
+        arguments = self._all_arguments(names, config, report, place)
         instances = {
             name: self._instance(self._policies[name], found)
             for name, found in arguments.items()
             if name in self._policies
         }
-        points: dict[str, tuple[EnabledPolicy, ...]] = {}
-        for point, enabled in order.items():
-            for hook in PLUGIN_SETS[point]:
-                points[hook] = tuple(
-                    EnabledPolicy(name, instances[name], weights.get(name, 1))
-                    for name in enabled
-                    if name in self._policies and hook in self._policies[name].hooks
+        self._used |= set(instances)
+        # 3. Which policies are asked for each hook.
+        points = self._points(order, instances, weights)
+        sort = points["queue_key"][0] if points["queue_key"] else None
+        self._queue_sorts.append(None if sort is None else (sort.policy, sort.instance))
+        own_percentage = config.percentage_of_nodes_to_score
+        self._result.profiles.append(
+            Profile(
+                scheduler_name=config.scheduler_name,
+                points={hook: enabled for hook, enabled in points.items() if enabled},
+                arguments={name: self._shown(name, found) for name, found in arguments.items()},
+                percentage_of_nodes_to_score=(
+                    percentage if own_percentage is None else own_percentage
                 )
+                or None,
+                runtime_plugins=frozenset(n for n in names if n in RUNTIME_PLUGINS),
+                order={point: tuple(enabled) for point, enabled in order.items() if enabled},
+                weights=weights,
+            )
+        )
+
+    def _all_arguments(
+        self, names: Sequence[str], config: ProfileConfig, report: Report, place: Field
+    ) -> dict[str, Arguments]:
+        """The arguments of the plugins *names*, by name; those of others are only checked."""
+        arguments = {name: self._arguments(name, config, report) for name in names}
+        for name in config.plugin_config:
+            if name not in arguments and self._is_known(name):
+                self._arguments(name, config, report)
+        self._warn_of_missing_arguments(arguments, place)
+        return arguments
+
+    def _points(
+        self,
+        order: Mapping[str, Sequence[str]],
+        instances: Mapping[str, int],
+        weights: Mapping[str, int],
+    ) -> dict[str, tuple[EnabledPolicy, ...]]:
+        """By hook, the policies that define it among those enabled at its extension point."""
+        points = {
+            hook: tuple(
+                EnabledPolicy(name, instances[name], weights.get(name, 1))
+                for name in enabled
+                if name in self._policies and hook in self._policies[name].hooks
+            )
+            for point, enabled in order.items()
+            for hook in PLUGIN_SETS[point]
+        }
         # What a built-in filters by is made by its pre-filter, whether that is enabled or not.
         points["pre_filter"] += tuple(
             enabled
             for enabled in points["filter"]
             if self._needs_state(enabled.policy) and enabled not in points["pre_filter"]
         )
-        users = dict.fromkeys((*points.get("filter", ()), *points.get("score", ())))
+        # Counters are no extension point: they are asked for policies that read counts.
+        readers = dict.fromkeys((*points.get("filter", ()), *points.get("score", ())))
         points["counters"] = tuple(
             dict.fromkeys(
-                EnabledPolicy(user.policy, user.instance)
-                for user in users
-                if "counters" in self._policies[user.policy].hooks
+                EnabledPolicy(reader.policy, reader.instance)
+                for reader in readers
+                if "counters" in self._policies[reader.policy].hooks
             )
         )
-        if not quiet:
-            self._check_ends(order, place)
-        sort = points["queue_key"][0] if points["queue_key"] else None
-        self._queue_sorts.append(None if sort is None else (sort.policy, sort.instance))
-        self._used |= set(instances)
-        shown = (
-            percentage
-            if config.percentage_of_nodes_to_score is None
-            else (config.percentage_of_nodes_to_score)
-        )
-        self._result.profiles.append(
-            Profile(
-                scheduler_name=config.scheduler_name,
-                points={hook: enabled for hook, enabled in points.items() if enabled},
-                arguments={name: self._shown(name, found) for name, found in arguments.items()},
-                percentage_of_nodes_to_score=shown or None,
-                runtime_plugins=frozenset(n for n in names if n in RUNTIME_PLUGINS),
-                order={point: tuple(enabled) for point, enabled in order.items() if enabled},
-                weights=weights,
-            )
-        )
+        return points
 
     def _check_names(self, config: ProfileConfig, report: Report) -> None:
         known = [*self._policies, *DEFAULT_PLUGINS, *OPTIONAL_PLUGINS]
@@ -353,7 +373,7 @@ class _Builder:
         report: Report,
         place: Field,
     ) -> None:
-        """Warn once of the default plugins that nobody named and that are not there."""
+        """Warn once of the default plugins that are not there, unless the profile names them."""
         named = {ref.name for plugins in config.plugins.values() for ref in plugins.enabled}
         absent = [
             ref.name
