@@ -36,7 +36,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time, or somebody else holds it."""
+    """The lease could not be renewed in time, or another replica holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class LeaderElector:
 
     @property
     def may_act(self) -> bool:
-        """True while nobody else can hold the lease, by our own clock.
+        """True while no other replica can hold the lease, by our own clock.
 
         A process that was stopped or starved finds out here, before it acts, that its time is up.
         """
@@ -176,7 +176,7 @@ class LeaderElector:
     async def acquire(self) -> None:
         """Return when this process leads."""
         while True:
-            # A request that is broken off may have taken the lease, and nobody would give it back.
+            # A request that is broken off may have taken the lease, which must be given back.
             self._acquiring = asyncio.ensure_future(self._try())
             if await asyncio.shield(self._acquiring):
                 break
@@ -189,12 +189,12 @@ class LeaderElector:
         """Renew the lease until it is lost.
 
         Raises `LeadershipLost` when it could not be renewed within the renew deadline, or when
-        somebody else took it.
+        another replica took it.
         """
         has_failed = False
         while True:
             await self._sleep(max(0.0, min(self.settings.retry_period, self._seconds_left)))
-            # Whoever overslept has not failed yet, and may find the lease as it was.
+            # A process that overslept has not failed yet, and may find the lease as it was.
             is_over = has_failed and self._seconds_left <= 0
             has_failed = is_over or not await self._try()
             if not has_failed:
@@ -228,7 +228,7 @@ class LeaderElector:
         self._tell("stopped leading")
 
     async def _give_back(self, lease: _Lease) -> None:
-        """Leave *lease* to whoever comes, or what became of it meanwhile if that is still ours."""
+        """Give up *lease*, or what became of it meanwhile if that is still ours."""
         try:
             await self._let_go(lease)
         except Conflict:
@@ -265,7 +265,7 @@ class LeaderElector:
         asked_at = self._clock.monotonic()
         try:
             if self._is_leading and self._seen is not None:
-                # The usual case: nobody touched the lease, one request renews it.
+                # The usual case: the lease is unchanged, one request renews it.
                 try:
                     await self._renew_seen()
                 except ApiError as error:
@@ -378,4 +378,4 @@ class LeaderElector:
 
 
 class _HeldByOther(Exception):
-    """Somebody else holds the lease, or was quicker."""
+    """Another replica holds the lease, or was quicker."""

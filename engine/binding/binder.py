@@ -103,7 +103,7 @@ class Backoff:
 
 
 def yes() -> bool:
-    """The default of `may_act`: nobody else leads."""
+    """The default of `may_act`: no other replica can lead."""
     return True
 
 

@@ -2,7 +2,7 @@
 
 Owns the requests and what a lost answer or a changed claim means for them. Every write carries the
 uid of the claim, and the version that the decision went by where the decision depends on it: a
-claim that changed is read anew, and only what can still be done is done.
+claim that changed is read again, and only what can still be done is done.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ class DeviceClaimWriter:
         client: The API server.
         cache: What the watches have brought: a wait looks again when a claim changes.
         clock: Dates allocations and measures waits.
-        recorder: Tells of pods that wait for devices; None tells nobody.
-        may_act: False when somebody else may be leading: a pod is given no devices then, and
+        recorder: Writes events of pods that wait for devices; None writes none.
+        may_act: False when another replica may be leading: a pod is given no devices then, and
             nothing is taken back from it.
         sleep: Waits between tries.
         rng: Jitter of the waits.
@@ -115,8 +115,8 @@ class DeviceClaimWriter:
     ) -> ResourceClaim:
         """Let *pod* use *claim*, and give the claim *allocation* if it has none.
 
-        Returns the claim as stored. Raises `PreBindError` if somebody else has decided otherwise
-        meanwhile, or the API server cannot be brought to it.
+        Returns the claim as stored. Raises `PreBindError` if another scheduler has decided
+        otherwise meanwhile, or if the API server refuses.
         """
         keys = (claim.metadata.uid, pod.uid), (claim.metadata.uid, "")
         takings = [self._takings[key] for key in keys if key in self._takings]
@@ -178,7 +178,7 @@ class DeviceClaimWriter:
         return await self._patch(claim, {"status": status}, "status")
 
     def _check_may_act(self) -> None:
-        """Raise `PreBindError` if somebody else may be leading, who gives the devices to others."""
+        """Raise `PreBindError` if another replica may lead and hand the devices out."""
         if not self._may_act():
             raise PreBindError("the lease may have run out")
 
@@ -263,7 +263,7 @@ class DeviceClaimWriter:
     # --- taking back -------------------------------------------------------------------------
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take the allocation out of a claim that nobody uses; if that fails, the next try may."""
+        """Take the allocation out of a claim that no pod uses; if that fails, the next try may."""
         nothing: Json = {"allocation": None, "reservedFor": None, "devices": None}
         await self._take(
             (claim.metadata.uid, ""),
@@ -341,7 +341,7 @@ class DeviceClaimWriter:
         )
 
         async def send_unless_used() -> None:
-            # It would take the same pod's reservation from whoever schedules now, or has bound it.
+            # It would remove the reservation that the next leader has made for the same pod.
             if self._may_act() and not self._is_placed(pod):
                 await send()
 

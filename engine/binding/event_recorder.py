@@ -346,7 +346,7 @@ class EventRecorder:
 
     def _drop(self, series: _Series, cause: str, error: ApiError) -> None:
         self._metrics.events_dropped.labels(cause).inc()
-        # Whoever deletes a namespace wants nobody to be told of what was in it.
+        # Events in a namespace that is being deleted are of no use.
         write = log.debug if _NAMESPACE_ENDS in error.causes else log.warning
         write(
             "Dropped an event",

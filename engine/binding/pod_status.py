@@ -36,7 +36,7 @@ SCHEDULING_GATED: Final = "SchedulingGated"
 REQUEST_TIMEOUT: Final = 10.0
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
-#: How long it rests when all tries have failed, at first and at most; then once more at a time.
+#: The pause when all tries have failed, at first and at most; one try follows each pause.
 FIRST_PAUSE: Final = 5.0
 LONGEST_PAUSE: Final = 30.0
 
@@ -224,7 +224,7 @@ class PodStatusUpdater:
 
     async def _write(self, uid: str) -> None:
         if uid in self._writing:
-            return  # whoever writes already takes the newest words
+            return  # the write under way takes the newest text
         ended = self._writing[uid] = asyncio.Event()
         try:
             await self._write_newest(uid)

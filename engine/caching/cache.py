@@ -230,7 +230,7 @@ class Cache:
     def frozen(self) -> Iterator[Snapshot]:
         """The view for a cycle that waits in its middle: nothing brings it up to date meanwhile.
 
-        Whoever asks for the snapshot before the end gets it as it was at the beginning.
+        A snapshot taken before the end is as it was at the beginning.
         """
         snapshot = self.snapshot()
         self._is_frozen = True

@@ -23,7 +23,7 @@ _LOG_SIZE: Final = 512
 
 
 class SumsLog:
-    """The domains whose sums changed, in order, and by how much; begun anew when all may have."""
+    """The domains whose sums changed, in order, and by how much; begun again when all may have."""
 
     __slots__ = ("_changes",)
 

@@ -461,7 +461,7 @@ class Api:
         Args:
             options: A `DeleteOptions` object: `gracePeriodSeconds`, `preconditions`.
 
-        A pod that runs on a node gets its grace period; whoever plays the kubelet deletes it
+        A pod that runs on a node gets its grace period; whatever plays the kubelet deletes it
         again with grace 0. An object with finalizers stays until they are removed.
         """
         options = options or {}

@@ -1,6 +1,6 @@
 """The embedded cluster: an API server in this process, on a loopback port, in milliseconds.
 
-Owns starting and stopping, outages, and direct access for whoever shares the process. It is a
+Owns starting and stopping, outages, and direct access for code in the same process. It is a
 verified fake: one suite of contract tests runs against it and against the real API server.
 
 Different from the real server on purpose: plain HTTP; no authorization, quotas or limit ranges; no

@@ -110,7 +110,7 @@ def undecodable(kind: Kind, why: str, *, sent: tuple[str, str] | None = None) ->
 
 
 def unauthorized() -> ApiStatus:
-    """No bearer token, or one that nobody issued."""
+    """No bearer token, or an unknown one."""
     return ApiStatus(401, "Unauthorized")
 
 

@@ -93,7 +93,7 @@ def _page(
     if more <= 0:
         return Page(page, revision)
     token = _token(revision, f"/{page[-1].key.removeprefix(prefix)}\0")
-    # With a selector nobody knows how many of the rest will match.
+    # With a selector it is unknown how many of the rest match.
     return Page(page, revision, token, more if matches is None else 0)
 
 

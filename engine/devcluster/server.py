@@ -322,7 +322,7 @@ class Server:
                 return _cut(request)
             await response.write_eof()
         except ConnectionError:
-            pass  # the client has gone; nobody is left to tell
+            pass  # the client has gone
         finally:
             for timer in timers.values():
                 timer.cancel()

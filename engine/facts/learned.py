@@ -84,7 +84,7 @@ class LearnedFiles:
             raise LearnedStoreError(f"{path}: {error}") from error
 
     async def save(self, name: str, text: bytes) -> None:
-        """Write the file anew: after a crash at any moment it is the old or the new one."""
+        """Replace the file: after a crash at any moment it is the old or the new one."""
         await asyncio.to_thread(self._write, self._directory / _FILE.format(name), text)
 
     def _write(self, path: Path, text: bytes) -> None:

@@ -68,7 +68,7 @@ class LiveFacts:
         make_source: See there.
         on_change: Called soon after something new was shown, for it may help a rejected pod.
         on_age: Called when facts are shown with a new age, while a policy reads ages.
-        objects: Every node and every pod that is known, to read annotations anew.
+        objects: Every node and every pod that is known, to read annotations again.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class LiveFacts:
             if id(gone) not in going_on and gone.task is not None:
                 gone.place = None
                 gone.task.cancel()
-        # 2. The store anew, with what is known already.
+        # 2. A new store, with what is known already.
         before = set(self._store.subjects())
         max_age = self._config.max_age
         self._store = FactStore(
@@ -379,7 +379,7 @@ async def _spoken(sources: Iterable[_Running]) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await asyncio.gather(*(one.wait() for one in spoke))
-    # A large document is there and will be read: its time is no sign that nobody answers.
+    # A large document is being read: the time that it takes is no sign of a dead server.
     while any(_is_reading_first(one) for one in sources):  # noqa: ASYNC110
         await asyncio.sleep(_READING_TICK)
 

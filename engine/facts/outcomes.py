@@ -7,7 +7,7 @@ than the newest moment that was kept has been counted before.
     placed --runs without a fault--> 1          container ends, starts again --> `forgiven`, or 0
     fails --> 0 (once)                          ends well --> 1 (once)
 
-How a pod ends that somebody deletes says nothing: it was asked to.
+How a deleted pod ends says nothing: it was asked to end.
 """
 
 from collections.abc import Mapping
@@ -214,7 +214,7 @@ class OutcomeLearner:
 
 
 def _is_sent_away(pod: WatchedPod) -> bool:
-    """True if the pod ends because somebody deletes, drains or preempts it.
+    """True if the pod ends because it is deleted, drained or preempted.
 
     Its kubelet calls it failed if a container does not exit with 0 when told to end.
     """
@@ -248,7 +248,7 @@ def _over_at(status: _Status) -> float | None:
 
 
 def _end_of(container: _Container) -> float | None:
-    """When the container ended last; None if it has not ended, or nobody said when."""
+    """When the container ended last; None if it has not ended, or the time is not known."""
     for state in (container.state, container.last_state):
         if state is not None and state.terminated is not None:
             return epoch_seconds(state.terminated.finished_at)

@@ -35,7 +35,7 @@ class QueryError(Exception):
 class PrometheusSource:
     """One server's queries, asked every interval."""
 
-    #: An answer takes as long as it takes: nobody waits for it beyond the patience that all have.
+    #: An answer may take any time: a start or a switch waits no longer than for other sources.
     is_reading: Final = False
 
     def __init__(self, config: PrometheusFacts, *, late_seconds: float = _LATE_SECONDS) -> None:

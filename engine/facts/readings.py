@@ -24,7 +24,7 @@ class Reading:
 
     Attributes:
         value, text: As in a `Fact`.
-        measured_at: Seconds since the epoch; None if nobody said when.
+        measured_at: Seconds since the epoch; None if unknown.
     """
 
     value: int | float | None

@@ -311,7 +311,7 @@ class ApiClient:
         """As `bind`, without a task of its own; None if something has to be waited for first.
 
         The future fails as `bind` does, except that a refused credential (`Unauthorized`) is not
-        renewed here. Whoever calls it takes its exception.
+        renewed here. The caller takes its exception.
         """
         if self._is_closed or self._credentials.is_due:
             return None

@@ -127,7 +127,7 @@ class _ConfiguredCredentials:
 
     @property
     def is_due(self) -> bool:
-        """True if the source is to be read again and nobody does so yet."""
+        """True if the source is to be read again and no task does so yet."""
         return self._is_old and not self._is_refreshing
 
     @property
@@ -279,7 +279,7 @@ async def _prefer_token_file(loader: Any, configuration: Any) -> None:
 
 
 def _have_a_home() -> None:
-    """Give a user who is in no list of users the home that container engines give him.
+    """Give a user id that is in no list of users the home that container engines give it.
 
     The package fails to be imported without one, also where no file of it is wanted.
     """

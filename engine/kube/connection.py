@@ -107,7 +107,7 @@ class Exchange:
             connection.time_is_up()
 
     def abandon(self) -> None:
-        """Nobody waits for it any more."""
+        """Give it up: its result is not needed any more."""
         self.stop_timer()
         connection, self.connection = self.connection, None
         self.answer.cancel()

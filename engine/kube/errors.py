@@ -208,8 +208,8 @@ _decode_status = msgspec.json.Decoder(_Status).decode
 
 #: As much of an answer that is no `Status` as goes into a message.
 _EXCERPT = 300
-#: API servers ask for seconds. A proxy's page about its maintenance may ask for hours, and whoever
-#: obeyed would be deaf, or keep a binding's place, long after the server is back.
+#: API servers ask for seconds. A proxy's page about its maintenance may ask for hours, and a client
+#: that obeyed would miss news, or hold up a binding, long after the server is back.
 LONGEST_RETRY_AFTER: Final = 30.0
 
 _BY_STATUS: dict[int, type[ApiError]] = {

@@ -194,7 +194,7 @@ _Stamp = tuple[int | None, ...]
 
 
 def _stamp(tls: ExtenderTls) -> _Stamp:
-    """Changes when one of the files of *tls* is written anew."""
+    """Changes when one of the files of *tls* is written again."""
     return tuple(_written_at(path) for path in (tls.cert_file, tls.key_file, tls.ca_file))
 
 

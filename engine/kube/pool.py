@@ -175,7 +175,7 @@ class Pool:
     def _answers_elsewhere(self) -> None:
         """The server answers over a new connection: give up streams that it is silent on.
 
-        Nobody else would notice for a minute or two, and there is no news as long.
+        The streams themselves would notice after a minute or two, without news until then.
         """
         since, self._doubted_since = self._doubted_since, None
         loop = asyncio.get_running_loop()
@@ -294,7 +294,7 @@ class Pool:
         exchange.fail(TimedOut("no connection in time", sent=False, request=exchange.label))
 
     def _sweep(self) -> None:
-        """Close what nobody has used for long: those at the front."""
+        """Close the connections that have been idle for long: those at the front."""
         loop = asyncio.get_running_loop()
         self._sweeper = None
         while self._free and self._free[0].free_since <= loop.time() - KEEPALIVE_SECONDS:

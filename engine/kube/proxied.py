@@ -1,7 +1,7 @@
 """The way to the API server through an HTTP proxy, as a kubeconfig's `proxy-url` asks for.
 
 Owns translating the errors of the HTTP library. It costs several times what the direct way costs;
-whoever needs a proxy has farther to go anyway.
+a server behind a proxy is farther away anyway.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ async def _send_once(
     """Keep the library from sending a PUT or DELETE again on another connection.
 
     It does so when a kept connection breaks. The first may have been carried out, and then the
-    second is answered with a Conflict or NotFound that would be taken for somebody else's doing.
+    second is answered with a Conflict or NotFound, as if another client had done it.
     """
     try:
         return await handler(request)

@@ -1,6 +1,6 @@
 """How much memory this process may map, and who pays where the machine has no more.
 
-Owns the limit of the process: what it is to be, and what whoever started it allows.
+Owns the limit of the process: what it is to be, and what the starting process allows.
 """
 
 import contextlib

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Background:
-    """Keeps tasks until `cancel`; whoever waits beside them learns at once that one has ended."""
+    """Keeps tasks until `cancel`, and ends waits at once when one of them has ended."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []

@@ -1,7 +1,7 @@
 """Certificates that a TLS context shows, with their private keys.
 
-Owns that nobody is asked for a passphrase: OpenSSL would ask the terminal, and wait. Says what is
-wrong with PEM that a configuration holds, and never what it says: it may be a key.
+Makes sure that OpenSSL never asks the terminal for a passphrase, and waits. Says what is wrong with
+PEM that a configuration holds, and never quotes it: it may be a key.
 """
 
 import contextlib

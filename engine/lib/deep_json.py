@@ -1,8 +1,8 @@
 """Decoding JSON that nests deeper than Python goes by default.
 
 Owns lending depth to a decoder. The API server stores values that are nested thousands of levels
-deep, such as the opaque parameters of a ResourceClaim, and whoever may create one object must not
-be able to end a process that only steps over them.
+deep, such as the opaque parameters of a ResourceClaim. A user who may create such an object must
+not be able to end a process that only steps over them.
 """
 
 import sys

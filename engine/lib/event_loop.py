@@ -28,11 +28,11 @@ class EventLoop(uvloop.Loop):
     async def getaddrinfo(self, host: Any, port: Any, **words: int) -> list[Any]:
         """As the base class."""
         if _is_address(host):
-            return socket.getaddrinfo(host, port, **words)  # asks nobody
+            return socket.getaddrinfo(host, port, **words)  # needs no name server
         future: asyncio.Future[list[Any]] = self.create_future()
 
         def tell(end: Callable[[Any], None], outcome: Any) -> None:
-            if not future.done():  # nobody waits any more
+            if not future.done():  # else it was cancelled
                 end(outcome)
 
         def look_up() -> None:

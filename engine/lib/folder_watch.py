@@ -23,7 +23,7 @@ from watchdog.observers.api import BaseObserver
 class FolderWatch:
     """The operating system's notifications for a folder that may come and go.
 
-    Done in a thread of its own, for which nobody waits: setting notifications up and taking them
+    Done in a thread of its own that is not waited for: setting notifications up and taking them
     down can block, for ever where a folder vanishes at the wrong moment. Then looking every
     few seconds is what is left to those who want to know.
 

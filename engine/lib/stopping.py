@@ -2,5 +2,5 @@
 
 
 def never() -> bool:
-    """The answer where nobody stops the work."""
+    """False: for work that is not stopped."""
     return False

@@ -64,7 +64,7 @@ def provisioning_driver(provisioner: str) -> str:
 
 
 def inline_attachment(source: str, fields: Mapping[str, Any]) -> Attachment | None:
-    """What a volume of a pod's spec counts as; None for a source that nobody attaches by CSI.
+    """What a volume of a pod's spec counts as; None for a source that is not attached by CSI.
 
     Raises `MigrationError` if the driver could not be told which volume it is.
     """

@@ -1,4 +1,4 @@
-"""Facts: what somebody measured or learned about a node, a kind of pod, or a pair of them.
+"""Facts: what was measured or learned about a node, a kind of pod, or a pair of them.
 
 Owns one value with its age, and the values that belong to one node. Where facts come from is
 `engine.facts`'; what they mean is the policies'.
@@ -22,9 +22,9 @@ class Fact(msgspec.Struct, frozen=True):
 
     Attributes:
         value: The number; None if what came is not a finite number.
-        text: What came, as it was spelt.
+        text: What came, as it was written.
         age_seconds: How old it was when it was last looked at, in whole steps of the
-            configuration; None if nobody said when it was measured.
+            configuration; None if that is unknown.
     """
 
     value: int | float | None
@@ -84,7 +84,7 @@ def number_of(given: Any) -> int | float | None:
 
 
 def text_of(given: Any) -> str:
-    """How *given* (a text or a JSON value) is spelt."""
+    """How *given* (a text or a JSON value) is written."""
     if isinstance(given, str):
         return given
     try:

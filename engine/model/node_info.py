@@ -17,7 +17,7 @@ from engine.model.resources import Amounts
 
 Key = TypeVar("Key")
 
-# One counter for all nodes: a node that is deleted and made anew never repeats a generation.
+# One counter for all nodes: a node that is deleted and created again never repeats a generation.
 _generations = itertools.count(1)
 
 _NO_PODS: Final[dict[str, Pod]] = {}
@@ -114,7 +114,7 @@ class NodeInfo:
     storage: object
     facts: NodeFacts
     generation: int
-    _lowest_priority: float | None  # None: nobody asked
+    _lowest_priority: float | None  # None: not computed yet
 
     def __init__(self, name: str, node: Node | None = None, pods: Iterable[Pod] = ()) -> None:
         self.name = name

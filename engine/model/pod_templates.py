@@ -15,7 +15,7 @@ from engine.model.decoding import decode_object
 from engine.model.objects import PodManifest
 from engine.model.pod import Pod
 
-# Owners whose last pod is remembered. It outlives them, so this bounds what is kept for nobody.
+# Owners whose last pod is remembered; it is kept when the owner is gone.
 _MOST_OWNERS: Final = 4_096
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -59,7 +59,7 @@ class PodTemplates:
 
 
 def _owner(manifest: PodManifest) -> str:
-    """Who made the pod; pods that nobody owns are taken together by namespace."""
+    """Who made the pod; pods without an owner are taken together by namespace."""
     controller = manifest.metadata.controller
     return controller.uid if controller else f"namespace {manifest.metadata.namespace}"
 
@@ -80,5 +80,5 @@ def _shared(known: Record, new: Record, own: Iterable[str]) -> Record:
     for name in new.__struct_fields__:
         before, value = getattr(known, name), getattr(new, name)
         if value is not before and value == before and type(value) is type(before):
-            msgspec.structs.force_setattr(new, name, before)  # nobody else has seen it
+            msgspec.structs.force_setattr(new, name, before)  # no other code has seen it
     return new

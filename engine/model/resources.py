@@ -223,7 +223,7 @@ def _pod_requests(
 def spec_limits(manifest: PodManifest) -> Amounts:
     """What a pod may use at most, counted as its requests are.
 
-    A container without a limit counts with its request: it may use more, but nobody can say how
+    A container without a limit counts with its request: it may use more, but it is unknown how
     much. A limit of the pod as a whole takes the place of those of its containers.
     """
 

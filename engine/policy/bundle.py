@@ -105,7 +105,7 @@ def build_bundle(
     problems = check_sizes(user_files) or _unreadable_names(user_files)
     if problems:
         raise PolicyErrors(problems)
-    # Some editors begin a text with a byte order mark, which nobody sees.
+    # Some editors begin a text with a byte order mark, which no editor shows.
     texts = {file: text.removeprefix("\ufeff") for file, text in user_files.items()}
     try:
         return _build(texts, config)

@@ -265,7 +265,7 @@ class Field:
 
 
 class Object:
-    """The fields of an object. Each field is read once; `finish` reports those that nobody read."""
+    """The fields of an object. Each field is read once; `finish` reports the others."""
 
     def __init__(self, owner: Field, members: dict[str, Field]) -> None:
         self.owner = owner
@@ -377,7 +377,7 @@ def read_documents(file: str, text: str) -> tuple[list[Field], list[Problem]]:
 
 
 def _count(node: yaml.Node) -> int:
-    """How many values a document has with its aliases spelt out; counting stops at the bound."""
+    """How many values a document has with its aliases expanded; counting stops at the bound."""
     count = 0
     stack = [(node, 0)]
     while stack and count <= _MAX_NODES:

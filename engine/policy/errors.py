@@ -16,7 +16,7 @@ _CONTROLS: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """*text* with each control character spelt out (`\\x1b`): it may quote what others wrote."""
+    """*text* with each control character escaped (`\\x1b`): it may quote what others wrote."""
     return _CONTROLS.sub(_spelt_out, text)
 
 

@@ -1,7 +1,7 @@
 """The `facts` of a PolicyRuntime: where values about nodes and pods come from.
 
 Owns their fields, defaults and rules. Getting the values is `engine.facts`'. What is here may be
-written by whoever may edit policies, so it names no credentials and no secret files.
+written by users who may edit policies, so it names no credentials and no secret files.
 """
 
 import re
@@ -232,7 +232,7 @@ def _prometheus(members: Object) -> PrometheusFacts:
     default = PrometheusFacts("")
     url = _required(members, "url")
     if url and not _is_url(url):
-        # What may be a password is told nobody: problems are in the log and in events.
+        # What may be a password is not repeated: problems are in the log and in events.
         got = "one with `@`" if "@" in url else f'"{url}"'
         members["url"].wrong(
             f"want `http://HOST:PORT` or https, without user and password, got {got}"

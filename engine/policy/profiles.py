@@ -461,12 +461,12 @@ class _Builder:
 
     def _warn_of_missing_arguments(self, found: Mapping[str, Arguments], place: Field) -> None:
         """Shipped files load without arguments, and some of them can do nothing then."""
-        for name, (argument, spelt) in _NEEDED.items():
+        for name, (argument, written) in _NEEDED.items():
             policy = self._policies.get(name)
             is_ours = policy is not None and policy.is_builtin
             if is_ours and name in found and not found[name].given.get(argument):
                 hint = f"without it, `{name}` fails for each pod"
-                place.warn(f"pluginConfig: {name}: {spelt}: required value", hint)
+                place.warn(f"pluginConfig: {name}: {written}: required value", hint)
 
     def _shown(self, name: str, found: Arguments) -> dict[str, Any]:
         policy = self._policies.get(name)

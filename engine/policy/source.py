@@ -58,8 +58,8 @@ class DirectorySource:
     """The policy files of one directory (not of those inside it), watched.
 
     Changes are noticed through the operating system's notifications; where those fail, and for
-    what they do not tell (links that lead elsewhere, a directory that is made anew), by looking
-    every *poll_seconds*. Changes that come within *settle_seconds* of each other are one.
+    what they do not report (links that lead elsewhere, a directory that is created again), by
+    looking every *poll_seconds*. Changes that come within *settle_seconds* of each other are one.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from engine.policy.evaluator import PolicyFailure
 
 @dataclass(slots=True)
 class DecisionCounts:
-    """What was decided with one set of policies; bumped per decision, read by whoever watches.
+    """What was decided with one set of policies; counted per decision, read during probation.
 
     `slow` counts decisions that took longer than `slow_seconds`; `stalled` those that lost time to
     limits, `lost_seconds` in sum, but not over policies that are `unchanged`: going back to the

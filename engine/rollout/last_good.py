@@ -71,7 +71,7 @@ class Store(Protocol):
         ...
 
     async def is_lost(self) -> bool:
-        """True if what was saved is not there any more. Raises `StoreError` if nobody can tell."""
+        """True if what was saved is not there any more. Raises `StoreError` if it is unknown."""
         ...
 
 
@@ -102,7 +102,7 @@ class DirectoryStore:
         return await asyncio.to_thread(self._read)
 
     async def save(self, last_good: LastGood) -> bool:
-        """Write the file anew: after a crash at any moment it is the old or the new one."""
+        """Replace the file: after a crash at any moment it is the old or the new one."""
         await asyncio.to_thread(self._write, last_good)
         return True
 
@@ -205,7 +205,7 @@ class ConfigMapStore:
             raise self._error(error) from error
 
     async def is_lost(self) -> bool:
-        """True if the ConfigMap was deleted, or made anew. Raises `StoreError`."""
+        """True if the ConfigMap was deleted, or deleted and created again. Raises `StoreError`."""
         return await self.load() is None
 
     async def _read(self) -> _ConfigMap | None:

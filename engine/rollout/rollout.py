@@ -122,7 +122,7 @@ class Rollout:
 
     @property
     def counts(self) -> DecisionCounts:
-        """The decisions of what is in force; whoever decides counts them here."""
+        """The decisions of what is in force; the scheduling loop counts them here."""
         return self._revisions.counts
 
     def describe(self) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class Rollout:
     def _unchanged(self, active: LoadedRevision, was_gone: bool) -> None:
         """The source offers what is in force already: a comment in another key, or a revert.
 
-        That is reported if the last report said something else, for somebody who mends the source.
+        It is reported if the last report said something else, for the author of the repair.
         """
         is_rejected = self._reports.last_rejected is not None
         is_news = was_gone or is_rejected or active.origin != self._source_name

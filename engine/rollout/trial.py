@@ -189,7 +189,7 @@ class CandidateStages:
             raise Rejected("load", errors.problems, bundle.revision) from errors
         except asyncio.CancelledError:
             # The thread goes on; the sandbox that it starts must not be left behind. If it does
-            # not start, nobody asks why any more: whoever cancelled waits for just that.
+            # not start, the reason does not matter: the caller cancelled and waits for the end.
             with contextlib.suppress(Exception):
                 await asyncio.to_thread((await making).close)
             raise

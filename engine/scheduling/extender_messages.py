@@ -2,7 +2,7 @@
 
 Owns their form (`k8s.io/kube-scheduler/extender/v1`): capitalised keys, read whatever their case,
 with Kubernetes objects in their usual JSON inside. Objects go out as the API server sent them,
-without `managedFields`; one whose text was not kept is written anew from what was read of it.
+without `managedFields`; one whose text was not kept is encoded from what was decoded of it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.encode
 _MANAGED: Final = b'"managedFields"'
-# Questions between two looks at what texts nobody asks for any more.
+# Questions between two looks at what texts that are not needed any more.
 _SWEEP_EVERY: Final = 256
 
 

@@ -1,8 +1,8 @@
-"""What a scheduling cycle asks of extenders, and what it is told.
+"""What a scheduling cycle asks extenders, and their answers.
 
-Owns the questions and answers that pass between the cycle, which is plain code, and whoever sends
-the requests. The cycle yields a question, somebody awaits the answer, and the cycle goes on with
-it; so nothing here waits, and nothing there decides.
+Owns the questions and answers that pass between the cycle, which is plain code, and the shell,
+which sends requests. The cycle yields a question, the shell awaits the answer, and the cycle goes
+on with it; so nothing here waits, and nothing there decides.
 
 Texts and codes are kube-scheduler's (`pkg/scheduler/extender.go`).
 """

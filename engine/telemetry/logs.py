@@ -86,11 +86,11 @@ def _render_text(colors: bool) -> Any:
 def _bad_request(record: logging.LogRecord) -> str | None:
     """What is wrong with a request that is no HTTP, if that is what *record* tells of.
 
-    Whoever reaches a port can send one: that is a line, and no fault of ours.
+    Any client can send one: that is worth a line, and no fault of ours.
     """
     if not record.name.startswith("aiohttp") or record.exc_info is None:
         return None
-    # Whoever serves has it; a command that does not is spared a tenth of a second.
+    # Servers have imported it; other commands are spared a tenth of a second.
     from aiohttp.http_exceptions import HttpProcessingError
 
     error = record.exc_info[1]
@@ -116,7 +116,7 @@ class _StandardLibraryHandler(logging.Handler):
 
 
 class _Lossy:
-    """A stream that takes what it can: a log that is full or read by nobody stops no scheduler."""
+    """A stream that drops what it cannot write: a full disk must not stop the scheduler."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -1,7 +1,7 @@
 """Metrics: kube-scheduler's names where the meaning is the same, `starsched_` for what is ours.
 
 Owns every metric of the process, in a registry that is passed in. The hot path touches children
-whose labels were bound once; sizes of queues and caches are read when somebody asks for them, so
+whose labels were bound once; sizes of queues and caches are read when they are scraped, so
 they cost nothing in between.
 """
 

@@ -1,6 +1,6 @@
 """How long to wait before the next try: exponential, jittered, with a ceiling.
 
-Owns the arithmetic only; whoever waits owns the sleeping. The generator of random numbers is
+Owns the arithmetic only; sleeping is the caller's. The generator of random numbers is
 passed in, so tests and replays see the same delays.
 """
 

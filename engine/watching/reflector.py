@@ -449,4 +449,4 @@ async def _end(task: "asyncio.Future[Any]") -> None:
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
-        task.exception()  # whoever needed it has seen it
+        task.exception()  # its waiters have seen it

@@ -51,7 +51,7 @@ class AllocatedDevices:
         self.generation += 1
         for result in allocation.devices.results:
             if result.admin_access:
-                continue  # it looks at the device beside whoever has it
+                continue  # admin access leaves the device to its user
             device = (result.driver, result.pool, result.device)
             if result.share_id is None:
                 _add(self._owned, device, sign)
@@ -68,7 +68,7 @@ class AllocatedDevices:
             try:
                 _add(sums, name, sign * nano_value(amount))
             except QuantityError:
-                continue  # nobody can have consumed it
+                continue  # it cannot have been consumed
         if not sums:
             del self._consumed[device]
 

@@ -115,7 +115,7 @@ def _of_version(part: str) -> Callable[[Any], int]:
 
 # --- strings ---------------------------------------------------------------------------------
 
-# Patterns are somebody else's: they run in linear time in the CEL library's own engine.
+# Patterns come from users: they run in linear time in the CEL library's own engine.
 _MATCHES = cel.NewEnv(variables={"text": cel.Type.STRING, "pattern": cel.Type.STRING}).compile(
     "text.matches(pattern)"
 )

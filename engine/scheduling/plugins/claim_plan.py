@@ -42,7 +42,7 @@ class ClaimWriter(Protocol):
         ...
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take the allocation out of a claim that nobody uses; if that fails, the next try may."""
+        """Take the allocation out of a claim that no pod uses; if that fails, the next try may."""
         ...
 
     async def delete(self, claim: ResourceClaim) -> None:

@@ -327,7 +327,7 @@ class DynamicResources(RuntimePlugin):
     def post_filter(
         self, state: Any, pod: Pod, rejected: Mapping[str, Status], snapshot: Snapshot
     ) -> PostFilterResult | None:
-        """Give up one allocation that stands in the way and that nobody else uses."""
+        """Give up one allocation that stands in the way and that no other pod uses."""
         if state is None:
             return PostFilterResult("no new claims to deallocate")
         known: PodState = state
@@ -376,7 +376,7 @@ class DynamicResources(RuntimePlugin):
         return None
 
     def _are_free(self, state: PodState, answer: NodeAnswer) -> bool:
-        """If nobody has taken the devices while the decision waited for somebody else."""
+        """True if the devices are still free after the decision waited for an extender."""
         for index, allocation in answer.allocations.items():
             if index in state.shared:
                 continue

@@ -379,7 +379,7 @@ def _claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persiste
         return volume
     annotations = volume.metadata.annotations
     if not is_for(volume, claim):
-        # Whoever made the volume for the claim keeps the say over it; else the controller has it.
+        # A volume that was made for the claim stays its maker's; any other is the controller's.
         annotations = {BOUND_BY_CONTROLLER: "yes", **annotations}
     claim_ref = ClaimReference(
         kind="PersistentVolumeClaim",

@@ -197,7 +197,7 @@ def _size(volume: PersistentVolume) -> int:
     try:
         return nano_value(volume.spec.capacity.get(STORAGE, 0))
     except QuantityError:
-        return -1  # nobody knows how large it is: it suits no claim
+        return -1  # its size is unknown: it suits no claim
 
 
 def _may_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:

@@ -56,7 +56,7 @@ class Provisioning:
         return self._is_possible and self._topologies.includes(labels)
 
     def has_room_for(self, labels: Labels) -> bool:
-        """True if enough storage is left there, or if nobody counts it."""
+        """True if enough storage is left there, or if it is not counted."""
         rooms = self._rooms
         return rooms is None or any(matches_label_selector(room, labels) for room in rooms)
 
@@ -80,7 +80,7 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
 def _rooms(
     claim: PersistentVolumeClaim, storage_class: StorageClass, objects: ObjectStore
 ) -> list[LabelSelector] | None:
-    """Where enough storage is left for *claim*; None if nobody counts it."""
+    """Where enough storage is left for *claim*; None if it is not counted."""
     if STORAGE not in claim.spec.resources.requests:
         return None
     driver: CSIDriver | None = objects.get("csidrivers", storage_class.provisioner)
