@@ -29,7 +29,7 @@ class NoVerdictError(Exception):
     """A value that no form of the hook takes. The driver's check says what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Form:
     """One form of a verdict.
 

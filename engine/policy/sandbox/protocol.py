@@ -280,7 +280,7 @@ def check_answer(answer: RawAnswer, call: Call, count: int, image: ProgramImage)
         _check_numbers(answer.packed, kinds, count, bounds, may_be_none=hook.may_return_none)
     elif len(kinds) != count:
         raise msgspec.DecodeError(f"want {count} verdicts, got {len(kinds)}")
-    else:
+    elif answer.failures:
         failed = _failed(answer, call, count, image)
     if not hook.may_return_none and None in kinds:
         missing = (place for place, kind in enumerate(kinds) if kind is None)
