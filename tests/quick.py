@@ -1,33 +1,68 @@
-"""A pytest plug-in that leaves out what takes long: `-p tests.quick`, as `make check` does.
+"""A pytest plug-in for the quick tests: `-p tests.quick`, as `make check` and `make fast` load it.
 
-Left out are the tests that need a built control plane, those that build an image, folders whose
-tests mostly run whole programs or search for long, and those marked `slow`; `make test` runs them
-all.
+Leaves out the tests marked `slow` and those that need a program which takes minutes to build
+(`make test` runs them all), and fails a quick test that takes more than its budget: one that needs
+longer becomes smaller, is marked `@pytest.mark.slow("why")`, or, for the one quick test of
+something large, `@pytest.mark.budget(seconds, "why")`. What counts is the CPU time of the test and
+of the processes that it waited for, so that a busy machine fails none.
 """
 
-from pathlib import Path
+import os
+from collections.abc import Generator
 from typing import Final
 
 import pytest
 
-_SLOW_FIXTURES: Final = frozenset(
+BUDGET_SECONDS: Final = 2.0
+_BUILT_PROGRAMS: Final = frozenset(
     {"control_plane", "own_control_plane", "kustomize", "image", "oracle"}
 )
-_SLOW_FOLDERS: Final = frozenset(
-    {"app", "benchmarks", "cli", "extender_server", "faults", "properties"}
-)
-_HERE: Final = Path(__file__).parent
+_USED: Final = pytest.StashKey[float]()
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """True for a test that only `make test` runs."""
+    is_marked = item.get_closest_marker("slow") is not None
+    return is_marked or not _BUILT_PROGRAMS.isdisjoint(getattr(item, "fixturenames", ()))
+
+
+def budget_of(item: pytest.Item) -> float:
+    """Seconds of CPU time that a quick test may take."""
+    marker = item.get_closest_marker("budget")
+    return BUDGET_SECONDS if marker is None else float(marker.args[0])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    kept: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        fixtures = _SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ()))
-        folder = item.path.relative_to(_HERE).parts[0]
-        marked = item.get_closest_marker("slow") is not None
-        slow = fixtures or marked or folder in _SLOW_FOLDERS
-        (left_out if slow else kept).append(item)
+    left_out = [item for item in items if is_slow(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        items[:] = [item for item in items if not is_slow(item)]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    before = _cpu_seconds()
+    try:
+        yield
+    finally:
+        item.stash[_USED] = _cpu_seconds() - before
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    used, budget = item.stash.get(_USED, 0.0), budget_of(item)
+    if call.when == "call" and report.passed and used > budget:
+        report.outcome = "failed"
+        report.longrepr = (
+            f"took {used:.2f} s of CPU time, want at most {budget:g} s for a quick test\n"
+            'hint: make it smaller, or mark it `@pytest.mark.slow("why")`'
+        )
+    return report

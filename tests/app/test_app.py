@@ -35,6 +35,7 @@ async def cluster() -> AsyncIterator[DevCluster]:
         yield cluster
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_pods_that_were_there_before_the_scheduler_are_placed(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"), *(make_pod(f"web-{i}") for i in range(5)))
     async with scheduler(cluster) as app:
@@ -43,6 +44,7 @@ async def test_pods_that_were_there_before_the_scheduler_are_placed(cluster: Dev
         assert metric(app, "scheduler_cache_size", type="pods") == 5
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
     cluster: DevCluster,
 ) -> None:
@@ -66,6 +68,8 @@ async def test_pods_seen_before_there_are_policies_are_placed_when_they_come(
         assert not node_of(cluster, "other")
 
 
+@pytest.mark.slow("runs a whole scheduler")
+@pytest.mark.budget(4, "a whole scheduler, once")
 async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
@@ -84,6 +88,7 @@ async def test_a_pod_that_comes_is_placed_and_told_about(cluster: DevCluster) ->
         assert cluster.requests["patch", "pods/status"] == 0
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize(
     ("spec", "constraint"),
     [
@@ -115,6 +120,8 @@ async def test_a_pod_that_spreads_over_some_nodes_is_placed(
         assert metric(app, "scheduler_schedule_attempts_total", **labels) == 0
 
 
+@pytest.mark.slow("runs a whole scheduler")
+@pytest.mark.budget(4, "a whole scheduler, once")
 async def test_a_pod_that_fits_nowhere_says_why_once_and_goes_when_it_can(
     cluster: DevCluster,
 ) -> None:
@@ -149,6 +156,7 @@ def _taint() -> dict[str, str]:
     return {"key": "a", "value": "b", "effect": "NoSchedule"}
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_empty_cluster_is_said_to_be_one(cluster: DevCluster) -> None:
     async with scheduler(cluster):
         cluster.create(make_pod("web"))
@@ -156,6 +164,7 @@ async def test_an_empty_cluster_is_said_to_be_one(cluster: DevCluster) -> None:
         await eventually(lambda: condition(cluster, "web").get("message") == want)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_of_another_scheduler_is_left_alone(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
@@ -168,6 +177,7 @@ async def test_a_pod_of_another_scheduler_is_left_alone(cluster: DevCluster) -> 
         await eventually(lambda: app.cache.pod_count == 2)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_gated_pod_waits_for_its_gates(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"))
     async with scheduler(cluster) as app:
@@ -181,6 +191,7 @@ async def test_a_gated_pod_waits_for_its_gates(cluster: DevCluster) -> None:
         await eventually(lambda: node_of(cluster, "gated"))
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_leaves_makes_room_for_the_one_that_waits(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1", cpu="1"), make_pod("first", cpu="1"))
     async with scheduler(cluster):
@@ -191,6 +202,7 @@ async def test_a_pod_that_leaves_makes_room_for_the_one_that_waits(cluster: DevC
         await eventually(lambda: node_of(cluster, "second"))
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_nothing_is_placed_beyond_a_nodes_capacity(cluster: DevCluster) -> None:
     """Decisions run ahead of the watch: what is assumed has to count."""
     cluster.create(*(make_node(f"node-{i}", cpu="4", pods=3) for i in range(10)))
@@ -202,6 +214,7 @@ async def test_nothing_is_placed_beyond_a_nodes_capacity(cluster: DevCluster) ->
         assert max(nodes.count(node) for node in nodes) == 3
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize(
     "amount",
     [
@@ -228,6 +241,7 @@ async def test_amounts_that_make_no_sense_cost_only_their_pod(
         await eventually(lambda: node_of(cluster, "good") == "node-1")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_the_endpoints_tell_what_is_going_on(cluster: DevCluster) -> None:
     cluster.create(make_node("node-1"), make_pod("web"))
     address = ("127.0.0.1", 0)
@@ -277,6 +291,7 @@ async def test_an_answer_waits_for_one_long_decision_and_not_for_several(
         monkeypatch.undo()
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_readiness_comes_with_the_first_lists(cluster: DevCluster) -> None:
     hold = cluster.faults.hang(verb="list", resource="nodes")
     address = ("127.0.0.1", 0)
@@ -301,6 +316,7 @@ _LEADS = "leader_election_master_status"
 _LEASE = {"name": "starsched"}
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
     cluster: DevCluster,
 ) -> None:
@@ -327,6 +343,7 @@ async def test_a_standby_is_warm_and_takes_over_when_the_leader_stops(
     assert "stopped leading" in notes
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_standby_keeps_nothing_of_groups_that_are_gone(cluster: DevCluster) -> None:
     """It noted each change of a group until it led, be it for months."""
     cluster.create(harness.namespace())
@@ -357,6 +374,7 @@ async def test_stopping_finishes_the_bindings_under_way(cluster: DevCluster) -> 
     assert [event["note"] for event in events(cluster, "Scheduled")]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_events_that_are_lost_with_the_lease_are_counted(cluster: DevCluster) -> None:
     """Those that were on their way were not: a pod had no event, and nothing said so."""
     lease = LeaseSettings(lease_duration=2.0, renew_deadline=1.0, retry_period=0.1)

@@ -51,6 +51,7 @@ def make_claim(cluster: DevCluster, name: str) -> None:
     cluster.create(made)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_no_device_is_given_twice_however_many_want_it() -> None:
     async with DevCluster() as cluster:
         cluster.create(device_class())
@@ -96,6 +97,7 @@ async def test_no_device_is_given_twice_however_many_want_it() -> None:
             assert set(devices_of(cluster).values()) == {1}
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_pods_share_a_claim_once_it_is_allocated() -> None:
     async with DevCluster() as cluster:
         cluster.create(device_class())
@@ -111,6 +113,7 @@ async def test_pods_share_a_claim_once_it_is_allocated() -> None:
         assert len(found["status"]["reservedFor"]) == 5
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_another() -> None:
     """It waited on for ten minutes, or was bound to a node that was no more."""
 
@@ -149,6 +152,7 @@ async def test_a_pod_whose_node_goes_while_its_device_is_prepared_looks_for_anot
             await eventually(lambda: placements(cluster) == {"p": other})
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize("goes", ["deleted", "bound by another hand"])
 async def test_nobody_waits_for_the_devices_of_a_pod_that_wants_no_node_any_more(goes: str) -> None:
     """What was waited for, ten minutes at most, was for nobody, and kept the device from others."""
@@ -201,6 +205,7 @@ async def test_a_pod_that_is_tried_again_has_its_claim_when_it_is_bound(slow: st
         assert users(cluster, "c") == ["p"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_claim_is_not_taken_from_a_pod_that_has_been_bound_with_it_since() -> None:
     """The pod did not fit beside its devices; when it did, it was bound, and then they were taken.
 
@@ -234,6 +239,7 @@ async def test_a_claim_is_not_taken_from_a_pod_that_has_been_bound_with_it_since
         assert len(devices_of(cluster)) == 1
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_waits_for_its_claim_and_its_class() -> None:
     async with DevCluster() as cluster:
         cluster.create(node("a"))
@@ -256,6 +262,7 @@ async def test_a_pod_waits_for_its_claim_and_its_class() -> None:
             await eventually(lambda: placements(cluster) == {"p": "a"})
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_devices_stand_for_an_extended_resource() -> None:
     gpu = "example.com/gpu"
     async with DevCluster() as cluster:

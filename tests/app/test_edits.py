@@ -16,6 +16,8 @@ from tests.app.harness import (
 )
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("runs a whole scheduler")
+
 _PROFILES = (
     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     "profiles:\n- schedulerName: default-scheduler\n  plugins:\n"

@@ -78,6 +78,7 @@ async def test_extenders_decide_where_pods_go(cluster: DevCluster, cached: bool)
     assert "node-1" not in asked_to_rank[0]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_score_beyond_all_measure_is_the_best_one(cluster: DevCluster) -> None:
     """Some say the largest int there is; each attempt ended with an unexpected exception."""
 
@@ -127,6 +128,7 @@ async def test_what_extenders_reject_is_said_and_any_event_is_worth_a_new_try(
             await eventually(lambda: node_of(cluster, "web"))
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_extender_that_is_down_costs_attempts_and_comes_back(cluster: DevCluster) -> None:
     answers: list[Any] = [web.Response(status=503)]
     async with SmallExtender(
@@ -146,6 +148,7 @@ async def test_an_extender_that_is_down_costs_attempts_and_comes_back(cluster: D
             assert app.rollout.counts.decisions == 2
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_extender_that_may_be_ignored_is_when_it_is_down(cluster: DevCluster) -> None:
     async with SmallExtender() as gone:
         pass
@@ -184,6 +187,7 @@ async def test_an_extender_binds_the_pods_that_it_wants(cluster: DevCluster) -> 
     assert [body["PodName"] for _, body in extender.asked] == ["card"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize("did_it", [True, False])
 async def test_a_binding_whose_answer_is_lost_is_looked_up(
     cluster: DevCluster, did_it: bool
@@ -257,6 +261,7 @@ async def test_changes_while_an_extender_thinks_do_not_reach_into_the_decision(
     assert set(placements(cluster).values()) == {"node-4"}
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_new_policies_bring_new_extenders(cluster: DevCluster) -> None:
     async with (
         SmallExtender(filter=only("node-1")) as one,

@@ -17,6 +17,8 @@ from tests.app.gang_world import GANGS, Shelf, World, members, patient, scheduli
 from tests.app.harness import metric
 from tests.controlplane import ControlPlane
 
+SLOW = pytest.mark.slow("starts the real control plane")
+
 UNSCHEDULABLE = "0/1 nodes are available: 1 pod group is unschedulable."
 FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
 CONFIG = {"config.yaml": GANGS}
@@ -31,7 +33,12 @@ def plane_with_groups() -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "embedded",
+        pytest.param("real", marks=SLOW),
+    ]
+)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """An empty cluster."""
     name = f"gang-{secrets.token_hex(3)}"
@@ -54,6 +61,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 # --- whole or not at all -------------------------------------------------------------------
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fits(
     world: World,
 ) -> None:
@@ -78,6 +86,7 @@ async def test_a_group_that_does_not_fit_holds_nothing_and_is_placed_when_it_fit
         assert metric(app, "scheduler_permit_wait_duration_seconds_count", result="Success") == 3
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_of_two_groups_with_room_for_one_exactly_one_is_placed(world: World) -> None:
     await world.node("a", cpu=3)
     await world.node("b", cpu=3)
@@ -111,6 +120,7 @@ async def test_more_pods_than_the_group_needs_are_placed_as_far_as_they_fit(worl
         assert len(app.kernel.permits) == 0
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_pods_wait_at_the_gate_until_their_group_is_there(world: World) -> None:
     await world.node("a", cpu=8)
     async with scheduling(world, CONFIG):
@@ -157,6 +167,7 @@ async def test_a_group_that_loses_a_pod_is_gated_again_and_completed_by_another(
 # --- the end of waiting --------------------------------------------------------------------
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_waits_too_long_is_rejected_with_its_whole_group(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
@@ -173,6 +184,7 @@ async def test_a_pod_that_waits_too_long_is_rejected_with_its_whole_group(world:
         await world.places("slow-0", "slow-1")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, labels={"example.com/group": "slow"})
@@ -188,6 +200,7 @@ async def test_a_pod_that_waits_says_so_until_it_is_bound(world: World) -> None:
         assert await world.message("slow-0") == ""
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_waited_in_vain_names_its_node_no_more(world: World) -> None:
     """Nor is the room promised to it: another pod may have it."""
     await world.node("a", cpu=1)
@@ -202,6 +215,7 @@ async def test_a_pod_that_waited_in_vain_names_its_node_no_more(world: World) ->
         assert "nominatedNodeName" not in (await world.pod("slow-0"))["status"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World) -> None:
     await world.node("a", cpu=2)
     labels = {"example.com/group": "slow"}
@@ -215,6 +229,7 @@ async def test_a_pod_that_is_deleted_while_it_waits_frees_its_group(world: World
         await world.says("slow-1", UNSCHEDULABLE)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_new_policies_decide_anew_about_pods_that_wait(world: World) -> None:
     await world.node("a", cpu=2)
     await world.pods("slow", 0, 1, labels={"example.com/group": "slow"})
@@ -226,6 +241,7 @@ async def test_new_policies_decide_anew_about_pods_that_wait(world: World) -> No
         assert len(app.kernel.permits) == 0
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
     world: World,
 ) -> None:
@@ -243,6 +259,7 @@ async def test_new_policies_take_the_node_back_from_a_pod_that_they_let_not_in(
         await world.eventually(names_none, seconds=5)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_stop_does_not_wait_for_leave_and_leaves_the_pods_to_the_next(
     world: World,
 ) -> None:
@@ -277,6 +294,7 @@ async def test_who_loses_the_lease_binds_nobody_any_more(world: World) -> None:
     assert app.cache.assumed_count == 2  # what they held is forgotten with the process
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_pod_that_somebody_else_binds_while_it_waits_is_let_go(world: World) -> None:
     await world.node("a", cpu=2)
     await world.node("b", cpu=2)
@@ -291,6 +309,7 @@ async def test_a_pod_that_somebody_else_binds_while_it_waits_is_let_go(world: Wo
         assert (await world.pod("slow-0"))["spec"]["nodeName"] == node
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_permit_that_says_no_says_why(world: World) -> None:
     text = '"""Gives no leave."""\n\ndef permit(pod, group):\n    return "it is not the season"\n'
     await world.node("a", cpu=2)

@@ -21,6 +21,8 @@ from tests.controlplane import ControlPlane
 from tests.live import POLITE, Json, LiveCluster, budget, condition, node, pod
 from tests.waiting import eventually
 
+SLOW = pytest.mark.slow("starts the real control plane")
+
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
@@ -108,7 +110,10 @@ class World:
 
 
 @pytest.fixture(
-    params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)],
+    params=[
+        pytest.param("embedded"),
+        pytest.param("real", marks=SLOW),
+    ],
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
@@ -189,6 +194,7 @@ async def test_many_victims_of_one_node(world: World) -> None:
         assert harness.metric(app, "scheduler_preemption_victims_count") == 1
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_disruption_budget_sends_the_preemptor_elsewhere(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
@@ -206,6 +212,7 @@ async def test_a_disruption_budget_sends_the_preemptor_elsewhere(world: World) -
         assert await world.is_untouched("guarded")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_disruption_budget_gives_way_where_nothing_else_helps(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
@@ -226,6 +233,7 @@ async def test_a_disruption_budget_gives_way_where_nothing_else_helps(world: Wor
         await world.terminating("guarded", "urgent")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_polite_pod_waits(world: World) -> None:
     cluster = world.cluster
     await cluster.create(node("n1"), pod("low", on="n1", cpu="4", priority="low"))
@@ -238,6 +246,7 @@ async def test_a_polite_pod_waits(world: World) -> None:
         assert "nominatedNodeName" not in (await cluster.pod("polite"))["status"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_two_preemptors_do_not_want_the_same_room(world: World) -> None:
     cluster = world.cluster
     await cluster.create(
@@ -265,6 +274,7 @@ async def test_two_preemptors_do_not_want_the_same_room(world: World) -> None:
             assert "nodeName" not in (await cluster.pod(name))["spec"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_terminating_victim_is_not_deleted_again(world: World) -> None:
     """The preemptor is woken meanwhile, and must neither evict again nor go elsewhere."""
     cluster = world.cluster
@@ -293,6 +303,7 @@ async def test_a_terminating_victim_is_not_deleted_again(world: World) -> None:
         await world.bound("urgent", "n1")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_nomination_that_does_not_help_is_cleared(world: World) -> None:
     cluster = world.cluster
     await cluster.create(node("n1"), pod("low", on="n1", cpu="4", priority="low"))
@@ -311,6 +322,7 @@ async def test_a_nomination_that_does_not_help_is_cleared(world: World) -> None:
         )
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_nomination_outlives_the_scheduler(world: World) -> None:
     cluster = world.cluster
     await cluster.create(node("n1"), pod("low", on="n1", cpu="4", priority="low"))
@@ -390,6 +402,7 @@ async def test_a_preemptor_that_is_deleted_frees_its_room(world: World) -> None:
             await cluster.pod("urgent")
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_many_preemptors_at_once_evict_no_more_than_they_need() -> None:
     """Each takes the room of two; promises keep them from the room of one another."""
     async with DevCluster() as server, ApiClient(Endpoint(server=server.url)) as client:

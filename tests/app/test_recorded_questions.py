@@ -23,6 +23,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.app import harness
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("runs a whole scheduler")
+
 _DATA: Final = Path(__file__).parents[1] / "data" / "conformance"
 #: Of so many questions of a file one is asked.
 _EVERY: Final = 20
@@ -31,7 +33,7 @@ _OF_THE_NODE: Final = ("cpu", "memory", "ephemeral-storage")
 Json = dict[str, Any]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a scheduler for each of many questions")
 @pytest.mark.parametrize("path", sorted(_DATA.glob("*.jsonl")), ids=lambda path: path.stem)
 async def test_a_running_scheduler_answers_as_recorded(path: Path) -> None:
     """Spreading with a node selector once cost a running scheduler every attempt, and it alone."""

@@ -38,6 +38,8 @@ from tests.controlplane import ControlPlane
 from tests.live import LiveCluster, node, pod
 from tests.waiting import eventually, wait_until
 
+SLOW = pytest.mark.slow("starts the real control plane")
+
 KINDS = [resource.plural for resource, _ in OTHER_OBJECTS]
 PREFERS = """\"\"\"Prefers one node.\"\"\"
 
@@ -66,7 +68,10 @@ class World:
 
 
 @pytest.fixture(
-    params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)],
+    params=[
+        pytest.param("embedded"),
+        pytest.param("real", marks=SLOW),
+    ],
 )
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
@@ -145,6 +150,7 @@ async def busy_day(world: World, app: App) -> None:
     await asyncio.sleep(0)
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path)
     await world.cluster.create(*(node(f"node-{n}", zone="ab"[n % 2]) for n in range(1, 7)))
@@ -210,6 +216,7 @@ async def test_what_containers_are_told_is_not_recorded(
     assert file.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_full_files_are_followed_by_new_ones_and_the_oldest_go(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
@@ -267,6 +274,7 @@ def test_what_comes_without_a_pause_is_on_disk_soon(tmp_path: Path) -> None:
     writer.close()
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_checkpoint_larger_than_a_file_may_get_is_not_taken_for_each_decision(
     cluster: DevCluster, tmp_path: Path
 ) -> None:
@@ -303,6 +311,7 @@ def test_a_checkpoint_waits_for_what_is_held_for_pods_on_their_way(
     recorder.close()
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_log_that_cannot_keep_up_begins_anew_and_says_so(
     cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +353,7 @@ async def test_a_full_disk_costs_the_log_and_no_decision(
     recorder.close()
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path, compress=False)
     async with harness.scheduler(cluster, decision_log=recorder) as app:
@@ -368,6 +378,7 @@ async def test_a_log_says_where_it_was_changed(cluster: DevCluster, tmp_path: Pa
     assert all(o.is_same for o in outcomes(file))
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_garbled_entry_is_told_with_its_place(cluster: DevCluster, tmp_path: Path) -> None:
     """Some ended in a traceback, others named no line, or the words of an exception alone."""
     recorder = make_recorder(tmp_path, compress=False)

@@ -58,6 +58,7 @@ def rejections(cluster: DevCluster) -> list[str]:
     return [event["note"] for event in events(cluster, "PolicyRejected")]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_no_stage_takes_less_than_no_time(cluster: DevCluster) -> None:
     """What a stage took was told less what the ones before had been rounded up by: -0.0 ms."""
     with capture_logs() as lines:
@@ -76,6 +77,7 @@ def _is_replaced(app: App, revision: str) -> bool:
     return app.rollout.active.bundle.revision != revision
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_edit_decides_the_next_pod(cluster: DevCluster) -> None:
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True) as app:
@@ -223,6 +225,7 @@ BAD_EDITS = {
 }
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize(
     ("bad", "want", "stage"), [pytest.param(*case, id=name) for name, case in BAD_EDITS.items()]
 )
@@ -257,6 +260,7 @@ def offer_of(texts: dict[str, str]) -> Offer:
     return Offer(texts, "", Reference("v1", "ConfigMap", NAMESPACE, NAME, "uid"))
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) -> None:
     """kubectl puts a file that is not UTF-8 under `binaryData`, where nobody looked for it."""
     good = files(prefer("node-1"))
@@ -275,6 +279,7 @@ async def test_a_policy_that_is_no_text_is_not_passed_over(cluster: DevCluster) 
         assert app.rollout.active.bundle.revision == revision
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_what_is_probably_not_meant_is_told_with_the_acceptance(cluster: DevCluster) -> None:
     """A policy under a key without `.star` decided nothing, and the event said "in force"."""
     edit(cluster, {"mine": prefer("node-1")})
@@ -292,6 +297,7 @@ async def test_what_is_probably_not_meant_is_told_with_the_acceptance(cluster: D
         assert sum("warning" in event["note"] for event in events(cluster, "PolicyAccepted")) == 1
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_byte_order_mark_is_no_part_of_a_policy(cluster: DevCluster) -> None:
     edit(cluster, files("\ufeff" + prefer("node-2")))
     async with scheduler(cluster, from_config_map=True):
@@ -300,6 +306,7 @@ async def test_a_byte_order_mark_is_no_part_of_a_policy(cluster: DevCluster) -> 
         assert rejections(cluster) == []
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_a_deleted_configmap_leaves_what_is_in_force(cluster: DevCluster) -> None:
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True) as app:
@@ -315,6 +322,7 @@ async def test_a_deleted_configmap_leaves_what_is_in_force(cluster: DevCluster) 
         assert not app.rollout.describe()["source"]["gone"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_empty_configmap_means_the_builtin_policies(cluster: DevCluster) -> None:
     edit(cluster, files(prefer("node-1")))
     async with scheduler(cluster, from_config_map=True) as app:

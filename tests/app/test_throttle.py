@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engine.devcluster import DevCluster, make_node, make_pod
-from engine.rollout import rollout
-from engine.rollout.rollout import out_of_bounds
+from engine.rollout import revisions
+from engine.rollout.revisions import out_of_bounds
 from tests.app.harness import (
     condition,
     edit,
@@ -20,6 +20,8 @@ from tests.app.harness import (
     scheduler,
 )
 from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow("runs a whole scheduler")
 
 PROFILES = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -157,7 +159,7 @@ async def test_an_edit_is_not_taken_back_for_the_time_that_another_policy_loses(
         looks.append(about)
         return out_of_bounds(*about)
 
-    monkeypatch.setattr(rollout, "out_of_bounds", looked)
+    monkeypatch.setattr(revisions, "out_of_bounds", looked)
     slow = about_some_pods("filter(pod, node)")
     edit(cluster, files(slow, "1s", other=NEVER))
     async with scheduler(cluster, from_config_map=True) as app:

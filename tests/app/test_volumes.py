@@ -28,6 +28,10 @@ from tests.storage_builders import (
 )
 from tests.waiting import eventually
 
+SLOW = pytest.mark.slow("starts the real control plane")
+
+pytestmark = pytest.mark.slow("runs a whole scheduler")
+
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 
@@ -97,7 +101,12 @@ class World:
         await self.bind_claim(name, volume_name)
 
 
-@pytest.fixture(params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded"),
+        pytest.param("real", marks=SLOW),
+    ]
+)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "real":

@@ -12,6 +12,8 @@ from benchmarks import bench
 from benchmarks.subjects import Starsched
 from benchmarks.workloads import WORKLOADS
 
+pytestmark = pytest.mark.slow("runs a bench")
+
 SMALL = ["--nodes", "20", "--pods", "10", "--warm-up", "2"]
 
 
@@ -83,7 +85,7 @@ def test_an_unknown_workload_is_an_error_that_lists_the_known_ones() -> None:
     assert "zone-affinity" in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_a_small_run_measures_kube_scheduler_and_writes_everything(tmp_path: Path) -> None:
     output, chart = tmp_path / "bench.json", tmp_path / "bench.svg"
@@ -107,7 +109,7 @@ def test_a_small_run_measures_kube_scheduler_and_writes_everything(tmp_path: Pat
     assert "<svg" in chart.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_a_small_run_measures_ours_beside_the_ceiling(tmp_path: Path) -> None:
     output = tmp_path / "bench.json"
@@ -125,7 +127,7 @@ def test_a_small_run_measures_ours_beside_the_ceiling(tmp_path: Path) -> None:
     assert ours["processes"] >= 2, "the sandbox counts with its parent"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_a_scheduler_that_does_not_start_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Starsched, "_command", lambda *_: [sys.executable, "-c", "exit('broken')"])

@@ -24,6 +24,8 @@ from benchmarks.openb import DATA
 from engine.offline.workload import GPU_MILLI
 from engine.policy.bundle import build_bundle
 
+pytestmark = pytest.mark.slow("runs a bench")
+
 
 def test_pods_come_until_so_many_gpus_are_asked_for() -> None:
     got = workload(42)
@@ -124,7 +126,7 @@ def test_a_mean_too_far_from_the_published_one_is_not_reproduced() -> None:
     assert not far["is_reproduced"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 def test_the_command_uses_every_core_and_writes_its_runs() -> None:
     arguments = ["--seeds=1", "--policies=Random", "--output=json"]
     done = CliRunner().invoke(main, arguments, catch_exceptions=False)

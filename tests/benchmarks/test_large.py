@@ -13,8 +13,10 @@ from benchmarks.large import Reloads, mixed_pod
 from benchmarks.memory import children_of, memory_by_part
 from engine.model.pod import Pod
 
+pytestmark = pytest.mark.slow("runs a bench")
 
-@pytest.mark.slow
+
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_start_reload_and_memory_are_measured(tmp_path: Path) -> None:
     output, chart = tmp_path / "large.json", tmp_path / "memory.png"

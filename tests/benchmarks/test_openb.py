@@ -10,6 +10,8 @@ from benchmarks import bench_openb
 from benchmarks.bench_openb import count_reasons
 from benchmarks.openb import GPU, GPU_MODEL, node_from_row, pod_from_row, read_trace
 
+pytestmark = pytest.mark.slow("runs a bench")
+
 POD_ROW = {
     "name": "p",
     "cpu_milli": "6000",
@@ -75,7 +77,7 @@ def test_pending_pods_are_counted_by_their_reasons_without_node_counts() -> None
     }
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_a_small_part_of_the_trace_is_placed_and_checked(tmp_path: Path) -> None:
     output = tmp_path / "openb.json"
@@ -91,7 +93,7 @@ def test_a_small_part_of_the_trace_is_placed_and_checked(tmp_path: Path) -> None
     assert f"Insufficient {GPU}" in " ".join(document["pending_reasons"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 def test_nodes_that_hold_too_much_fail_the_run() -> None:
     """A scheduler that looks at nothing over-commits, and the command says so."""

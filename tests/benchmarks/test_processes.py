@@ -1,7 +1,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from benchmarks.processes import usage_of
+
+pytestmark = pytest.mark.slow("runs a bench")
 
 # Burns CPU and memory in a child, says so, and waits.
 _PARENT = """

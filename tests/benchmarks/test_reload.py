@@ -17,6 +17,8 @@ from benchmarks.bench_reload import (
     policy_text,
 )
 
+pytestmark = pytest.mark.slow("runs a bench")
+
 POOL_OF = {"n0": 0, "n1": 1}.__getitem__
 EDITS = [Edit(1, 1, 10.0, 11.0), Edit(2, None, 20.0, 21.0), Edit(4, 0, 30.0, 31.0)]
 
@@ -93,7 +95,7 @@ def test_every_tenth_edit_is_broken_and_the_others_differ() -> None:
     assert len(texts) == 31
 
 
-@pytest.mark.slow
+@pytest.mark.slow("runs a bench")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("source", ["configmap", "directory"])
 def test_reloads_under_load_lose_nothing(source: str, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from tests.storage_builders import (
 )
 from tests.waiting import eventually
 
+SLOW = pytest.mark.slow("starts the real control plane")
+
 NODE = "node-a"
 CLAIMS, VOLUMES = PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 CLAIMED_BY = "pv.kubernetes.io/bound-by-controller"
@@ -185,7 +187,12 @@ async def _mirroring(client: ApiClient, namespace: str) -> AsyncIterator[Bench]:
             task.cancel()
 
 
-@pytest.fixture(params=[pytest.param("embedded"), pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded"),
+        pytest.param("real", marks=SLOW),
+    ]
+)
 async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "real":

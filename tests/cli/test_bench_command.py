@@ -81,6 +81,7 @@ def measured(*arguments: object) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.slow("starts programs")
 def test_operations_and_times_are_told_with_the_hottest_lines(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", LONG)
     result = bench(directory)
@@ -100,6 +101,7 @@ def test_operations_and_times_are_told_with_the_hottest_lines(tmp_path: Path) ->
     assert cost["microseconds_per_call"] == pytest.approx(want)
 
 
+@pytest.mark.slow("starts programs")
 def test_the_same_input_gives_the_same_operations(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", LONG)
     first, second = (measured(directory)["hooks"][0] for _ in range(2))
@@ -107,6 +109,7 @@ def test_the_same_input_gives_the_same_operations(tmp_path: Path) -> None:
         assert first[name] == second[name]
 
 
+@pytest.mark.slow("starts programs")
 def test_every_hook_of_a_policy_is_reached_by_the_generated_cluster(tmp_path: Path) -> None:
     said = measured(policies(tmp_path / "p", EVERY, "every"), "--nodes", 30, "--pods", 60)
     assert {cost["hook"] for cost in said["hooks"]} == {
@@ -123,6 +126,7 @@ def test_every_hook_of_a_policy_is_reached_by_the_generated_cluster(tmp_path: Pa
     assert all(cost["failures"] == 0 for cost in said["hooks"])
 
 
+@pytest.mark.slow("starts programs")
 def test_a_hook_that_ends_the_sandbox_each_time_is_named_and_not_measured(tmp_path: Path) -> None:
     """It was asked about every pod again and again, seconds each: for hours."""
     call = "max(range(len(node.name) + 2000000000))"
@@ -135,6 +139,7 @@ def test_a_hook_that_ends_the_sandbox_each_time_is_named_and_not_measured(tmp_pa
     assert result.stderr == want
 
 
+@pytest.mark.slow("starts programs")
 def test_names_choose_what_is_measured(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", SHORT)
     said = measured(directory, "--policy", "NodeResourcesFit", "--hook", "filter")
@@ -148,6 +153,7 @@ def test_names_choose_what_is_measured(tmp_path: Path) -> None:
     assert "nothing to measure has `permit`, want one of score" in result.output
 
 
+@pytest.mark.slow("starts programs")
 def test_a_snapshot_without_pending_pods_is_decided_anew(tmp_path: Path) -> None:
     def node(name: str) -> dict[str, Any]:
         room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
@@ -176,6 +182,7 @@ def git(directory: Path, *arguments: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+@pytest.mark.slow("starts programs")
 def test_a_slower_edit_since_a_git_revision_fails(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     directory = policies(tmp_path / "p", SHORT)
@@ -204,6 +211,7 @@ def test_a_slower_edit_since_a_git_revision_fails(tmp_path: Path) -> None:
     assert "no git revision" in wrong.output
 
 
+@pytest.mark.slow("starts programs")
 def test_a_revision_is_read_as_the_directory_would_be(tmp_path: Path) -> None:
     """Of a link, git holds the path as its text: that was taken for a policy, and none parsed."""
     git(tmp_path, "init", "-q")
@@ -230,6 +238,7 @@ def test_a_revision_is_read_as_the_directory_would_be(tmp_path: Path) -> None:
     assert ": not a git repository" in apart.output
 
 
+@pytest.mark.slow("starts programs")
 def test_a_read_that_defeats_reuse_counts_although_a_call_costs_no_more(tmp_path: Path) -> None:
     before, after = policies(tmp_path / "a", SHORT), policies(tmp_path / "b", NAMED)
     said = measured(after, "--compare", before, "--fail-over", "200%")
@@ -239,6 +248,7 @@ def test_a_read_that_defeats_reuse_counts_although_a_call_costs_no_more(tmp_path
     assert "operations per pod" in said["exceeded"][0]
 
 
+@pytest.mark.slow("starts programs")
 def test_a_config_map_can_be_compared_with(tmp_path: Path) -> None:
     directory = policies(tmp_path / "p", SHORT)
     dump = tmp_path / "live.yaml"

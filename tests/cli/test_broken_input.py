@@ -340,6 +340,7 @@ _plain = st.recursive(
 )
 
 
+@pytest.mark.slow("computes for long")
 @settings(max_examples=40, deadline=None)
 @given(
     manifest=st.fixed_dictionaries(
@@ -357,6 +358,7 @@ def test_no_manifest_is_a_traceback(
     assert (result.exit_code == 2) == ("Error: " in result.output)
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize(
     ("command", "use", "code"),
     [

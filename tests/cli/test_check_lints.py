@@ -34,6 +34,7 @@ def test_a_warning_names_its_lint_and_is_no_error_unless_asked(tmp_path: Path) -
     assert check(tmp_path, "--strict")[0] == 1
 
 
+@pytest.mark.slow("starts programs")
 def test_what_python_would_warn_of_is_not_told(tmp_path: Path) -> None:
     """It was told of a file `<unknown>`, twice, and in the log of a scheduler too."""
     (tmp_path / "a.star").write_text("def score(pod, node):\n    return 1if pod.name else 0\n")
@@ -119,6 +120,7 @@ def test_errors_of_loaded_files_are_shown_and_warnings_are_not(tmp_path: Path) -
     assert (code, output) == (0, "1 policy file(s) checked: no problems\n")
 
 
+@pytest.mark.slow("computes for long")
 def test_the_shipped_policies_have_no_warning() -> None:
     code, output = check(ROOT / "policies", ROOT / "deploy", "--strict")
     assert code == 0, output

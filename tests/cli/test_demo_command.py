@@ -24,6 +24,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow("starts programs")
 def test_the_story_ends_well_and_is_readable_in_a_pipe() -> None:
     result = demo()
     assert result.returncode == 0, result.stdout + result.stderr
@@ -34,6 +35,8 @@ def test_the_story_ends_well_and_is_readable_in_a_pipe() -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.slow("starts programs")
+@pytest.mark.budget(8, "the one quick test of `demo`")
 def test_the_story_for_programs() -> None:
     result = demo("--output", "json")
     assert result.returncode == 0, result.stderr
@@ -46,6 +49,7 @@ def test_the_story_for_programs() -> None:
     assert story["seconds"] < 20
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_kept_is_gone_when_it_is_ended(sent: signal.Signals, tmp_path: Path) -> None:
     """SIGTERM ended it on the spot: the log and a kubeconfig were left in the directory of /tmp."""

@@ -58,12 +58,14 @@ def diff(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["diff", *map(str, arguments)])
 
 
+@pytest.mark.slow("computes for long")
 def test_the_same_policies_do_the_same(snapshot: Path) -> None:
     result = diff("builtin", "builtin", "--on", snapshot, "--max-moved", 0, "--seeds", 3)
     assert result.exit_code == 0, result.output
     assert "6 pods: no change" in result.output
 
 
+@pytest.mark.slow("computes for long")
 def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path: Path) -> None:
     one, both = policies(tmp_path / "one", "n1"), policies(tmp_path / "both", "n1", "n2")
     result = diff(both, one, "--on", snapshot, "--output", "json")
@@ -83,6 +85,7 @@ def test_pods_that_move_and_become_pending_are_counted(snapshot: Path, tmp_path:
     assert [c["kind"] for c in said["changes"]].count("now placed") == 2
 
 
+@pytest.mark.slow("computes for long")
 def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) -> None:
     """Jobs that end are not pending in the end: none ever ran, and every budget was kept."""
     events = tmp_path / "jobs.jsonl"
@@ -98,6 +101,7 @@ def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) ->
     assert said["metrics"]["went without a node"]["difference"] == 3
 
 
+@pytest.mark.slow("computes for long")
 def test_pods_of_the_start_that_other_policies_evict_are_told(tmp_path: Path) -> None:
     """One that is evicted for good was no change; one that came again was "now placed"."""
 
@@ -126,6 +130,7 @@ def test_pods_of_the_start_that_other_policies_evict_are_told(tmp_path: Path) ->
         assert said["moved"] == sum(kind == "moved" for kind, *_ in changes) <= said["pods"]
 
 
+@pytest.mark.slow("computes for long")
 @pytest.mark.parametrize(
     ("budget", "code"),
     [
@@ -214,6 +219,7 @@ def test_a_config_map_that_holds_no_texts_is_refused(
     assert result.stderr == f"Error: {dump}: {want}\n"
 
 
+@pytest.mark.slow("computes for long")
 def test_recorded_decisions_are_compared_one_by_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     record(log)

@@ -119,6 +119,7 @@ def test_a_snapshot_explains_what_policies_with_facts_decided(
     assert any("learned:pod-outcomes" in note for note in notes)
 
 
+@pytest.mark.slow("computes for long")
 def test_a_simulation_goes_by_the_facts_of_a_file(tmp_path: Path) -> None:
     profile = tmp_path / "profile.yaml"
     profile.write_text(PROFILE.format(namespace="n", port=1))
@@ -144,6 +145,7 @@ def test_a_simulation_goes_by_the_facts_of_a_file(tmp_path: Path) -> None:
     assert placements == ["a", "b"]
 
 
+@pytest.mark.slow("computes for long")
 def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: Path) -> None:
     """Their results were as if nothing were measured, and they said nothing of it."""
     profile = tmp_path / "profile.yaml"

@@ -54,6 +54,7 @@ def test_help_does_not_import_the_scheduler() -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize(
     "command", ["check", "test", "bench", "new", "simulate", "replay", "diff", "sweep"]
 )

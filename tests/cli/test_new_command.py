@@ -35,6 +35,7 @@ def test_two_that_stand_for_each_other_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow("computes for long")
 @pytest.mark.parametrize(
     "hooks",
     [

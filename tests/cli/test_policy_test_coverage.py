@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from engine.cli.main import main
 
+pytestmark = pytest.mark.slow("runs commands")
+
 ROOT = Path(__file__).resolve().parents[2]
 POLICY = """
 def filter(pod, node):

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 
 from engine.cli.main import main
 
+pytestmark = pytest.mark.slow("runs commands")
+
 LOADS = (
     'load("@std/testing.star", "asserts", "cluster", "load_manifests", "make_node", "make_pod")\n'
 )

@@ -163,6 +163,7 @@ def test_a_log_is_simulated(log: Path) -> None:
     assert said["seconds"] == 30.0
 
 
+@pytest.mark.slow("computes for long")
 def test_diff_simulates_a_log_if_it_is_told_to(log: Path, tmp_path: Path) -> None:
     second = policies(tmp_path / "second", "n2")
     wanted = ("diff", policies(tmp_path / "first", "n1"), second, "--on", log, "--output=json")
@@ -174,6 +175,7 @@ def test_diff_simulates_a_log_if_it_is_told_to(log: Path, tmp_path: Path) -> Non
     assert "--simulate takes the log as a workload" in refused.output
 
 
+@pytest.mark.slow("starts programs")
 def test_a_log_is_swept(log: Path, tmp_path: Path) -> None:
     grid = "NodeResourcesFit.scoringStrategy.type=LeastAllocated,MostAllocated"
     result = run("sweep", log, "--to", tmp_path / "out", "--set", grid, "--jobs=1")
@@ -229,6 +231,7 @@ def test_a_log_that_was_cut_off_is_replayed_up_to_there(log: Path) -> None:
     assert f"Error: {cut}:{len(lines) - 1}: want an entry of a log: " in result.output
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize(
     "command",
     [
@@ -273,6 +276,7 @@ def damaged(log: Path, how: str) -> str:
     raise AssertionError(how)
 
 
+@pytest.mark.slow("computes for long")
 @pytest.mark.parametrize("how", ["a decision", "a pod and its decision", "an end", "a file"])
 def test_what_is_missing_in_a_log_is_told(log: Path, how: str) -> None:
     """Unless a later decision came out otherwise, nobody heard that there were decisions less."""

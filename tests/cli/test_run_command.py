@@ -89,6 +89,7 @@ def test_a_wrong_configuration_is_told_with_file_and_line(kubeconfig: Path, tmp_
     assert "podInitialBackoffSeconds" in result.output
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize(
     ("soft", "hard", "want"),
     [
@@ -112,6 +113,7 @@ def test_too_few_open_files_are_told_at_once(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow("starts programs")
 def test_an_address_that_is_taken_is_told_in_one_line(kubeconfig: Path) -> None:
     """Who started a second scheduler on one machine was shown the way through three libraries."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -291,6 +293,7 @@ def test_a_stolen_lease_ends_the_process(control_plane: ControlPlane, tmp_path: 
         assert process.process.wait(30) == 1
 
 
+@pytest.mark.slow("starts programs")
 def test_a_second_signal_ends_it_at_once(kubeconfig: Path) -> None:
     with Process(f"--kubeconfig={kubeconfig}", "--no-leader-elect") as process:
         process.wait_for("Serving health and metrics")

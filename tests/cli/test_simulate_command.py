@@ -82,6 +82,7 @@ def test_steps_count_the_pods_that_the_report_counts(cluster: str, tmp_path: Pat
     assert int(row["requested:pods"]) == got["placed"] + 3
 
 
+@pytest.mark.slow("computes for long")
 def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
@@ -275,6 +276,7 @@ def test_the_standard_input_is_one_file(tmp_path: Path, arguments: list[str]) ->
     assert "want `-` once, the standard input, got it twice" in result.stderr
 
 
+@pytest.mark.slow("starts programs")
 def test_standard_input_and_pipes_are_read(cluster: str) -> None:
     """A pipe was told to be empty: a look whether it is a log had read it already."""
     for argument in ("-", "/dev/stdin"):

@@ -50,12 +50,14 @@ def pipe_that_nobody_reads() -> Iterator[int]:
         os.close(writer)
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_pipe_that_nobody_reads_ends_it_in_silence(command: list[str]) -> None:
     with pipe_that_nobody_reads() as writer:
         assert run(writer, *command) == (1, "")
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_full_disk_is_one_line(command: list[str]) -> None:
     """It was a traceback, whichever command it was."""
@@ -64,12 +66,14 @@ def test_a_full_disk_is_one_line(command: list[str]) -> None:
     assert got == (1, "Error: standard output: no space left on device\n")
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_closed_standard_output_is_none(command: list[str]) -> None:
     """Asking whether it is a terminal failed."""
     assert run(None, *command) == (0, "")
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("closed", ["2>&-", "<&-", "<&- >&- 2>&-"])
 def test_the_scheduler_starts_with_what_is_open(closed: str, tmp_path: Path) -> None:
     """Without a standard error it ended before it began, without all three it was aborted."""

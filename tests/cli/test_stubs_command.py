@@ -289,7 +289,7 @@ def at(text: str, ending: str) -> tuple[int, int]:
     return line, len(text.split("\n")[line])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_a_real_server_completes_pods_nodes_and_what_is_in_them(editor: LanguageClient) -> None:
     uri = editor.open("fresh.star", "def filter(pod, node):\n    return pod.\n")
     offered = editor.completions(uri, 1, 15)
@@ -304,7 +304,7 @@ def test_a_real_server_completes_pods_nodes_and_what_is_in_them(editor: Language
     assert "what it offers; millicores, bytes, whole units" in editor.hover(uri, line, 18)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_a_real_server_completes_built_ins_and_those_of_tests(editor: LanguageClient) -> None:
     text = "def pre_filter(pod):\n    return re\n"
     offered = editor.completions(editor.open("names.star", text), 1, 13)
@@ -317,7 +317,7 @@ def test_a_real_server_completes_built_ins_and_those_of_tests(editor: LanguageCl
     assert "clamp" in editor.completions(editor.open("math.star", text), 1, 16)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> None:
     editor.completions(editor.open("load.star", POLICY), 0, 0)
     assert editor.diagnosed == []
@@ -326,7 +326,7 @@ def test_a_real_server_says_nothing_of_python_errors(editor: LanguageClient) -> 
     assert editor.capabilities["textDocumentSync"]["change"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_a_real_server_offers_no_python_that_starlark_does_not_have(editor: LanguageClient) -> None:
     text = "def filter(pod, node):\n    os\n    whi\n    pod.\n    x = max()\n    retu\n"
     uri = editor.open("python.star", text)
@@ -343,7 +343,7 @@ def test_a_real_server_offers_no_python_that_starlark_does_not_have(editor: Lang
     assert all("textEdits" not in hint for hint in hints)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_an_editor_that_names_no_folder_has_the_stubs_of_where_it_runs(
     server: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow("runs commands")
+
 # In a process of its own: a test's may have threads, and is not to be forked.
 _PROGRAM = """
 import os, signal

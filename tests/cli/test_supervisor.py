@@ -17,6 +17,8 @@ import yaml
 from tests.cli.test_explain_command import NODE, pod
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow("runs commands")
+
 LOADS = 'load("@std/testing.star", "asserts", "cases", "cluster", "make_node", "make_pod")\n'
 # Each is one call that the interpreter neither counts nor lets anybody interrupt.
 _SLOW = "max(range(len(node.name) + 2000000000)) + max(range(len(node.name) + 2000000001))"
@@ -75,10 +77,12 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(
             "explain a/p --snapshot cluster.yaml --policies policies --output json",
             2,
-            marks=pytest.mark.slow,
+            marks=pytest.mark.slow("takes a gigabyte of memory"),
         ),
         pytest.param(
-            "diff builtin policies --on cluster.yaml --output json", 2, marks=pytest.mark.slow
+            "diff builtin policies --on cluster.yaml --output json",
+            2,
+            marks=pytest.mark.slow("takes a gigabyte of memory"),
         ),
         (
             "sweep cluster.yaml --policies policies --config profile.yaml --to out --jobs 1 "

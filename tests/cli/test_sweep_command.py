@@ -53,6 +53,7 @@ def table(to: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow("starts programs")
 def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: Path) -> None:
     to = tmp_path / "out"
     result = sweep(snapshot, to, "--seeds", "2")
@@ -90,6 +91,7 @@ def test_a_grid_is_computed_and_goes_on_where_it_was(snapshot: Path, tmp_path: P
     assert "4 results, 4 of them new" in sweep(snapshot, to, "--seeds", "2").output
 
 
+@pytest.mark.slow("starts programs")
 def test_a_table_that_cannot_be_written_is_named(snapshot: Path, tmp_path: Path) -> None:
     """A file beside it was, of which nobody had heard, and as if a simulation had failed."""
     to = tmp_path / "out"
@@ -99,6 +101,7 @@ def test_a_table_that_cannot_be_written_is_named(snapshot: Path, tmp_path: Path)
     assert result.output.endswith(f"Error: {to / 'results.csv'}: is a directory\n")
 
 
+@pytest.mark.slow("starts programs")
 def test_a_dask_cluster_computes_the_same(snapshot: Path, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert sweep(snapshot, here).exit_code == 0
@@ -220,6 +223,7 @@ def test_an_argument_that_is_set_twice_is_refused(snapshot: Path, tmp_path: Path
     assert "hint: commas separate the values of one argument" in result.output
 
 
+@pytest.mark.slow("starts programs")
 def test_an_argument_is_one_however_it_is_spelt(snapshot: Path, tmp_path: Path) -> None:
     """In both spellings it was two, of which the last one counted."""
     other = GRID.replace("scoringStrategy", "scoring_strategy")
@@ -294,6 +298,7 @@ def is_there(group: int) -> bool:
     return True
 
 
+@pytest.mark.slow("starts programs")
 def test_an_interrupted_sweep_counts_the_result_that_was_just_written(
     snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +314,7 @@ def test_an_interrupted_sweep_counts_the_result_that_was_just_written(
     assert f"interrupted: 1 of 4 results are in {log}; " in result.stderr
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
     snapshot: Path, tmp_path: Path, sent: signal.Signals
@@ -352,6 +358,7 @@ def test_values_of_one_type_are_a_column_of_it_and_others_are_text() -> None:
     assert columns["A.list"] == ["[1]", '[{"b":2}]']
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("has_pyarrow", [True, False])
 def test_a_table_in_the_other_form_is_not_left_as_it_was(
     snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pyarrow: bool
@@ -403,6 +410,7 @@ def test_what_is_no_result_is_not_taken_for_one_that_was_cut_off(
     assert results.read_text() == '{"mine": 1}'
 
 
+@pytest.mark.slow("starts programs")
 @pytest.mark.parametrize("argument", ["-", "/dev/stdin"])
 def test_a_workload_can_come_from_a_pipe(snapshot: Path, tmp_path: Path, argument: str) -> None:
     """`-` was no file, and of a pipe the processes that simulate read nothing: it was read."""

@@ -92,7 +92,7 @@ def test_the_file_for_kube_scheduler_works_here_too() -> None:
     assert not extender.bind_verb  # the account may not bind
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts the real kube-scheduler")
 def test_kube_scheduler_decides_with_the_example(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 Json = dict[str, Any]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts the real kube-scheduler")
 
 CONFIGURATION = """
 apiVersion: kubescheduler.config.k8s.io/v1

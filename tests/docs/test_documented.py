@@ -93,6 +93,7 @@ def endpoints() -> list[str]:
     return sorted(set(re.findall(r'"(/[a-z]+)"', source)))
 
 
+@pytest.mark.slow("compares much")
 def test_the_search_finds_what_is_there() -> None:
     assert ("run", "--policies") in list(flags())
     assert "scheduler_schedule_attempts_total" in metric_names()
@@ -124,6 +125,7 @@ def test_every_metric_is_documented(name: str) -> None:
     assert f"`{name}`" in OPERATIONS
 
 
+@pytest.mark.slow("compares much")
 def test_no_metric_is_documented_that_does_not_exist() -> None:
     section = OPERATIONS.partition("## Metrics")[2].partition("\n## ")[0]
     documented = set(re.findall(r"^\| `(\w+)`", section, re.MULTILINE))

@@ -74,7 +74,7 @@ def test_vs_code_starts_the_bridge_for_starlark() -> None:
     assert settings["files.associations"] == {"*.star": "python"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts basedpyright")
 def test_the_command_of_the_page_is_a_server_that_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

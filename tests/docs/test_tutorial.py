@@ -120,7 +120,7 @@ def _shell(kubeconfig: Path, tmp_path: Path) -> Iterator[Shell]:
         yield one
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts programs")
 def test_the_tutorial_goes_as_it_is_written(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -130,7 +130,7 @@ def test_the_tutorial_goes_as_it_is_written(
         assert _walk(shell, tmp_path, is_compared=True) >= 15
 
 
-@pytest.mark.slow
+@pytest.mark.slow("starts programs")
 def test_the_commands_of_the_tutorial_work_on_the_cluster_of_the_demo(tmp_path: Path) -> None:
     """That knows no protobuf, and so `kubectl create namespace` failed there.
 

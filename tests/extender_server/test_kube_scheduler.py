@@ -20,7 +20,7 @@ from tests.controlplane import ControlPlane, binaries
 from tests.extender_server.harness import Running, extender, write
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts the real kube-scheduler")
 
 SECONDS = 60.0
 

@@ -113,6 +113,7 @@ profiles:
     assert answer == [{"Host": "a", "Score": 8}, {"Host": "b", "Score": 3}]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_built_in_policies_run_only_if_they_are_asked_for(folder: Path) -> None:
     tainted = node_manifest("a", taints=[taint("k")], cpu="1")
     big = pod_manifest("big", cpu="4")
@@ -139,6 +140,7 @@ _AFFINITY = {
 }
 
 
+@pytest.mark.slow("runs a whole scheduler")
 @pytest.mark.parametrize(
     "words",
     [
@@ -187,6 +189,7 @@ facts: {sources: [{annotations: {keys: {heat: example.com/heat}}}]}
     assert told == ["No facts are known without --watch"]
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_extender_without_a_say_is_told_of(tmp_path: Path) -> None:
     """An empty folder, or built-in policies unasked for: every node passed, in silence."""
     folder = write(tmp_path / "p", {})
@@ -212,6 +215,7 @@ async def test_the_answer_depends_on_the_request_alone(folder: Path) -> None:
             assert [n["metadata"]["name"] for n in answer["Nodes"]["items"]] == want
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_keys_are_read_whatever_their_case(folder: Path) -> None:
     """A list of nodes under `Items` was taken for none: every node was left out, in silence."""
     for key in ("items", "Items"):
@@ -253,6 +257,7 @@ def score(pod, node):
         assert running.app.rollout.counts.decisions == 3
 
 
+@pytest.mark.slow("runs a whole scheduler")
 async def test_an_edit_that_loses_time_is_taken_back(tmp_path: Path) -> None:
     """Few requests failed of many, each after its two seconds: kube-scheduler waited for them."""
     runtime = """apiVersion: starsched.dev/v1

@@ -16,6 +16,8 @@ from tests.certificates import Authority
 from tests.extender_server.harness import Running, extender, with_nodes, write
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("runs a whole extender")
+
 BODY = with_nodes(pod_manifest("p"), node_manifest("a"))
 
 

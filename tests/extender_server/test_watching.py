@@ -15,6 +15,8 @@ from tests.app.harness import edit, events, namespace, node_of, placements, sche
 from tests.extender_server.harness import Running, extender, with_names, with_nodes, write
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("runs a whole extender")
+
 FEW = '''"""Wants at most two pods on a node, and as few as possible.
 
 Hooks: filter, score.

@@ -15,6 +15,8 @@ from tests.controlplane import ControlPlane
 from tests.faults.processes import Replica
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("breaks whole schedulers")
+
 NAMESPACE = "default"
 NODE_COUNT = 8
 BATCH = 80

@@ -22,6 +22,8 @@ from tests.app.harness import (
 )
 from tests.waiting import eventually, idle
 
+pytestmark = pytest.mark.slow("breaks whole schedulers")
+
 NODES, PODS, ROOM = 8, 80, 12
 
 

@@ -14,6 +14,8 @@ from tests.faults.processes import Replica
 from tests.live import LiveCluster, node, pod
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.slow("breaks whole schedulers")
+
 
 @pytest.fixture
 async def server() -> AsyncIterator[DevCluster]:

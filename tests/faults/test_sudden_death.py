@@ -25,6 +25,8 @@ from tests.app.harness import (
 from tests.faults.processes import Replica, kill_all, sandboxes
 from tests.waiting import eventually, idle
 
+pytestmark = pytest.mark.slow("breaks whole schedulers")
+
 PODS = 60
 
 

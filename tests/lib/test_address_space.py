@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 MIB = 1 << 20
 
 # The limit of a sandbox, and whether the tests of a policy run, in a process that is allowed less
@@ -27,6 +29,7 @@ print(run_tests_confined(files, address_space={900 * MIB})[0].passed)
 """
 
 
+@pytest.mark.slow("computes for long")
 def test_policies_run_where_less_may_be_mapped_than_they_are_given() -> None:
     """The sandbox ended with `not allowed to raise maximum limit`, and with it the scheduler.
 

@@ -28,6 +28,7 @@ def impatient_threads() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow("computes for long")
 def test_threads_do_not_spoil_each_other_their_trees() -> None:
     """A standby did not start: `AST constructor recursion depth mismatch`."""
     want = ast.dump(ast.parse(TEXT))

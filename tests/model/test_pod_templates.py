@@ -5,6 +5,7 @@ import tracemalloc
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_pods_of_one_owner_share_what_is_equal_and_nothing_else() -> None:
     assert other.metadata.labels == {"a": "2"}
 
 
+@pytest.mark.slow("computes for long")
 def test_what_is_remembered_of_owners_is_bounded() -> None:
     decode = PodTemplates().decode
     for number in range(5_000):

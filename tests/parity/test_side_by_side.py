@@ -10,7 +10,7 @@ import pytest
 from tests.parity.side_by_side import Pair, Workload, differences, pair, stale
 from tests.parity.side_by_side_workloads import HOLDING, PREEMPTING, WAITING
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("starts the real kube-scheduler")
 
 
 @pytest.fixture(scope="module")

@@ -609,6 +609,7 @@ def _trace(text: str) -> str:
     return show + "\n".join(lines)
 
 
+@pytest.mark.slow("computes for long")
 @settings(max_examples=300, deadline=None)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_a_hook_answers_the_same_when_it_is_given_only_what_it_reads(seed: int) -> None:

@@ -149,6 +149,7 @@ def _large(files: int) -> dict[str, str]:
     return texts
 
 
+@pytest.mark.slow("computes for long")
 @pytest.mark.parametrize("files", [1, 40])
 def test_a_mebibyte_of_policies_goes(files: int) -> None:
     texts = _large(files)

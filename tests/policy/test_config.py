@@ -225,6 +225,7 @@ def test_all_problems_come_at_once() -> None:
     assert len(caught.value.problems) == 4
 
 
+@pytest.mark.slow("computes for long")
 @pytest.mark.parametrize(
     ("text", "want"),
     [

@@ -119,6 +119,7 @@ def _pairs(text: str) -> list[tuple[tokenize.TokenInfo, tokenize.TokenInfo]]:
     ]
 
 
+@pytest.mark.slow("compares much")
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SHIPPED), st.randoms(use_true_random=False))
 def test_whatever_the_spaces_were_the_result_is_the_same(path: Path, chance: random.Random) -> None:

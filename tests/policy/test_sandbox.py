@@ -141,6 +141,7 @@ def test_the_child_ends_when_its_parent_is_killed() -> None:
     wait_until(has_ended, seconds=10, what="the child to end with its parent")
 
 
+@pytest.mark.slow("starts processes")
 @pytest.mark.skipif(not LINUX, reason="looks into /proc")
 def test_no_descriptor_is_lost_over_many_children() -> None:
     def opened() -> int:
@@ -197,6 +198,7 @@ def test_a_policy_that_cannot_be_interrupted_is_killed_at_the_deadline() -> None
         assert evaluator.restarts == 1
 
 
+@pytest.mark.slow("starts processes")
 def test_many_nodes_that_take_all_memory_cost_a_bounded_number_of_children(
     bombs: SandboxEvaluator,
 ) -> None:
@@ -243,6 +245,7 @@ def test_a_child_that_is_killed_between_calls_costs_nothing(bombs: SandboxEvalua
     assert bombs.restarts == 3
 
 
+@pytest.mark.slow("starts processes")
 def test_a_child_that_is_killed_while_it_works_is_asked_again() -> None:
     text = "def score(pod, node):\n    for i in range(100000):\n        pass\n    return 1\n"
     with SandboxEvaluator(program_of(text, limits=Limits(deadline=30.0))) as evaluator:
@@ -256,6 +259,7 @@ def test_a_child_that_is_killed_while_it_works_is_asked_again() -> None:
         assert evaluator.restarts == 1
 
 
+@pytest.mark.slow("starts processes")
 def test_no_verdict_is_ever_wrong_while_children_are_killed_at_random() -> None:
     text = "def score(pod, node): return node.pod_count % 100\n"
     with SandboxEvaluator(program_of(text)) as evaluator:

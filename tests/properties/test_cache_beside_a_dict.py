@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -9,6 +10,8 @@ from engine.caching.cache import AlreadyAssumed, Cache
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
+
+pytestmark = pytest.mark.slow("searches for long")
 
 NODES = st.sampled_from(["n0", "n1", "n2"])
 NAMES = st.sampled_from(["p", "q", "r"])

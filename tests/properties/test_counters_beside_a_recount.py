@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,6 +17,8 @@ from engine.model.pod import Pod
 from engine.model.selectors import matches_label_selector
 from engine.scheduling.node_groups import Groups
 from tests.builders import ZONE, make_node, make_pod
+
+pytestmark = pytest.mark.slow("searches for long")
 
 NODES = [f"n{i}" for i in range(5)]
 APPS = ["web", "db"]

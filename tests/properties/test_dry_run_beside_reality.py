@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,8 @@ from engine.policy.evaluator import Evaluator, InProcessEvaluator
 from engine.scheduling.decision import Explanation
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import HOSTNAME, ZONE, make_node, make_pod
+
+pytestmark = pytest.mark.slow("searches for long")
 
 BUNDLE = build_bundle({})
 EVALUATOR = InProcessEvaluator(BUNDLE.program)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from engine.policy.bundle import build_bundle
 from engine.policy.evaluator import InProcessEvaluator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
+
+pytestmark = pytest.mark.slow("searches for long")
 
 COOL = '''"""Hooks: filter, score, annotate. Reads: facts of all kinds; ages in score alone."""
 

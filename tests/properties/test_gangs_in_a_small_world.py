@@ -26,6 +26,8 @@ from engine.model.pod import Pod
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import MOST_TURNS, World, member
 
+pytestmark = pytest.mark.slow("searches for long")
+
 
 class Gangs(RuleBasedStateMachine):
     """The world, pushed about."""

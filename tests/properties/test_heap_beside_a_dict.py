@@ -1,9 +1,12 @@
 """The keyed heap beside a dict that is sorted on demand."""
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.lib.heap import KeyedHeap
+
+pytestmark = pytest.mark.slow("searches for long")
 
 KEYS = st.sampled_from("abcde")
 

@@ -44,6 +44,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 from tests.builders import ZONE, make_node, make_pod, taint, toleration
 
+pytestmark = pytest.mark.slow("searches for long")
+
 # --- the policies of a user --------------------------------------------------------------------
 
 USER_POLICIES = {

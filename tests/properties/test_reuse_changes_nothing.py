@@ -15,6 +15,7 @@ import random
 from typing import Any, Final
 from unittest import mock
 
+import pytest
 from hypothesis import note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -51,6 +52,8 @@ from tests.properties.small_cluster import (
     SmallCluster,
     random_node,
 )
+
+pytestmark = pytest.mark.slow("searches for long")
 
 EXAMPLES: Final = int(os.environ.get("SAMENESS_EXAMPLES", "40"))
 

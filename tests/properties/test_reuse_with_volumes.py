@@ -7,6 +7,7 @@ remembers which nodes a change is about: it has to find out.
 import random
 from typing import Any, Final
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -22,6 +23,8 @@ from engine.scheduling.scheduling_cycle import Scheduler
 from tests.builders import make_node, make_pod
 from tests.profiles import only
 from tests.storage_builders import DRIVER, Json, claim, csi_node, storage_class, uses, volume
+
+pytestmark = pytest.mark.slow("searches for long")
 
 NODES: Final = {"n0": "x", "n1": "y", "n2": None}
 EBS: Final = "ebs.csi.aws.com"

@@ -20,6 +20,8 @@ from engine.queueing.nominator import Nominator
 from engine.scheduling.scheduling_cycle import Scheduler
 from tests.properties.sameness import assert_same
 
+pytestmark = pytest.mark.slow("searches for long")
+
 RECORDINGS: Final = Path(__file__).parents[1] / "data" / "conformance"
 # Of the trace, each such pod is decided without reuse too; that takes a third of a second.
 EVERY: Final = 100

@@ -9,6 +9,7 @@ left waiting where it would fit.
 import itertools
 from collections.abc import Callable
 
+import pytest
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,6 +27,8 @@ from engine.model.pod import Pod
 from engine.scheduling.extenders import unopposed
 from tests.builders import make_node, make_pod
 from tests.kernel.small_world import CONFIG, World
+
+pytestmark = pytest.mark.slow("searches for long")
 
 EXTENDER = """
 extenders:

@@ -239,6 +239,7 @@ def all_moves(monkeypatch: pytest.MonkeyPatch) -> list[Move]:
     return made
 
 
+@pytest.mark.slow("compares much")
 def test_every_move_is_in_the_table_and_every_entry_of_the_table_is_made(
     all_moves: list[Move],
 ) -> None:

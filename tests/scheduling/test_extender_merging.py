@@ -77,6 +77,7 @@ VICTIMS = st.dictionaries(
 )
 
 
+@pytest.mark.slow("computes for long")
 @given(victims=VICTIMS, meta=st.booleans())
 def test_the_server_reads_the_victims_that_the_client_writes(
     victims: dict[str, tuple[list[str], int]], meta: bool
@@ -95,6 +96,7 @@ def test_the_server_reads_the_victims_that_the_client_writes(
     assert messages.preemption_result(answer) == want
 
 
+@pytest.mark.slow("compares much")
 @given(
     names=st.lists(TEXTS, unique=True, max_size=5),
     whole=st.booleans(),

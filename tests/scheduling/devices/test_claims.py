@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ _steps = st.lists(
 )
 
 
+@pytest.mark.slow("computes for long")
 @settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @given(_steps)
 def test_taken_is_what_the_newest_claims_and_the_reservations_hold(
