@@ -9,11 +9,11 @@ sites and must not be changed; what may be either has `OUTSIDE` among its sites.
 """
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from engine.language.values import element_type
 from engine.policy.sandbox.protocol import Schema
 
 Site: TypeAlias = tuple[Any, ...]
@@ -176,9 +176,6 @@ def only(type_: Type, *wanted: str) -> bool:
 
 # --- where types come from -----------------------------------------------------------------------
 
-_LIST: Final = re.compile(r"list\[(.+)\]")
-_DICT: Final = re.compile(r"dict\[str,\s*(.+)\]")
-
 
 class SchemaTypes:
     """The types of the views and records of a schema."""
@@ -203,10 +200,11 @@ class SchemaTypes:
             return NONE | self.of(text[:-1])
         if text in self.schema.records:
             return frozenset({self._struct(text, self.schema.records[text])})
-        if match := _LIST.fullmatch(text):
-            return frozenset({List(self.of(match[1]))})
-        if match := _DICT.fullmatch(text):
-            return frozenset({Dict(STR, self.of(match[1]), is_unsorted=True)})
+        element = element_type(text)
+        if element is not None and text.startswith("list["):
+            return frozenset({List(self.of(element))})
+        if element is not None:
+            return frozenset({Dict(STR, self.of(element), is_unsorted=True)})
         # A float of JSON may have been spelt as an int.
         return {"bool": BOOL, "int": INT, "float": NUMBER, "str": STR}.get(text, ANY)
 

@@ -7,11 +7,13 @@ never from here.
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.language import prelude
+from engine.language.syntax import is_load, loads_of
 from engine.language.table import builtins
 from engine.lib.syntax_tree import syntax_tree
 from engine.policy.sandbox.protocol import Files
@@ -115,32 +117,21 @@ def _read(text: str) -> _File:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise Untranslatable("text that is no Python") from None
     file = _File()
+    written: Counter[int] = Counter()
+    for load in loads_of(tree):
+        file.loads.setdefault(load.local, []).append((load.module, load.name))
+        written[id(load.call)] += 1
     for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
             file.functions.setdefault(statement.name, []).append(statement)
-        elif isinstance(statement, ast.Expr) and _is_load(statement.value):
-            for local, module, name in _loaded(statement.value):
-                file.loads.setdefault(local, []).append((module, name))
+        elif isinstance(statement, ast.Expr) and is_load(statement.value):
+            call = statement.value
+            assert isinstance(call, ast.Call)
+            if written[id(call)] != len(call.args) - 1 + len(call.keywords):
+                raise Untranslatable("a load whose names are not literals")
         else:
             for part in ast.walk(statement):
                 if isinstance(part, ast.FunctionDef):
                     raise Untranslatable("a function that is defined inside of something")
     file.assigned = exports.assigned_names(text)
     return file
-
-
-def _is_load(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"
-
-
-def _loaded(call: ast.expr) -> Iterator[tuple[str, str, str]]:
-    assert isinstance(call, ast.Call)
-    texts = [a.value if isinstance(a, ast.Constant) else None for a in call.args]
-    pairs = [(text, text) for text in texts[1:]]
-    for keyword in call.keywords:
-        value = keyword.value
-        pairs.append((keyword.arg, value.value if isinstance(value, ast.Constant) else None))
-    for local, name in pairs:
-        if not (isinstance(texts[0], str) and isinstance(local, str) and isinstance(name, str)):
-            raise Untranslatable("a load that is not spelt out")
-        yield local, texts[0], name
