@@ -363,7 +363,7 @@ class ControlPlane:
 
 
 class AlreadyThere(ControlPlaneError):
-    """409: the object exists already."""
+    """409: the object already exists."""
 
 
 @functools.cache

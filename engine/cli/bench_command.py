@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage
+from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import print_json
 from engine.cli.policy_option import known_profile, read_bundle
@@ -56,34 +56,40 @@ class _Share(click.ParamType[float]):
     type=click.Path(path_type=Path, exists=True),
     multiple=True,
     metavar="INPUT",
-    help="Decide this: a snapshot or a workload as for `simulate`; can be given several times.",
+    help="Input to decide: a snapshot or a workload as for `simulate`; repeatable.",
 )
 @click.option(
     "--nodes",
     type=click.IntRange(min=1, max=20_000),
     default=200,
     show_default=True,
-    help="Nodes of the generated cluster, where nothing is given with --on.",
+    help="Nodes of the generated cluster, which is used without --on.",
 )
 @click.option(
     "--pods",
     type=click.IntRange(min=1, max=20_000),
     default=100,
     show_default=True,
-    help="Pods that come. Of a snapshot with fewer, pods with a node come once more.",
+    help="Pods that arrive. If a snapshot has fewer pending ones, placed pods arrive again.",
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="What is generated, and the sample."
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    help="Seed of the generated cluster and of the sample.",
 )
 @click.option("--policy", "names", multiple=True, metavar="NAME", help="Only this policy.")
 @click.option("--hook", "hooks", multiple=True, metavar="HOOK", help="Only this hook.")
 @click.option(
-    "--profile", metavar="NAME", help="Decide every pod that comes as this `schedulerName`."
+    "--profile",
+    metavar="NAME",
+    help="Decide every arriving pod by this profile (a `schedulerName`).",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration, for policies that hold none.",
+    help="A KubeSchedulerConfiguration, for policies without one.",
 )
 @click.option(
     "--compare",
@@ -103,7 +109,7 @@ class _Share(click.ParamType[float]):
     type=click.IntRange(min=1, max=1000),
     default=40,
     show_default=True,
-    help="How often each time is taken.",
+    help="How many times each hook is timed.",
 )
 @click.option(
     "--lines",
@@ -123,20 +129,20 @@ class _Share(click.ParamType[float]):
 def bench_command(policies: str, other: str | None, **options: Any) -> None:
     """Measure every hook of POLICIES: operations and microseconds, per node, call and pod.
 
-    POLICIES is a directory, a file with a ConfigMap, or `builtin`. A cluster is decided by the
-    engine itself, and what the hooks are asked is asked again, by the sandbox that a scheduler
-    uses. An evaluation is one run of a hook, for one node or for a pod; a call asks for all nodes
-    that are not known yet; "per pod" is what is left of it for each pod, as answers are reused.
+    POLICIES is a directory, a file with a ConfigMap, or `builtin`. The engine decides
+    a cluster, and the calls of the hooks are repeated in the sandbox that a scheduler uses. An
+    evaluation is one run of a hook, for one node or for a pod; a call covers all nodes without a
+    known verdict; "per pod" is what remains for each pod after verdicts are reused.
 
-    Operations are counted and exact: calls, attributes, items, operators and statements that ran.
-    The same text and input give the same number on any machine. Microseconds are medians of rounds
-    that take turns, the way to the sandbox and back included, with an interval of 95 % confidence.
+    Operations are counted, and exact: calls, attributes, items, operators and statements that ran.
+    The same text and input give the same number on any machine. Microseconds are medians of
+    interleaved rounds, round trips to the sandbox included, with a 95 % confidence interval.
 
-    With --compare, a time counts as other only if its whole interval is on one side of zero, and as
-    over the limit of --fail-over only if all of it is; the 95 % are then for all hooks together.
+    With --compare, a time counts as changed only if its whole interval is on one side of zero, and
+    as over the limit of --fail-over only if all of it is; the 95 % then cover all hooks together.
 
     \b
-    Exit codes: 0 measured, and within the limit; 1 a hook grew by more than --fail-over;
+    Exit codes: 0 measured, and within the limit; 1 a hook costs more than --fail-over allows;
     2 wrong usage, or policies or input cannot be used.
 
     \b
@@ -239,7 +245,7 @@ def _measured(
         disable=not sys.stderr.isatty(),
     )
     with contextlib.ExitStack() as open_sets, progress:
-        asking = progress.add_task("asking what is asked", total=len(sets))
+        asking = progress.add_task("measuring", total=len(sets))
         subjects = []
         for bundle in sets:
             workload = _decided_by(bundle, given, options)
@@ -256,7 +262,7 @@ def _workload(options: dict[str, Any]) -> Workload:
     if not options["inputs"]:
         return generated_workload(options["nodes"], options["pods"], options["seed"])
     read = read_workload(*options["inputs"])
-    tell_damage(read.damage)
+    report_damage(read.damage)
     if not read.cluster.nodes:
         named = ", ".join(map(str, options["inputs"]))
         raise WorkloadError(f"{named}: want nodes, found none")
@@ -312,15 +318,13 @@ def _print_costs(console: Console, costs: list[HookCost], silent: list[str]) -> 
         )
     if costs:
         console.print(table)
-        console.print(
-            "[dim]operations and µs: of one evaluation, for one node or for the pod[/dim]"
-        )
+        console.print("[dim]operations and µs of one evaluation, for one node or for the pod[/dim]")
     for cost in costs:
         if cost.failures:
             text = f"{cost.policy}.{cost.hook}: {cost.failures} of {cost.evaluations} failed"
             console.print(f"[red]{escape(text)}[/red]", soft_wrap=True)
     if silent:
-        text = f"never asked on this input: {', '.join(silent)}"
+        text = f"never called on this input: {', '.join(silent)}"
         console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
 
 

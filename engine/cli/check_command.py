@@ -1,9 +1,9 @@
-"""`starsched check`: everything that is wrong with policies and their configuration, at once."""
+"""`starsched check`: every problem of policies and their configuration, at once."""
 
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from engine.policy.reuse import HookReuse, hook_reuse, reuse_problems
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
 
-@click.command("check", short_help="Find everything that is wrong with policy files.")
+@click.command("check", short_help="Report every problem of policy files.")
 @command_paths
 @click.option(
     "--output",
@@ -41,11 +41,11 @@ _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 @click.option(
     "--reads",
     is_flag=True,
-    help="Print what each hook reads and what that makes reusable; warn of what defeats reuse.",
+    help="Print what each hook reads and which verdicts can be reused; warn of what prevents it.",
 )
-@click.option("--cost", is_flag=True, help="Print what each call of a hook loops over.")
-@click.option("--strict", is_flag=True, help="Warnings are problems too: they give exit code 1.")
-@click.option("--fix", is_flag=True, help="First take out loads that nothing uses.")
+@click.option("--cost", is_flag=True, help="Print what each hook loops over in one call.")
+@click.option("--strict", is_flag=True, help="Treat warnings as problems: exit with code 1.")
+@click.option("--fix", is_flag=True, help="Remove unused loads first.")
 def check_command(
     paths: tuple[Path, ...],
     config: Path | None,
@@ -55,13 +55,13 @@ def check_command(
     strict: bool,
     fix: bool,
 ) -> None:
-    """Check policy files and their configuration; no hook is run.
+    """Check policy files and their configuration, without running a hook.
 
     PATHS are policy files or directories; a directory is one set of files, like one ConfigMap,
-    and so is each directory inside it. Looks at syntax, hooks and their parameters, field names,
-    argument types, what is loaded, and the profiles, then for what is probably a mistake. All
-    problems are printed, one a line, as `file:line:column: message`; warnings are no errors. A
-    comment `# lint: ignore=NAME` silences the lint NAME on its line.
+    and so is each directory inside it. Checks syntax, hooks and their parameters, field names,
+    argument types, loads and profiles, then looks for probable mistakes. All problems are printed,
+    one per line, as `file:line:column: message`; warnings are not errors. A comment
+    `# lint: ignore=NAME` silences the lint NAME on its line.
 
     \b
     Exit codes: 0 nothing is wrong, 1 there are problems, 2 the command cannot run.
@@ -74,96 +74,145 @@ def check_command(
       starsched check my_policy.star --reads
       starsched check policies/ --strict --cost
     """
-    problems: list[Problem] = []
-    lints: dict[Problem, str] = {}
-    costs: list[HookCost] = []
-    hooks: list[HookReuse] = []
-    policies = documents = 0
-    for files in _fixed(read_paths(paths)) if fix else read_paths(paths):
-        bundle, found = build(files, config)
-        if bundle is not None:
-            found += load_problems(bundle, files)
-            if reads:
-                read = _reads(bundle, files)
-                hooks += read
-                modules = {name: policy.module for name, policy in bundle.policies.items()}
-                for warning in reuse_problems(read, modules, bundle.files):
-                    found.append(replace(warning, file=files.shown(warning.file)))
-            if cost:
-                costs += _costs(bundle, files)
-        broken = {problem.file for problem in found if problem.severity == "error"}
-        for finding in lint_files(files.texts):
-            problem = replace(finding.problem, file=files.shown(finding.problem.file))
-            if problem.file not in broken:
-                lints[problem] = finding.lint
-                found.append(problem)
-        found += _no_keys(files)
-        # Files beside the ones asked about are there to be loaded; they are not what is checked.
-        beside = {files.shown(name) for name in files.texts if name not in files.selected}
-        if config is not None and is_among(config, files):
-            beside.discard(files.shown(config.name))
-        # A policy cannot run while a file that it loads is broken, so those errors are shown, too.
-        loaded = set(map(files.shown, _loaded(files)))
-        told = [
-            problem
-            for problem in found
-            if problem.file not in beside
-            or (problem.severity == "error" and problem.file in loaded)
-        ]
-        if bundle is None and not any(name.endswith(".star") for name in files.selected):
-            told = found  # a profile of policies that cannot run is not sound either
-        problems += told
-        if bundle is None and (reads or cost) and not told:
-            others = sorted({one.file for one in found})
-            click.echo(f"what hooks read is not known: {', '.join(others)} cannot run", err=True)
-        policies += sum(name.endswith(".star") for name in files.selected)
-        documents += sum(not name.endswith(".star") for name in files.selected)
-    problems = list(dict.fromkeys(problems))
+    # 1. Load: each directory is one set of files.
+    sets = read_paths(paths)
+    if fix:
+        sets = _fixed(sets)
+    # 2. Run the checks on each set.
+    report = _Report()
+    for files in sets:
+        _check(files, config, report, reads=reads, costs=cost)
+    # 3. Render what was found, and set the exit code.
+    problems = list(dict.fromkeys(report.problems))
     errors = sum(strict or problem.severity == "error" for problem in problems)
     if output == "json":
-        answer: dict[str, Any] = {
-            "problems": [_plain(problem, lints.get(problem)) for problem in problems],
-            "files": policies,
-        }
-        if reads:
-            answer["hooks"] = [msgspec.to_builtins(hook) for hook in hooks]
-        if cost:
-            answer["costs"] = [msgspec.to_builtins(hook) for hook in costs]
-        print_json(answer)
+        print_json(_as_json(report, problems, reads=reads, costs=cost))
     else:
-        if reads:
-            _print_reads(hooks)
-        if cost:
-            _print_costs(costs)
+        _print_reads(report.hooks)
+        _print_costs(report.costs)
         for problem in problems:
-            click.echo(_line(problem, lints.get(problem)))
-        what = f"{errors} problem(s)" if errors else "no problems"
-        if count := len(problems) - errors:
-            what += f", {count} warning(s)"
-        kind = "policy file(s)" if policies or not documents else "configuration file(s)"
-        click.echo(f"{policies or documents} {kind} checked: {what}")
+            click.echo(_line(problem, report.lints.get(problem)))
+        click.echo(_summary(report, errors, len(problems) - errors))
     raise SystemExit(1 if errors else 0)
 
 
+@dataclass(slots=True)
+class _Report:
+    """What the checks of all sets of files found.
+
+    Attributes:
+        problems: In the order in which they are printed; some may occur twice.
+        lints: The name of the lint, for each problem that one found.
+        hooks: What hooks read, with `--reads`.
+        costs: What hooks loop over, with `--cost`.
+        policies, documents: How many files of each kind were checked.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    lints: dict[Problem, str] = field(default_factory=dict)
+    hooks: list[HookReuse] = field(default_factory=list)
+    costs: list[HookCost] = field(default_factory=list)
+    policies: int = 0
+    documents: int = 0
+
+
+def _check(
+    files: PolicyFiles, config: Path | None, report: _Report, *, reads: bool, costs: bool
+) -> None:
+    """Check one set of files, and add to *report* what was found."""
+    bundle, found = build(files, config)
+    if bundle is not None:
+        found += load_problems(bundle, files)
+        if reads:
+            hooks = _reads(bundle, files)
+            report.hooks += hooks
+            modules = {name: policy.module for name, policy in bundle.policies.items()}
+            for warning in reuse_problems(hooks, modules, bundle.files):
+                found.append(replace(warning, file=files.shown(warning.file)))
+        if costs:
+            report.costs += _costs(bundle, files)
+    # What a file seems to mean is not worth a warning as long as it cannot run.
+    broken = {problem.file for problem in found if problem.severity == "error"}
+    for finding in lint_files(files.texts):
+        problem = replace(finding.problem, file=files.shown(finding.problem.file))
+        if problem.file not in broken:
+            report.lints[problem] = finding.lint
+            found.append(problem)
+    found += _invalid_keys(files)
+    shown = found
+    if bundle is not None or any(name.endswith(".star") for name in files.selected):
+        shown = _of_selected(found, files, config)
+    # Otherwise only a profile was named, and it is wrong if one of its policies cannot run.
+    report.problems += shown
+    if bundle is None and (reads or costs) and not shown:
+        others = sorted({one.file for one in found})
+        click.echo(f"reads are not known: {', '.join(others)} cannot run", err=True)
+    report.policies += sum(name.endswith(".star") for name in files.selected)
+    report.documents += sum(not name.endswith(".star") for name in files.selected)
+
+
+def _of_selected(
+    found: Iterable[Problem], files: PolicyFiles, config: Path | None
+) -> list[Problem]:
+    """The problems of the files that were named, and errors of the files that those load.
+
+    The other files of the directory are only there to be loaded. A policy cannot run while a file
+    that it loads is broken, so errors in such a file count.
+    """
+    others = {files.shown(name) for name in files.texts if name not in files.selected}
+    if config is not None and is_among(config, files):
+        others.discard(files.shown(config.name))
+    loaded = set(map(files.shown, _loaded(files)))
+    return [
+        problem
+        for problem in found
+        if problem.file not in others or (problem.severity == "error" and problem.file in loaded)
+    ]
+
+
+def _as_json(
+    report: _Report, problems: list[Problem], *, reads: bool, costs: bool
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "problems": [_plain(problem, report.lints.get(problem)) for problem in problems],
+        "files": report.policies,
+    }
+    if reads:
+        answer["hooks"] = [msgspec.to_builtins(hook) for hook in report.hooks]
+    if costs:
+        answer["costs"] = [msgspec.to_builtins(hook) for hook in report.costs]
+    return answer
+
+
+def _summary(report: _Report, errors: int, warnings: int) -> str:
+    """The last line for people."""
+    what = f"{errors} problem(s)" if errors else "no problems"
+    if warnings:
+        what += f", {warnings} warning(s)"
+    is_policies = report.policies or not report.documents
+    kind = "policy file(s)" if is_policies else "configuration file(s)"
+    return f"{report.policies or report.documents} {kind} checked: {what}"
+
+
 def _loaded(files: PolicyFiles) -> list[str]:
-    """The files that those asked about load, directly or not."""
-    # A file that cannot be parsed might load any other; its own error is what there is to report.
+    """The files that the named ones load, directly or not."""
+    # A file that cannot be parsed might load any other; its own error is reported instead.
     policies = [name for name in files.selected if name.endswith(".star")]
     parsed = [name for name in policies if parse(files.texts[name]) is not None]
     return with_loaded(files.texts, parsed)
 
 
-def _no_keys(files: PolicyFiles) -> Iterator[Problem]:
-    """The files that only a directory can hold, as a ConfigMap does not take their names."""
+def _invalid_keys(files: PolicyFiles) -> Iterator[Problem]:
+    """Warnings for file names that cannot be keys of a ConfigMap."""
     for name in sorted(files.texts):
         if not _KEY.fullmatch(name):
-            message = "no ConfigMap takes this name for a key"
+            message = "a ConfigMap cannot have this name as a key"
             hint = "want at most 253 letters of a to z, digits, `-`, `_` and `.`"
             yield Problem(files.shown(name), 0, 0, message, hint, "warning")
 
 
 def _reads(bundle: Bundle, files: PolicyFiles) -> list[HookReuse]:
-    """What the hooks of the files asked about read, in the order of their policies."""
+    """What the hooks of the named files read, in the order of their policies."""
     return [
         hook_reuse(policy.name, hook, policy.hooks[hook])
         for policy in bundle.policies.values()
@@ -176,8 +225,8 @@ def _print_reads(hooks: list[HookReuse]) -> None:
     if not hooks:
         return
     table = Table("policy", "hook")
-    for column in ("reads of the pod", "of the node, and beside it", "answers are reused"):
-        table.add_column(column, overflow="fold")  # names of fields are what is asked for
+    for column in ("reads of the pod", "of the node, and others", "answers are reused"):
+        table.add_column(column, overflow="fold")  # a name that is cut off says nothing
     before = ""
     for hook in hooks:
         if hook.policy != before and before:
@@ -200,7 +249,7 @@ def _print_costs(costs: list[HookCost]) -> None:
 
 
 def _costs(bundle: Bundle, files: PolicyFiles) -> list[HookCost]:
-    """What the hooks of the files asked about loop over, in the order of their policies."""
+    """What the hooks of the named files loop over, in the order of their policies."""
     return [
         hook_cost(policy.name, bundle.files, policy.module, hook)
         for policy in bundle.policies.values()
@@ -210,7 +259,7 @@ def _costs(bundle: Bundle, files: PolicyFiles) -> list[HookCost]:
 
 
 def _fixed(sets: list[PolicyFiles]) -> list[PolicyFiles]:
-    """The sets of files with safe corrections made, on disk too; only what was asked about."""
+    """*sets* with safe corrections applied to the named files, on disk too."""
     corrected = []
     for files in sets:
         texts = dict(files.texts)

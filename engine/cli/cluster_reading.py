@@ -32,7 +32,7 @@ PRIORITY_CLASSES: Final = Resource(
 )
 _RESOURCES: Final = (NODES, PODS, *(resource for resource, _ in OTHER_OBJECTS), PRIORITY_CLASSES)
 _NEEDED: Final = (NODES, PODS)
-# A list that takes longer than the server keeps its moment is begun again.
+# A list that outlives the server's snapshot (410 Gone) is started again.
 _ATTEMPTS: Final = 3
 
 
@@ -112,7 +112,7 @@ async def _read(
                     items += found
                     if too_deep:
                         named = ", ".join(f"`{name}`" for name in too_deep)
-                        missing[str(resource)] = f"what nests too deep: {named}"
+                        missing[str(resource)] = f"nested too deeply: {named}"
     return items, missing
 
 
@@ -121,7 +121,7 @@ async def list_whole(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The redacted objects of one kind, and the names of those that nest too deep to be read.
 
-    A scheduler passes over those too. *advance* is told of each page.
+    A scheduler passes over those too. *advance* is called with the size of each page.
     """
     selector = NOT_TERMINAL if resource is PODS else ""
     for attempt in range(1, _ATTEMPTS + 1):
@@ -157,7 +157,7 @@ def _item(resource: Resource, raw: bytes) -> dict[str, Any]:
     except RecursionError:
         if resource is not RESOURCE_CLAIMS:
             raise
-        # Whoever may make a claim may nest its parameters as deep; no decision reads them.
+        # Any author of a claim can nest its parameters this deeply; no decision reads them.
         is_too_deep = decode_claim(raw).is_too_deep  # which is deeper than what can be walked
         claim = msgspec.structs.replace(without_parameters(raw), is_too_deep=is_too_deep)
         return redacted({**head, **msgspec.to_builtins(claim)})

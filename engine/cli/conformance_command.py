@@ -1,4 +1,4 @@
-"""`starsched conformance`: our answers beside kube-scheduler's recorded ones."""
+"""`starsched conformance`: compare our answers with recorded ones of kube-scheduler."""
 
 import sys
 from collections import Counter
@@ -72,7 +72,7 @@ def conformance_command(files: tuple[Path, ...], output: str) -> None:
 
 def _run(scenarios: dict[Path, list[Scenario]]) -> dict[Path, list[Outcome]]:
     runner = CaseRunner()
-    # On stderr, so that what is printed can be kept; silent where nobody watches.
+    # On stderr, so that stdout can be redirected; silent unless it is a terminal.
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -92,14 +92,14 @@ class DemoFailed(Exception):
     """Something did not happen as the story goes."""
 
 
-@click.command("demo", short_help="Show it all, on a cluster in memory.")
+@click.command("demo", short_help="Show everything on a cluster in memory.")
 @click.option("--keep", is_flag=True, help="Leave everything running until Ctrl-C or SIGTERM.")
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to print the story.",
+    help="How to print the demo.",
 )
 def demo_command(keep: bool, output: str) -> None:
     """Start a cluster in memory with the scheduler, place pods, and edit the policy live.
@@ -123,7 +123,7 @@ def demo_command(keep: bool, output: str) -> None:
         with log_file.open("ab", buffering=0) as log:
             configure_logging(log_format="text", stream=log, colors=False)
             try:
-                story = event_loop.run(_tell(console, Path(directory), keep))
+                story = event_loop.run(_run_demo(console, Path(directory), keep))
             except DemoFailed as failure:
                 console.print(f"demo failed: {failure}", style="bold red", markup=False)
                 console.print(log_file.read_text(encoding="utf-8"), markup=False)
@@ -135,7 +135,7 @@ def demo_command(keep: bool, output: str) -> None:
         click.echo(json.dumps(story, indent=2))
 
 
-async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]:
+async def _run_demo(console: Console, directory: Path, keep: bool) -> dict[str, Any]:
     _end_as_by_ctrl_c()
     started = time.monotonic()
     async with _stage() as (cluster, app):
@@ -190,7 +190,7 @@ async def _tell(console: Console, directory: Path, keep: bool) -> dict[str, Any]
 
 
 def _end_as_by_ctrl_c() -> None:
-    """Whoever ends the demo, or closes its terminal, wants nothing to be left of it."""
+    """Clean up when the demo is ended by a signal, such as that of a closed terminal."""
     task = asyncio.current_task()
     assert task is not None
     for sent in (signal.SIGTERM, signal.SIGHUP):

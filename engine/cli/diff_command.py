@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_damage, tell_replaced, tell_workload
+from engine.cli.file_notes import report_damage, report_replaced, report_workload
 from engine.cli.input_error import input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -46,7 +46,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
         return number, is_part
 
 
-@click.command("diff", short_help="Say what other policies do otherwise.")
+@click.command("diff", short_help="Compare the decisions of two sets of policies.")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option(
@@ -56,7 +56,7 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     multiple=True,
     required=True,
     metavar="INPUT",
-    help="What to decide: a snapshot or a workload as for `simulate` (can be given several times), "
+    help="Input to decide: a snapshot or a workload as for `simulate` (repeatable), "
     "or a recorded log.",
 )
 @click.option(
@@ -67,26 +67,31 @@ class _Budget(click.ParamType[tuple[float, bool]]):
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration, for policies that hold none.",
+    help="A KubeSchedulerConfiguration, for policies without one.",
 )
 @click.option(
-    "--profile", metavar="NAME", help="Decide every pod that comes as this `schedulerName`."
+    "--profile",
+    metavar="NAME",
+    help="Decide every arriving pod by this profile (a `schedulerName`).",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="So many runs, each with pods in another order and ties broken anew; 1: as written.",
+    help="Runs, each with another order of pods and of tie-breaking; 1: as written.",
 )
 @click.option(
-    "--max-moved", type=_Budget(), metavar="N|N%", help="Fail if more pods move, in any run."
+    "--max-moved",
+    type=_Budget(),
+    metavar="N|N%",
+    help="Fail if more pods than this move, in any run.",
 )
 @click.option(
     "--max-pending-more",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Fail if in any run so many more pods are pending or went without a node, and one.",
+    help="Fail if, in any run, more than N additional pods are pending or never got a node.",
 )
 @click.option(
     "--output",
@@ -96,12 +101,12 @@ class _Budget(click.ParamType[tuple[float, bool]]):
     help="How to print it.",
 )
 def diff_command(before: str, after: str, **options: Any) -> None:
-    """Decide the same input by the policies A and by the policies B, and tell the differences.
+    """Decide the same input with the policies A and with the policies B, and compare.
 
-    A and B are directories, files with a ConfigMap, or `builtin`. Told are the pods that move,
-    become pending or placed, go without a node, are evicted for good, or are pending for another
-    reason; and what becomes of use, fragmentation and waiting, over several seeds with a margin of
-    95 % confidence.
+    A and B are directories, files with a ConfigMap, or `builtin`. Reported are the pods that move,
+    become pending or placed, never get a node, are evicted and not replaced, or are pending for
+    another reason; and the changes of usage, fragmentation and waiting, over several seeds with
+    95 % confidence intervals.
 
     \b
     Exit codes: 0 within the budgets, or none given; 1 a budget is exceeded; 2 wrong usage,
@@ -150,10 +155,10 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
             )
         damage = Damage()
         found = compare_logs(before, after, read_log(inputs[0], damage))
-        tell_damage(damage)
+        report_damage(damage)
         return found
     workload = read_workload(*inputs)
-    tell_workload(workload, before, after)
+    report_workload(workload, before, after)
     if options["profile"]:
         workload = workload.decided_as(options["profile"])
     count: int = options["seeds"]
@@ -173,7 +178,7 @@ def _compare(before: Bundle, after: Bundle, options: dict[str, Any]) -> Comparis
         for one in compare_runs(before, after, workload, seeds):
             runs.append(one)
             progress.advance(bar)
-    tell_replaced(runs[0][1].replaced)
+    report_replaced(runs[0][1].replaced)
     return summed_up(runs)
 
 
@@ -188,7 +193,7 @@ def _exceeded(found: Comparison, options: dict[str, Any]) -> list[str]:
             lines.append(f"{found.moved} of {found.pods} move ({part:.1f}%), want at most {wanted}")
     more = options["max_pending_more"]
     if more is not None and found.pending_more > more:
-        what = "are pending" if _is_of_log(options) else "are pending or went without a node"
+        what = "are pending" if _is_of_log(options) else "are pending or never got a node"
         lines.append(f"{found.pending_more} more {what}, want at most {more}")
     return lines
 
@@ -202,7 +207,7 @@ def _print(found: Comparison, counted: str) -> None:
         was, now = (text.partition("\n")[0] for text in (change.before, change.after))
         click.echo(f"  {change.pod}: {change.kind}: {was} -> {now}")
     if len(found.changes) > _SHOWN:
-        click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json tells all")
+        click.echo(f"  and {len(found.changes) - _SHOWN} more: --output json has all")
     shown = found.changes[:_SHOWN]
     for line in in_words(*(said for one in shown for said in (one.before, one.after) if said)):
         click.echo(click.style(f"  {line}", dim=True))

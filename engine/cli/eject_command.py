@@ -16,7 +16,7 @@ _PREFIX = "@kubernetes/"
 
 @click.command("eject", short_help="Print a built-in policy to start from.")
 @click.argument("name")
-@click.option("--with-test", is_flag=True, help="Also its test file.")
+@click.option("--with-test", is_flag=True, help="Print or write its test file too.")
 @click.option(
     "--to",
     "directory",
@@ -28,7 +28,7 @@ _PREFIX = "@kubernetes/"
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was written, or the text itself.",
+    help="How to print what was written, or the text itself.",
 )
 def eject_command(name: str, with_test: bool, directory: Path | None, output: str) -> None:
     """Print the built-in policy NAME, as plugin (NodeResourcesFit) or file (node_resources_fit).
@@ -57,7 +57,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
     stem = pack_stem(name) if name in packs else _stem(name)
     parts = {_stem(plugin): plugin for plugin in RUNTIME_PLUGINS}
     if stem in parts and f"{stem}.star" not in shipped:
-        message = f"`{parts[stem]}` is a part of the runtime: there is no policy file of it"
+        message = f"`{parts[stem]}` is a part of the runtime: it has no policy file"
         raise click.UsageError(f"{message}\nhint: a profile switches it on and off, as any plugin")
     if f"{stem}.star" not in shipped or stem.endswith("_test"):
         known = sorted(
@@ -76,7 +76,7 @@ def eject_command(name: str, with_test: bool, directory: Path | None, output: st
         return
     present = [path for path in wanted if (directory / path).exists()]
     if present:
-        raise click.UsageError(f"{directory / present[0]}: exists already")
+        raise click.UsageError(f"{directory / present[0]}: already exists")
     with input_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for path in wanted:

@@ -10,7 +10,7 @@ from engine.cli.cluster_option import cluster_options
 from engine.cli.cluster_reading import now_text, read_given
 from engine.cli.explain_text import print_explanation
 from engine.cli.fact_reading import FactsAt, read_facts
-from engine.cli.file_notes import tell_missing, tell_repeated
+from engine.cli.file_notes import report_missing, report_repeated
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -90,7 +90,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
     bundle, files = read_bundle(options["policies"], options["config"])
     known_profile(bundle, options["profile"])
     cluster = read_given(options["snapshot"], options["kubeconfig"], options["context"])
-    tell_repeated(cluster)
+    report_repeated(cluster)
     if not options["snapshot"]:
         where = FactsAt(options["kubeconfig"], options["context"])
         cluster.facts, unread = read_facts(bundle.runtime.facts, where)
@@ -108,7 +108,7 @@ def explain_command(pod: str | None, filename: Path | None, **options: Any) -> N
         print_json(result.to_plain())
     else:
         print_explanation(result, options["top"])
-    tell_missing(cluster)
+    report_missing(cluster)
     if result.failures and result.outcome == "failed":
         raise SystemExit(FAILED)
     raise SystemExit(PLACED if result.outcome == "placed" else UNSCHEDULABLE)

@@ -53,8 +53,8 @@ log = structlog.get_logger(component="extender")
     "--builtin/--no-builtin",
     default=False,
     show_default=True,
-    help="Run the built-in policies too, where no configuration says what runs. kube-scheduler "
-    "runs their like itself.",
+    help="Run the built-in policies too, if no configuration says what runs. kube-scheduler "
+    "has its own plugins for that.",
 )
 @click.option(
     "--watch/--no-watch",
@@ -70,12 +70,12 @@ log = structlog.get_logger(component="extender")
     default="127.0.0.1:8888",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where kube-scheduler is answered; port 0 takes a free one.",
+    help="Address to serve kube-scheduler on; port 0 picks a free one.",
 )
 @click.option(
     "--tls-cert-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="PEM file with the certificate to answer with, and its chain. Default: plain HTTP.",
+    help="PEM file with the server certificate and its chain. Default: plain HTTP.",
 )
 @click.option(
     "--tls-private-key-file",
@@ -85,14 +85,14 @@ log = structlog.get_logger(component="extender")
 @click.option(
     "--client-ca-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="PEM file with authorities: only clients with a certificate of theirs are answered.",
+    help="PEM file with certificate authorities; clients need a certificate of one of them.",
 )
 @click.option(
     "--max-body-mib",
     type=click.IntRange(min=1),
     default=MOST_BODY_BYTES // MIB,
     show_default=True,
-    help="Requests of more MiB are refused.",
+    help="Largest request body that is accepted, in MiB.",
 )
 @click.option(
     "--metrics-address",
@@ -107,7 +107,7 @@ def extender_command(**options: Any) -> None:
     """Answer a stock kube-scheduler as its extender, with the policies of a directory or ConfigMap.
 
     Serves the verbs `filter`, `prioritize`, `preempt` and `bind`. Policies are reloaded as in
-    `starsched run`: checked, tested, tried, and rolled back if they fail. Runs until SIGTERM or
+    `starsched run`: checked, tested, tried, and taken back if they fail. Runs until SIGTERM or
     SIGINT.
 
     \b

@@ -22,7 +22,7 @@ _ANY = "a.star"
 _VAGUE = ": invalid syntax"
 
 
-@click.command("fmt", short_help="Write policies in the one usual way.")
+@click.command("fmt", short_help="Format policies.")
 @click.argument(
     "paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATHS..."
 )
@@ -33,7 +33,7 @@ _VAGUE = ": invalid syntax"
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was changed.",
+    help="How to print what was changed.",
 )
 def fmt_command(paths: tuple[Path, ...], check: bool, diff: bool, output: str) -> None:
     """Format Starlark files: spaces, quotes, indentation and blank lines.

@@ -27,7 +27,7 @@ def lease_options(function: Command) -> Command:
     function = click.option(
         "--leader-elect-retry-period",
         type=DURATION,
-        help="How long to wait between tries. Default: 2s.",
+        help="Time between attempts to acquire or renew the lease. Default: 2s.",
     )(function)
     function = click.option(
         "--leader-elect-renew-deadline",
@@ -64,7 +64,7 @@ def chosen_lease(
     }
     theirs = config.leader_election
     # Only what the file really says: kube-scheduler's default name would make a scheduler that
-    # runs beside kube-scheduler wait for its lease for ever.
+    # runs next to kube-scheduler wait for its lease for ever.
     written = {
         "resourceName": ("name", theirs.resource_name),
         "resourceNamespace": ("namespace", theirs.resource_namespace),

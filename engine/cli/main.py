@@ -14,14 +14,14 @@ from typing import Any, Final
 import click
 from click.exceptions import NoSuchCommand
 
-from engine.cli.standard_output import lost_output_ends_it
+from engine.cli.standard_output import exit_if_output_is_lost
 from engine.cli.supervisor import INTERRUPTED, supervise
 from engine.lib import garbage
 
 # Command: the module and attribute that hold it, and its line in `--help`, in the order shown.
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "run": ("engine.cli.run_command", "run_command", "Schedule the pods of a cluster."),
-    "demo": ("engine.cli.demo_command", "demo_command", "Show it all, on a cluster in memory."),
+    "demo": ("engine.cli.demo_command", "demo_command", "Show everything on a cluster in memory."),
     "extender": (
         "engine.cli.extender_command",
         "extender_command",
@@ -30,7 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "check": (
         "engine.cli.check_command",
         "check_command",
-        "Find everything that is wrong with policy files.",
+        "Report every problem of policy files.",
     ),
     "test": ("engine.cli.policy_test_command", "test_command", "Run the unit tests of policies."),
     "bench": (
@@ -41,23 +41,23 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "fmt": (
         "engine.cli.fmt_command",
         "fmt_command",
-        "Write policies in the one usual way.",
+        "Format policies.",
     ),
     "new": ("engine.cli.new_command", "new_command", "Write a new policy and its test."),
     "stubs": (
         "engine.cli.stubs_command",
         "stubs_command",
-        "Let editors complete what policies see.",
+        "Write type stubs, so that editors complete what policies see.",
     ),
     "eject": (
         "engine.cli.eject_command",
         "eject_command",
-        "Print a built-in policy, to start one's own from.",
+        "Print a built-in policy to start from.",
     ),
     "explain": (
         "engine.cli.explain_command",
         "explain_command",
-        "Say why a pod goes where it goes, or nowhere.",
+        "Explain why a pod goes where it goes, or nowhere.",
     ),
     "simulate": (
         "engine.cli.simulate_command",
@@ -67,7 +67,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "snapshot": (
         "engine.cli.snapshot_command",
         "snapshot_command",
-        "Write what decisions read of a cluster to a file.",
+        "Write the state of a cluster that decisions read to a file.",
     ),
     "replay": (
         "engine.cli.replay_command",
@@ -77,7 +77,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "diff": (
         "engine.cli.diff_command",
         "diff_command",
-        "Say what other policies do otherwise.",
+        "Compare the decisions of two sets of policies.",
     ),
     "sweep": (
         "engine.cli.sweep_command",
@@ -110,11 +110,11 @@ class _LazyGroup(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if os.environ.get("NO_COLOR"):
             kwargs.setdefault("color", False)  # rich looks there itself, click does not
-        with lost_output_ends_it():
+        with exit_if_output_is_lost():
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends it by a code of its own: 1 is what a command has found."""
+        """Run the command. Ctrl-C has an exit code of its own; 1 is a finding of the command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -138,7 +138,7 @@ class _LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:
-            # Where click looks for what is meant, `commands`, there are none before they are used.
+            # click suggests names from `commands`, which is empty: commands are imported lazily.
             raise NoSuchCommand(error.command_name, None, COMMANDS, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -162,8 +162,8 @@ def version() -> str:
 def main() -> None:
     """A Kubernetes scheduler whose decisions are Starlark policy files.
 
-    What goes first, what fits and what is best is decided by policies in a ConfigMap or a
-    directory: edit, apply, and the next pod is decided by the new text, once it has passed
+    Policies in a ConfigMap or a directory decide which pod goes first, which nodes fit and which
+    is best. Edit and apply them, and the next pod is decided by the new text, once it has passed
     checks, tests and a trial.
     """
 

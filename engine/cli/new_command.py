@@ -25,7 +25,7 @@ _LONGEST = 63
     default="filter,score",
     show_default=True,
     metavar="HOOK,...",
-    help=f"The hooks that it starts with: of {', '.join(HOOKS)}.",
+    help=f"Hooks to start with: some of {', '.join(HOOKS)}.",
 )
 @click.option(
     "--to",
@@ -39,7 +39,7 @@ _LONGEST = 63
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was written.",
+    help="How to print what was written.",
 )
 def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     """Write the policy NAME.star and its test NAME_test.star, which pass check and test.
@@ -60,7 +60,7 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
         message = f"name `{name}`: want at most {_LONGEST} small letters, digits and `_` between"
         raise click.UsageError(f"{message}, a letter first, such as `avoid_old_kernels`")
     if stem.endswith("_test"):
-        raise click.UsageError(f"name `{name}`: names that end in `_test` are those of tests")
+        raise click.UsageError(f"name `{name}`: names that end in `_test` are reserved for tests")
     if f"{KUBERNETES}{stem}.star" in builtin_files():
         message = f"name `{name}`: a file of this name replaces the built-in policy"
         raise click.UsageError(f"{message}\nhint: start from it with `starsched eject {stem}`")
@@ -83,7 +83,7 @@ def new_command(name: str, hooks: str, directory: Path, output: str) -> None:
     texts = dict(zip((f"{stem}.star", f"{stem}_test.star"), new_policy(stem, wanted), strict=True))
     for file in texts:
         if (directory / file).exists():
-            raise click.UsageError(f"{directory / file}: exists already")
+            raise click.UsageError(f"{directory / file}: already exists")
     with input_errors():
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():

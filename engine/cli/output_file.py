@@ -1,6 +1,6 @@
 """Files that commands write.
 
-Owns that a full disk costs nobody the file that was there, and that an error names the file.
+Guarantees that a full disk leaves the existing file as it was, and that errors name the file.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import cast
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Have every `OSError` name a file: *path*, if it names none, as when a disk is full."""
+    """Make every `OSError` name a file: *path* if it names none, as when the disk is full."""
     try:
         yield
     except OSError as error:
@@ -24,7 +24,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def real_place(path: Path) -> Path:
-    """Where *path* leads if links are followed. Raises `OSError` if they lead in a circle."""
+    """*path* with links resolved. Raises `OSError` if they form a cycle."""
     place = Path(os.path.realpath(path))
     if place.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -33,30 +33,30 @@ def real_place(path: Path) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside *path*, which takes its place once the block has written it whole.
+    """A temporary file in the directory of *path*, which replaces it when the block succeeds.
 
-    Whoever reads *path* meanwhile sees all of what was there. Each process has one of its own.
-    An `OSError` about it names *path*.
+    Until then *path* keeps its old content. Each process has a temporary file of its own. An
+    `OSError` about it names *path*.
     """
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        yield beside
-        beside.replace(path)
+        yield temporary
+        temporary.replace(path)
     except OSError as error:
-        if str(error.filename) == str(beside):
+        if str(error.filename) == str(temporary):
             error.filename, error.filename2 = str(path), None
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_file(path: Path, text: str | bytes) -> None:
     """Write *text* to *path* in place, so that links, owner and mode stay.
 
-    Raises an `OSError` that names it. Where it is room that is missing, the file is as it was then,
-    or is none if it was none.
+    Raises an `OSError` that names the file. If the disk is full, an existing file keeps its
+    content, and a new one is removed.
     """
-    # A name of a file in it, which need not be UTF-8, is those bytes again.
+    # A file name in the text that is not UTF-8 is written as its original bytes.
     data = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     is_new = not os.path.lexists(path)
     is_kept = path.is_file()
@@ -64,7 +64,7 @@ def write_file(path: Path, text: str | bytes) -> None:
         try:
             with path.open("r+b" if is_kept else "wb", buffering=0) as file:
                 if is_kept:
-                    _make_room(file, len(data))
+                    _reserve(file, len(data))
                 _write(file, data)
                 if is_kept:
                     file.truncate()
@@ -74,8 +74,8 @@ def write_file(path: Path, text: str | bytes) -> None:
             raise
 
 
-def _make_room(file: io.FileIO, size: int) -> None:
-    """Let *file* have *size* bytes at least, or leave it as it is."""
+def _reserve(file: io.FileIO, size: int) -> None:
+    """Extend *file* to at least *size* bytes, or leave it as it is."""
     before = file.seek(0, os.SEEK_END)
     try:
         _write(file, b"\n" * (size - before))

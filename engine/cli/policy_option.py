@@ -27,7 +27,7 @@ def policy_options(function: Command) -> Command:
     function = click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A KubeSchedulerConfiguration, for policies that hold none.",
+        help="A KubeSchedulerConfiguration, for policies without one.",
     )(function)
     return click.option(
         "--policies",
@@ -56,7 +56,7 @@ def read_bundle(policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles
             is_live = policies.startswith(CONFIGMAP_PREFIX)
             raise InputError(f"{error}{_LIVE if is_live else ''}") from error
     elif config is not None and config.suffix in (".yaml", ".yml"):
-        # As if it were beside the built-in policies: a PolicyRuntime in it counts too.
+        # As if it were in the directory of the built-in policies: its PolicyRuntime counts too.
         text = read_config(config)
         files, config = PolicyFiles(config.parent, {config.name: text}, frozenset()), None
     return decidable(files, config), files
@@ -94,7 +94,7 @@ def _texts(path: Path, config_map: dict[str, Any]) -> dict[str, str]:
 
 
 def decidable(files: PolicyFiles, config: Path | None) -> Bundle:
-    """The bundle of *files*; its warnings are told on standard error.
+    """The bundle of *files*; its warnings are printed on standard error.
 
     Raises `InputError` with every problem of policies that cannot decide.
     """

@@ -31,7 +31,7 @@ def command_paths(function: Command) -> Command:
     return click.option(
         "--config",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="A KubeSchedulerConfiguration, for files that hold none.",
+        help="A KubeSchedulerConfiguration, for files without one.",
     )(function)
 
 
@@ -39,7 +39,9 @@ def read_paths(paths: tuple[Path, ...]) -> list[PolicyFiles]:
     """The sets of files of *paths*. A path that cannot be read ends the command with code 2."""
     if Path("-") in paths and not Path("-").exists():
         # A text alone has no name, so neither tests nor a place in a profile.
-        raise InputError("-: want files, not the standard input: a policy is one by its name")
+        raise InputError(
+            "-: want files, not standard input: a policy is identified by its file name"
+        )
     try:
         return read_policy_files(paths)
     except PolicyFilesError as error:
@@ -63,8 +65,8 @@ def build(files: PolicyFiles, config: Path | None) -> tuple[Bundle | None, list[
 
 def is_among(config: Path, files: PolicyFiles) -> bool:
     """True if the file of `--config` is one of *files*: then it is the one that counts anyway."""
-    name, beside = config.name, files.directory / config.name
-    if name not in files.texts or beside.resolve() != config.resolve():
+    name, inside = config.name, files.directory / config.name
+    if name not in files.texts or inside.resolve() != config.resolve():
         return False
     if not name.endswith(DOCUMENT_SUFFIXES) or name.endswith(TEST_DATA_SUFFIXES):
         return False  # no profile is looked for in it

@@ -1,4 +1,4 @@
-"""Other policies than those at hand, as an argument names them: also as a revision of git."""
+"""A second set of policies to compare with: a path, `builtin`, or a revision of git."""
 
 import os
 import subprocess
@@ -14,17 +14,17 @@ from engine.policy.file_names import SUFFIXES, TEST_SUFFIX
 _GIT_SECONDS = 30.0
 
 
-def read_other(name: str, beside: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
-    """What *name* means to whoever has the policies *beside*.
+def read_other(name: str, policies: str, config: Path | None) -> tuple[Bundle, PolicyFiles]:
+    """The policies that *name* denotes, to be compared with those of *policies*.
 
-    A path or `builtin` is what it is for `read_bundle`; anything else is a revision of the git
-    repository that the directory *beside* is in, and means that directory as it was then.
+    A path or `builtin` means the same as for `read_bundle`. Anything else is a revision of the git
+    repository that contains the directory *policies*, and denotes that directory at that revision.
     """
     if name == BUILTIN or Path(name).exists():
         return read_bundle(name, config)
-    directory = Path(beside)
+    directory = Path(policies)
     if not directory.is_dir():
-        raise InputError(f"no file or directory `{name}`, and no revision of `{beside}`")
+        raise InputError(f"no file or directory `{name}`, and no revision of `{policies}`")
     files = _files_at(directory, name)
     return decidable(files, config), files
 
@@ -57,9 +57,9 @@ def _files_at(directory: Path, revision: str) -> PolicyFiles:
 
 
 def _blob(directory: Path, name: bytes, at: str, place: str) -> bytes | None:
-    """What the file *name* held in the commit *at*, links followed; None if it is no file.
+    """The content of the file *name* in the commit *at*, links followed; None for a directory.
 
-    Raises `_GitError` that begins with *place*.
+    Raises `_GitError` with a message that begins with *place*.
     """
     try:
         asked = at.encode() + b":./" + name + b"\n"
@@ -76,11 +76,11 @@ def _blob(directory: Path, name: bytes, at: str, place: str) -> bytes | None:
 
 
 class _GitError(Exception):
-    """What git says as it fails."""
+    """git failed; the message is its own."""
 
 
 def _git(directory: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """What git prints. Raises `_GitError`."""
+    """The standard output of git. Raises `_GitError`."""
     try:
         done = subprocess.run(
             ["git", "-C", str(directory), *arguments],
@@ -90,7 +90,7 @@ def _git(directory: Path, *arguments: str, given: bytes = b"") -> bytes:
             timeout=_GIT_SECONDS,
         )
     except FileNotFoundError as error:
-        raise InputError("there is no `git` to ask for revisions") from error
+        raise InputError("`git` is needed for revisions, and was not found") from error
     except subprocess.TimeoutExpired as error:
         raise _GitError(f"git did not answer within {_GIT_SECONDS:g} s") from error
     if done.returncode != 0:

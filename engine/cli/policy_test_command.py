@@ -23,13 +23,15 @@ from engine.cli.policy_test_watch import watch
     help="Only tests whose name, or `file::name`, contains PATTERN; `*` and `?` are wildcards. "
     "A case of a table is `name[case]`.",
 )
-@click.option("--list", "is_list", is_flag=True, help="Print the tests' names, and run none.")
+@click.option(
+    "--list", "is_list", is_flag=True, help="Print the names of the tests without running them."
+)
 @click.option(
     "--watch",
     "is_watch",
     is_flag=True,
-    help="Run tests again when files change: those that a change "
-    "concerns; with coverage, all of its directory.",
+    help="Keep running, and rerun the tests that a changed file "
+    "affects; with coverage, all tests of its directory.",
 )
 @click.option(
     "--output",
@@ -38,24 +40,26 @@ from engine.cli.policy_test_watch import watch
     show_default=True,
     help="How to print the results.",
 )
-@click.option("--coverage", is_flag=True, help="Print which lines of the policies were reached.")
+@click.option(
+    "--coverage", is_flag=True, help="Print which lines of the policies the tests reached."
+)
 @click.option(
     "--coverage-html",
     "html_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the same as a page, each line coloured.",
+    help="Write line coverage as an HTML page.",
 )
 @click.option(
     "--coverage-lcov",
     "lcov_file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the same as an LCOV file, for editors and code hosts.",
+    help="Write line coverage as an LCOV file, for editors and code hosts.",
 )
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Fail if less than this share of lines was reached.",
+    help="Fail if the tests reached less than this share of lines.",
 )
 @click.option(
     "--with-libraries",
@@ -65,8 +69,8 @@ from engine.cli.policy_test_watch import watch
 @click.option(
     "--seed",
     type=int,
-    help="Run the tests of each directory in an order drawn with this number, and draw the cases "
-    "of properties with it.",
+    help="Seed of a random order of the tests of each directory, and of the drawn cases of "
+    "properties.",
 )
 def test_command(
     paths: tuple[Path, ...],
@@ -89,8 +93,8 @@ def test_command(
 
     \b
     Exit codes: 0 all tests pass, 1 a test fails, the policies have problems or coverage is under
-    the limit, 2 the command cannot run, or there is no test to run. With --watch, Ctrl-C ends, and
-    the code is that of the last run.
+    the limit, 2 the command cannot run, or there is no test to run. Ctrl-C stops --watch, and the
+    code is that of the last run.
 
     \b
     Examples:

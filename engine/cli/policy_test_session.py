@@ -196,7 +196,7 @@ class PolicyTestSession:
             if why is not None:
                 lost[case.file] += 1
             elif lost[case.file] >= _MOST_LOST:
-                why = f"not run: {_MOST_LOST} tests of the file had to be ended before it"
+                why = f"not run: {_MOST_LOST} tests of the file had to be stopped before it"
             if why is not None:
                 yield PolicyTestResult(case.file, case.title, case.line, False, 0.0, why)
                 continue

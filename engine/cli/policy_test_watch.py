@@ -50,7 +50,7 @@ def watch(
     with contextlib.suppress(KeyboardInterrupt), _notifications(roots) as noticed:
         while True:
             is_good = _run(session, due, lines, was_good=is_good)
-            click.echo(f"watching {', '.join(map(str, roots))}: Ctrl-C ends")
+            click.echo(f"watching {', '.join(map(str, roots))}: Ctrl-C stops")
             due = _next_changes(tree, noticed)
             click.echo("\nchanged: " + ", ".join(str(path) for path in sorted(due)))
     click.echo()
@@ -63,14 +63,14 @@ def _run(
     try:
         outcome: Outcome = session.run(print_result, due)
     except InputError as error:
-        # A file is half saved, or gone for a moment: the next change will tell.
+        # A file is half saved, or missing for a moment; the next change starts another run.
         session.postpone(due)
         click.echo(error.format_message())
         return False
     for problem in outcome.problems:
         click.echo(str(problem))
     if due is not None and not outcome.results and not outcome.problems:
-        click.echo("no test stands on that")
+        click.echo("no test depends on that")
         return was_good
     lines.write(outcome.reached)
     lines.print(outcome.reached)

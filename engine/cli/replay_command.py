@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.file_notes import tell_damage
+from engine.cli.file_notes import report_damage
 from engine.cli.input_error import InputError, input_errors
 from engine.cli.json_output import print_json
 from engine.cli.policy_option import read_bundle
@@ -30,12 +30,12 @@ _SHOWN = 10
     "--policies",
     metavar="DIR|FILE",
     help="Decide with the policies of this directory or file with a ConfigMap, or `builtin`, "
-    "instead of the recorded ones: then differences are the result.",
+    "instead of the recorded ones: then the differences are the result.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A KubeSchedulerConfiguration for `--policies` that hold none.",
+    help="A KubeSchedulerConfiguration for `--policies` without one.",
 )
 @click.option(
     "--output",
@@ -48,8 +48,8 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
     """Decide again what the decision log LOG records: a file, or a directory of `run --record`.
 
     Each decision is made on the state in which it was recorded, by the recorded policies, and
-    compared byte for byte. Where they part, the first difference is told: the entry, the pod, what
-    was decided and what is decided now, and whether the inputs are the recorded ones. A log that
+    compared byte for byte. The first difference is reported in full: the entry, the pod, what
+    was decided and what is decided now, and whether the inputs are as recorded. A log that
     ends in the middle of an entry, as after a crash, is replayed up to there, and that is said.
 
     \b
@@ -78,7 +78,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
         raise InputError(f"{log}: {error}") from error
     finally:
         replayer.close()
-        tell_damage(damage)  # also if it is why the rest makes no sense
+        report_damage(damage)  # also if it is why the rest makes no sense
     if output == "json":
         result = {
             "cutOff": damage.cuts,
@@ -97,7 +97,7 @@ def replay_command(log: Path, policies: str | None, config: Path | None, output:
 
 
 def watched(replayer: Replayer, log: Path, damage: Damage) -> Iterator[Outcome]:
-    """The outcomes of *log*, with a count of them while somebody watches."""
+    """The outcomes of *log*, with a progress bar on a terminal."""
     progress = Progress(
         TextColumn("replaying"),
         TextColumn("{task.completed} decisions"),
@@ -122,9 +122,13 @@ def _print(
 ) -> None:
     recorded = ", ".join(revisions) or "no policies"
     by = f"recorded by {recorded}" + (f", replayed by {other}" if other else "")
-    click.echo(f"{replayer.decisions} decisions {by}: {same} the same, {len(differences)} not")
+    click.echo(
+        f"{replayer.decisions} decisions {by}: {same} the same, {len(differences)} different"
+    )
     if replayer.gaps:
-        click.echo(f"the log has {replayer.gaps} gaps, where entries were lost; each ends anew")
+        click.echo(
+            f"the log has {replayer.gaps} gaps where entries were lost; replay resumes after each"
+        )
     if not differences:
         return
     first = differences[0]
@@ -134,7 +138,7 @@ def _print(
         click.echo(f"  {member}:")
         click.echo(f"    recorded  {_text(first.recorded, member)}")
         click.echo(f"    replayed  {_text(first.replayed, member)}")
-    for note in first.notes or ("the inputs are the recorded ones",):
+    for note in first.notes or ("the inputs are as recorded",):
         click.echo(f"  {note}")
     if len(differences) > 1:
         click.echo("\nnext differences:")
@@ -142,7 +146,7 @@ def _print(
         was, now = (_text(said, "node") for said in (outcome.recorded, outcome.replayed))
         click.echo(f"  entry {outcome.number}  {outcome.pod}  {was} -> {now}")
     if len(differences) > 1 + _SHOWN:
-        click.echo(f"  and {len(differences) - 1 - _SHOWN} more: --output json tells all")
+        click.echo(f"  and {len(differences) - 1 - _SHOWN} more: --output json has all")
 
 
 def _text(said: Entry, member: str) -> str:

@@ -94,27 +94,26 @@ _GC_PATIENCE: Final = 120.0
     show_default=True,
     metavar="HOST:PORT",
     help="Where /healthz, /livez, /readyz, /metrics, /policies, /facts and /configz are served; "
-    "port 0 takes a free one, `none` serves nothing.",
+    "port 0 picks a free one, `none` disables them.",
 )
 @click.option(
     "--pod-max-in-unschedulable-pods-duration",
     type=DURATION,
     default="5m",
     show_default=True,
-    help="After this time a rejected pod is tried again, whatever happened.",
+    help="Time after which a rejected pod is tried again in any case.",
 )
 @click.option(
     "--max-bindings-in-flight",
     type=click.IntRange(min=1),
     default=None,
-    help="How many bindings may wait for the API server at once. Default: 96.",
+    help="Most bindings in flight to the API server. Default: 96.",
 )
 @click.option(
     "--record",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Keep a log of every decision and of what it was decided on in this directory, for "
-    "`starsched replay`.",
+    help="Record every decision and its inputs in this directory, for `starsched replay`.",
 )
 @click.option(
     "--record-file-size",
@@ -122,14 +121,14 @@ _GC_PATIENCE: Final = 120.0
     default=64,
     show_default=True,
     metavar="MIB",
-    help="Begin a new file of the decision log after so many MiB.",
+    help="Size at which a new file of the decision log is begun.",
 )
 @click.option(
     "--record-files",
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="How many files of the decision log to keep; the oldest are deleted.",
+    help="Files of the decision log to keep; the oldest are deleted.",
 )
 @click.option(
     "--record-compress/--no-record-compress",
@@ -146,7 +145,7 @@ def run_command(**options: Any) -> None:
     cache and in the queue to the log.
 
     \b
-    Exit codes: 0 stopped by a signal, 1 failed or lost the lease, 2 wrong usage.
+    Exit codes: 0 stopped by a signal, 1 failed, or lost the lease, 2 wrong usage.
 
     \b
     Examples:

@@ -46,12 +46,12 @@ def state_dir_option(function: Command) -> Command:
         "--state-dir",
         type=click.Path(path_type=Path, file_okay=False),
         help="Directory that keeps the last good policies over restarts. With a ConfigMap as "
-        "source they are also kept in the ConfigMap NAME-last-good beside it.",
+        "source they are also kept in the ConfigMap NAME-last-good.",
     )(function)
 
 
 def logging_options(verbosities: str) -> Callable[[Command], Command]:
-    """Add `--logging-format` and `--v` to a command; *verbosities* says what the levels tell."""
+    """Add `--logging-format` and `--v` to a command; *verbosities* describes the levels."""
 
     def add(function: Command) -> Command:
         function = click.option(
@@ -69,7 +69,7 @@ def logging_options(verbosities: str) -> Callable[[Command], Command]:
             type=click.Choice(["json", "text"]),
             default="json",
             show_default=True,
-            help="Form of the log on standard error.",
+            help="Format of the log on standard error.",
         )(function)
 
     return add

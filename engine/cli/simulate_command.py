@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine.cli.file_notes import tell_replaced, tell_workload
+from engine.cli.file_notes import report_replaced, report_workload
 from engine.cli.input_error import input_errors, require_places
 from engine.cli.input_path import InputPath
 from engine.cli.json_output import print_json
@@ -44,38 +44,41 @@ _MOST_NODES: Final = 100_000
 @click.option(
     "--profile",
     metavar="NAME",
-    help="Decide every pod that comes as this `schedulerName`. Default: what the pod says.",
+    help="Decide every arriving pod by this profile (a `schedulerName`). Default: its own.",
 )
 @click.option(
     "--nodes",
     metavar="+N",
     default="+0",
     show_default=True,
-    help="So many more nodes, like those that are most common.",
+    help="Add N nodes, copies of the most common ones.",
 )
 @click.option(
     "--seed",
     type=int,
-    help="Shuffle the pods that come at one moment, and break ties anew. Default: as written.",
+    help="Shuffle pods that arrive at the same moment, and vary tie-breaking. Default: as written.",
 )
 @click.option(
     "--retry/--no-retry",
     default=True,
     show_default=True,
-    help="Try pods again that fit nowhere, when an event can help.",
+    help="Try pods that fit nowhere again when an event may help.",
 )
 @click.option(
-    "--group-by", default="", metavar="LABEL", help="Fairness over this label. Default: namespaces."
+    "--group-by",
+    default="",
+    metavar="LABEL",
+    help="Measure fairness over the values of this label. Default: over namespaces.",
 )
 @click.option(
     "--steps",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the state after every moment to a CSV file.",
+    help="Write the state at every moment to a CSV file.",
 )
 @click.option(
     "--chart",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw use and waiting pods over time; FILE ends in .svg.",
+    help="Draw usage and waiting pods over time; FILE ends in .svg.",
 )
 @click.option(
     "--output",
@@ -85,20 +88,20 @@ _MOST_NODES: Final = 100_000
     help="How to print the result.",
 )
 def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
-    """Schedule the pods of WORKLOAD in virtual time, and say what came of it.
+    """Schedule the pods of WORKLOAD in virtual time, and report the result.
 
     WORKLOAD is one of these; several are one workload:
 
     \b
-    - a snapshot, manifests or a directory of them: every pending pod comes at the start, and so do
-      the pods of a Deployment, a Job and the like that no cluster has seen
-    - a decision log of `run --record`, a file or the directory: pods come when they came
+    - a snapshot, manifests or a directory of them: every pending pod arrives at the start, and so
+      do the pods of workloads (Deployment, Job, ...) that have not created theirs
+    - a decision log of `run --record`, a file or the directory: pods arrive as recorded
     - events, `.jsonl`: {"at": 5, "add": {manifest}, "for": 60}, {"at": 9, "delete": "node/n1"}
     - nodes or pods in the columns of the openb trace, `.csv`
-    - a document of facts: what policies read as `node.facts` and the like
+    - a document of facts, which policies read as `node.facts` and the like
 
-    The engine is that of a running scheduler, queue and preemption included; the API server does at
-    once what it is asked. The same workload, policies and seed give the same result.
+    The engine is that of a running scheduler, queue and preemption included; the simulated API
+    server answers at once. The same workload, policies and seed give the same result.
 
     \b
     Exit codes: 0 no pod waits in the end, 3 some still wait, 1 a policy or the simulation failed,
@@ -116,7 +119,7 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
     chart: Path | None = options["chart"]
     if chart is not None and chart.suffix != ".svg":
         raise click.BadParameter(
-            f"want a name that ends in .svg, got `{chart}`", param_hint="--chart"
+            f"want a file name that ends in .svg, got `{chart}`", param_hint="--chart"
         )
     require_places(options["steps"], chart)
     configure_logging(verbosity=-1, log_format="text")
@@ -125,9 +128,9 @@ def simulate_command(workload: tuple[Path, ...], **options: Any) -> None:
         planned = _planned(bundle, workload, options)
         recorder = Recorder()
         simulation = _run(bundle, planned, recorder, retries=options["retry"])
-    tell_workload(planned, bundle)
+    report_workload(planned, bundle)
     result = report(simulation, recorder.steps, group_by=options["group_by"])
-    tell_replaced(result.replaced)
+    report_replaced(result.replaced)
     with input_errors():
         if options["steps"] is not None:
             write_steps(options["steps"], recorder.steps)
@@ -215,8 +218,8 @@ def print_report(result: Report) -> None:
     """Print *result* for people."""
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     gone = f", {result.completed} completed" if result.completed else ""
-    gone += f", {result.given_up} went without a node" if result.given_up else ""
-    gone += f", {result.evicted} evicted for good" if result.evicted else ""
+    gone += f", {result.given_up} never got a node" if result.given_up else ""
+    gone += f", {result.evicted} evicted and not replaced" if result.evicted else ""
     failed = f" ({result.failed} of failing policies)" if result.failed else ""
     colour = "red" if result.pending else "green"
     console.print(
@@ -227,7 +230,7 @@ def print_report(result: Report) -> None:
     )
     console.print(
         f"{result.nodes} nodes, {result.empty_nodes} of them empty; until a node: median "
-        f"{result.waits[0]:g} s, 99 of 100 within {result.waits[1]:g} s",
+        f"{result.waits[0]:g} s, 99 % within {result.waits[1]:g} s",
         soft_wrap=True,
     )
     table = Table("resource")
@@ -240,13 +243,13 @@ def print_report(result: Report) -> None:
     if result.resources:
         console.print(table)
         console.print(
-            "[dim]fragmented: the part of what is free that typical pods cannot use[/dim]"
+            "[dim]fragmented: the share of free resources that typical pods cannot use[/dim]"
         )
     if len(result.groups) > 1:
         least = min(result.groups, key=lambda group: (result.groups[group], group))
         console.print(
             f"Fairness over {len(result.groups)} groups (Jain): {result.fairness:.3f}; "
-            f"`{escape(least)}` got least, {100 * result.groups[least]:.1f} % of what it asked for",
+            f"`{escape(least)}` got the least, {100 * result.groups[least]:.1f} % of its requests",
             soft_wrap=True,
         )
     for reason in result.reasons:

@@ -18,26 +18,26 @@ from engine.offline.cluster_file import snapshot_bytes
 from engine.telemetry.logs import configure_logging
 
 
-@click.command("snapshot", short_help="Write what decisions read of a cluster to a file.")
+@click.command("snapshot", short_help="Write the state of a cluster that decisions read to a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @cluster_options
 @click.option(
     "--policies",
     metavar="SOURCE",
-    help="Save the facts too that these policies read: a directory or `configmap:NAMESPACE/NAME`, "
+    help="Also save the facts that these policies read: a directory or `configmap:NAMESPACE/NAME`, "
     "as for `run`. The sources of their `PolicyRuntime` are asked once.",
 )
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Where a scheduler keeps what it learned, if that is a directory.",
+    help="Directory in which the scheduler keeps learned facts, if it uses one.",
 )
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was written.",
+    help="How to print what was written.",
 )
 def snapshot_command(
     file: Path,
@@ -50,10 +50,10 @@ def snapshot_command(
     """Write the state of a cluster to FILE, for `explain`, `simulate` and bug reports.
 
     Holds nodes, pods, namespaces, services, workloads, budgets, volumes, claims, classes, CSI
-    objects and devices; compressed if FILE ends in `.gz`, and on the standard output for `-`.
-    Secrets are never read, and config maps only if `--policies` names them. What containers are
-    told (environment, arguments, commands, probes), managed fields and what kubectl remembers are
-    left out. It only lists: a role that may list these kinds is enough.
+    objects and devices; compressed if FILE ends in `.gz`, on standard output for `-`.
+    Secrets are never read, and config maps only if `--policies` names them. The
+    environment, arguments, commands and probes of containers, managed fields and kubectl's
+    last-applied annotation are left out. Permission to list these kinds is enough.
 
     \b
     Exit codes: 0 written, 1 the cluster cannot be read, 2 wrong usage, or FILE cannot be written.
@@ -100,16 +100,16 @@ def snapshot_command(
 
 
 def _write(file: Path, text: bytes) -> None:
-    """Write *file* whole or not at all, for its owner alone: a cluster's state is nobody else's.
+    """Write *file* atomically, readable by its owner alone, since a cluster's state is private.
 
-    Of a link, what it leads to is written; what is no file, such as a device, is written into.
+    A link is followed; what is not a regular file, such as a device, is written to directly.
     """
     try:
         if file.exists() and not file.is_file():
             write_file(file, text)
             return
-        with replacing(real_place(file)) as beside:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with replacing(real_place(file)) as temporary:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as stream:
                 stream.write(text)
     except OSError as error:

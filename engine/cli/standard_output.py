@@ -1,6 +1,6 @@
-"""What is printed, where it cannot be printed: closed, a pipe that nobody reads, a full disk.
+"""Standard output that cannot be written: closed, a pipe without a reader, a full disk.
 
-Owns how every command ends then. What files cannot hold is told where they are written.
+Owns how every command exits then. Errors of other files are reported where those are written.
 """
 
 import contextlib
@@ -17,28 +17,28 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
-def lost_output_ends_it() -> Iterator[None]:
-    """Exit with code 1 if what is printed is lost: in silence if nobody reads it, else told."""
-    # What whoever started the command has closed. In this order each gets the descriptor that it
-    # always has, which nothing else may be opened as: the event loop ends the process over it.
+def exit_if_output_is_lost() -> Iterator[None]:
+    """Exit with code 1 if output is lost: silently without a reader, else with an error."""
+    # Streams that the parent process has closed. Opened in this order, each gets its usual
+    # descriptor. Otherwise another file would get it, and the event loop would abort the process.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # to the end
-            os.set_inheritable(nowhere.fileno(), True)  # as the usual ones are
+            nowhere = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # open until exit
+            os.set_inheritable(nowhere.fileno(), True)  # like the usual ones
             setattr(sys, name, nowhere)
-    # A name of a file need not be UTF-8; in most locales what cannot be encoded is an error.
+    # File names need not be UTF-8, and in most locales encoding such a name is an error.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")  # as the standard error
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for standard error
     try:
         try:
             yield
         finally:
-            sys.stdout.flush()  # or the interpreter would, and tell of it as it likes
+            sys.stdout.flush()  # otherwise the interpreter does, with a message of its own
     except OSError as error:
         # Errors of files name them.
         if error.filename is not None or error.errno not in (errno.EPIPE, *_FULL):
             raise
-        # Nothing is to be left that would be tried once more.
+        # Discard what is still buffered, so that it is not written again at exit.
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), sys.stdout.fileno())
         if error.errno != errno.EPIPE:

@@ -18,24 +18,26 @@ FILE: Final = Path("typings") / "__builtins__.pyi"
 CURRENT, STALE = 0, 1
 
 
-@click.command("stubs", short_help="Let editors complete what policies see.")
+@click.command("stubs", short_help="Write type stubs, so that editors complete what policies see.")
 @click.argument(
     "directory", type=click.Path(path_type=Path, file_okay=False), default=Path(), required=False
 )
 @click.option("--stdout", "prints", is_flag=True, help="Print the stub instead of writing it.")
-@click.option("--check", is_flag=True, help="Write nothing; say if the file there is current.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; report whether the existing file is current."
+)
 @click.option(
     "--serve",
     "server",
     metavar="COMMAND",
-    help="Be a language server on stdin and stdout: COMMAND with the types of parameters.",
+    help="Be a language server on stdin and stdout: COMMAND, with types added to parameters.",
 )
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to say what was written, or found.",
+    help="How to print what was written, or found.",
 )
 def stubs_command(
     directory: Path, prints: bool, check: bool, server: str | None, output: str

@@ -41,8 +41,8 @@ _EXIT_CODE: Final = 2
 _EXIT_REASONS: Final = {
     signal.SIGABRT: "ran out of memory",
     signal.SIGBUS: "crashed the interpreter",
-    signal.SIGKILL: "was ended by SIGKILL, as a machine does that runs out of memory",
-    signal.SIGSEGV: "crashed the interpreter, as values that nest too deep do",
+    signal.SIGKILL: "was killed by SIGKILL, probably because the machine ran out of memory",
+    signal.SIGSEGV: "crashed the interpreter, probably by values that nest too deeply",
 }
 
 Handlers = Mapping[signal.Signals, Any]

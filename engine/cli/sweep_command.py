@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from engine.cli.file_notes import tell_workload
+from engine.cli.file_notes import report_workload
 from engine.cli.input_error import InputError, input_errors, reason_of
 from engine.cli.input_path import InputPath, kept_copy
 from engine.cli.json_output import print_json
@@ -70,23 +70,23 @@ _PIPE_WIDTH: Final = 160
     multiple=True,
     required=True,
     metavar="PLUGIN.ARG=V,V",
-    help="An argument of a policy and the values to try; several make a grid.",
+    help="An argument of a policy and the values to try; several options make a grid.",
 )
 @click.option(
     "--seeds",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="So many runs of each combination; the first as written, the others shuffled.",
+    help="Runs of each combination; the first as written, the others shuffled.",
 )
-@click.option("--profile", default="", metavar="NAME", help="Decide every pod as this profile.")
+@click.option("--profile", default="", metavar="NAME", help="Decide every pod by this profile.")
 @click.option(
     "--to",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
-    help="Where results go. What is there already is not computed again.",
+    help="Directory of the results. Existing results are not computed again.",
 )
 @click.option(
     "--format",
@@ -94,7 +94,7 @@ _PIPE_WIDTH: Final = 160
     type=click.Choice(["csv", "parquet"]),
     default="csv",
     show_default=True,
-    help="The form of the table of results. Parquet needs the package pyarrow.",
+    help="Format of the table of results. Parquet needs the package pyarrow.",
 )
 @click.option(
     "--executor",
@@ -104,23 +104,23 @@ _PIPE_WIDTH: Final = 160
     help="`processes` of this machine, or a Dask cluster: `dask://HOST:PORT`.",
 )
 @click.option(
-    "--jobs", type=click.IntRange(min=1), help="How many processes. Default: one per core."
+    "--jobs", type=click.IntRange(min=1), help="Number of processes. Default: one per core."
 )
 @click.option(
     "--output",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="How to print what came of it: means by combination, or every result.",
+    help="How to print the results: means by combination, or every result.",
 )
 def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     """Simulate WORKLOAD with every combination of the values of `--set`, and every seed.
 
-    WORKLOAD is what `simulate` takes. DIR gets results.jsonl (each result as it comes: an
-    interrupted sweep goes on where it was), the table results.csv or results.parquet, and
-    chart.svg. A result is known by the hash of its policies, arguments, workload and seed, so
-    whatever changed is computed anew. Workers of Dask read the workload from the same paths; one
-    from a pipe or `-` is kept in DIR.
+    WORKLOAD is what `simulate` takes. DIR gets results.jsonl (each result as it is computed, so
+    that an interrupted sweep can continue), the table results.csv or results.parquet, and
+    chart.svg. A result is identified by a hash of its policies, arguments, workload and seed, so
+    whatever changed is computed again. Workers of Dask read the workload from the same paths; one
+    from a pipe or `-` is copied to DIR.
 
     \b
     Exit codes: 0 all was computed, 1 a simulation failed, 2 wrong usage, or policies, workload
@@ -155,7 +155,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
     known = _known(log)
     missing = [point for point in points if point.key not in known]
     if len(missing) < len(points):
-        click.echo(f"{len(points) - len(missing)} of {len(points)} are there", err=True)
+        click.echo(f"{len(points) - len(missing)} of {len(points)} results exist", err=True)
     try:
         with _ended_by_signals(), executor(options["executor"], options["jobs"]) as pool:
             for one in _computed(pool, missing, log):
@@ -172,7 +172,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         there = sum(point.key in known for point in points)
         click.echo(
             f"interrupted: {there} of {len(points)} results are in {log}; "
-            "the same command goes on from there",
+            "the same command continues from there",
             err=True,
         )
         raise SystemExit(INTERRUPTED) from None
@@ -180,7 +180,7 @@ def sweep_command(workload: tuple[Path, ...], **options: Any) -> None:
         raise click.ClickException(str(error)) from error
     except BrokenProcessPool as error:
         raise click.ClickException(
-            "a process that simulated died: out of memory?\nhint: fewer at once with --jobs"
+            "a process that simulated died: out of memory?\nhint: run fewer at once with --jobs"
         ) from error
     except OSError as error:
         raise click.ClickException(reason_of(error)) from error
@@ -223,7 +223,7 @@ def _points(workload: tuple[Path, ...], options: dict[str, Any]) -> list[Point]:
     try:
         with input_errors(workload):
             read = read_workload(*workload)
-            tell_workload(read, bundle)
+            report_workload(read, bundle)
             return make_points(
                 files.texts,
                 text,
@@ -247,7 +247,7 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
             try:
                 yield pool
             except (KeyboardInterrupt, PolicyEndedError):
-                # The pool would wait for simulations that nobody wants any more.
+                # Otherwise the pool would wait for simulations that are not needed any more.
                 for worker in multiprocessing.active_children():
                     worker.kill()
                 raise
@@ -282,7 +282,7 @@ def executor(where: str, jobs: int | None) -> Iterator[Executor]:
             what = "its workers died" if isinstance(error, KilledWorker) else "it went away"
             raise click.ClickException(
                 f"--executor {where}: {what}\n"
-                "hint: the results that came are kept; the same command goes on from there"
+                "hint: the results so far are kept; the same command continues from there"
             ) from error
 
 

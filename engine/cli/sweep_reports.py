@@ -66,14 +66,14 @@ def require_parquet() -> None:
 
 def write_table(path: Path, results: Sequence[Measured]) -> None:
     """Write *results* to *path*, as Parquet if it ends so and as CSV otherwise."""
-    with naming(path), replacing(path) as beside:
-        _write_table(beside, columns_of(results), is_parquet=path.suffix == ".parquet")
+    with naming(path), replacing(path) as temporary:
+        _write_table(temporary, columns_of(results), is_parquet=path.suffix == ".parquet")
 
 
 def renew_other_table(path: Path, results: Sequence[Measured]) -> None:
     """Write *results* in the other form too, where an earlier sweep left a table in it.
 
-    Whoever reads that one must not take old results for these. One that cannot be written here is
+    Otherwise a reader could take its old results for these. One that cannot be written here is
     removed.
     """
     other = path.with_suffix(".csv" if path.suffix == ".parquet" else ".parquet")

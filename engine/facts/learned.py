@@ -262,9 +262,7 @@ class LearnedSource(Generic[P]):
             try:
                 self._learner.restore(msgspec.json.decode(kept), self._clock.now())
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                log.warning(
-                    "Saved facts are lost; learning them again", source=self.name, reason=str(error)
-                )
+                log.warning("What was learned is lost", source=self.name, reason=str(error))
 
     def _informers(self) -> list[Informer[P]]:
         handlers = Handlers[P](

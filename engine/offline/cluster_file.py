@@ -47,7 +47,7 @@ _SYSTEM_PRIORITIES: Final = {
 # --- what is left out ------------------------------------------------------------------------
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-# What a container is told: no business of a scheduler, and where passwords are found.
+# Configuration of containers: of no use to a scheduler, and a place where passwords are found.
 _TOLD: Final = (
     "args",
     "command",
@@ -65,7 +65,7 @@ _DRIVERS_OWN: Final = ("volumeAttributes", "options")
 
 
 def redacted(manifest: Manifest) -> dict[str, Any]:
-    """*manifest* without what containers are told (environment, arguments, commands, probes).
+    """*manifest* without the environment, arguments, commands and probes of containers.
 
     Managed fields, the configuration that kubectl remembers and drivers' own attributes go as well.
     All that decisions read is still there.
@@ -286,8 +286,8 @@ class Cluster:
     ) -> tuple[str, ...]:
         """Show in *cache* the facts that policies with *config* see of this cluster.
 
-        *pods* and *nodes* are those whose annotations count beside the nodes in *cache*. Returns
-        the sources of which nothing is known. Raises `ManifestError`.
+        *pods* and *nodes* are those whose annotations count in addition to the nodes in *cache*.
+        Returns the sources of which nothing is known. Raises `ManifestError`.
         """
         infos = cache.snapshot().infos
         present = [info.node for info in infos if info is not None and info.node is not None]
@@ -429,7 +429,7 @@ def named(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def last_of_each(
     kind: str, manifests: list[dict[str, Any]], repeated: list[str]
 ) -> list[dict[str, Any]]:
-    """*manifests* with the last one of each name, in its place; *repeated* is told of the others.
+    """*manifests* with the last one of each name, in its place; *repeated* gets the others.
 
     Those without a name are all kept.
     """

@@ -1,4 +1,4 @@
-"""Our answers beside kube-scheduler's recorded ones.
+"""Our answers compared with recorded ones of kube-scheduler.
 
 Owns reading recorded scenarios, deciding which answers the shipped policies can be asked for, and
 the comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or were

@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"decisions-(\d{6,})\.jsonl(\.gz)?")
 NO_TEXT = msgspec.Raw(b"null")
 # Stands for a line that was not written to its end.
 _CUT: Final = b""
-# Files that are open beside those of a log.
+# Files that are open in addition to those of a log.
 _OTHER_FILES: Final = 64
 
 
@@ -73,7 +73,7 @@ class Line(msgspec.Struct, rename={"event": "e", "number": "n", "at": "t", "pod_
 
 @dataclass
 class Damage:
-    """What is told of a log that does not hold all that was written.
+    """What to report about a log from which entries are missing.
 
     Attributes:
         cuts: Where a file ends in the middle of an entry, which is left out: `file:line`.
@@ -134,7 +134,7 @@ def read_log(path: Path, damage: Damage | None = None) -> Iterator[Line]:
 
 def _open_files(path: Path, closing: contextlib.ExitStack) -> list[tuple[Path, IO[bytes]]]:
     is_directory = path.is_dir()
-    # One that somebody has unpacked beside it is the same file.
+    # A file unpacked next to its compressed one is the same file.
     files = list({number_of(f): f for f in log_files(path)}.values()) if is_directory else [path]
     allow_open_files(_OTHER_FILES + len(files))
     opened: list[tuple[Path, IO[bytes]]] = []
@@ -193,7 +193,7 @@ def _files_between(before: Path | None, file: Path) -> str:
 
 
 def _entries_between(before: Line | None, line: Line) -> str:
-    """What is missing between two entries. Each start and each failure begins to count anew."""
+    """What is missing between two entries. Numbering restarts at each start and each failure."""
     if before is None or (line.event == "log" and line.reason != "size"):
         return ""
     first, last = before.number + 1, line.number - 1

@@ -1,7 +1,6 @@
-"""Values of a manifest that the API would not take, told by field, want and got.
+"""Field errors of a manifest: the field, what was wanted and what was found.
 
-Owns the translation of what decoding says of them. In which file and line that is, is for those who
-have one.
+Owns the translation of decoding errors. Files and lines are added by callers that know them.
 """
 
 import re
@@ -21,7 +20,7 @@ _JSON_TYPES: Final = {
 def field_error(manifest: Any, text: str) -> tuple[Path, str]:
     """Where in *manifest* something is wrong, and what: "want `str`, got `1` (int)".
 
-    *text* is what decoding says: "Expected `str`, got `int` - at `$.metadata.labels[...]`".
+    *text* is the error of the decoder: "Expected `str`, got `int` - at `$.metadata.labels[...]`".
     """
     match = _AT.match(text)
     assert match is not None
@@ -44,7 +43,7 @@ def place_of(manifest: Any, path: str, got: str) -> Path:
         if isinstance(value, list) and str(step).isdigit():
             step = int(step)
         elif step == "..." and isinstance(value, dict):
-            # A mapping of mappings has its fault further in; the first that there is will do.
+            # In a mapping of mappings the error is further in; the first match will do.
             step = next((k for k, v in value.items() if _JSON_TYPES.get(type(v)) == got), "")
             if not step:
                 break
@@ -58,13 +57,13 @@ def place_of(manifest: Any, path: str, got: str) -> Path:
 
 
 def describe_error(manifest: Any, text: str) -> str:
-    """The same as one text: "metadata.labels.x: want `str`, got `1` (int)"."""
+    """A field error as one text: "metadata.labels.x: want `str`, got `1` (int)"."""
     at, what = field_error(manifest, text)
     return f"{written(at)}: {what}" if at else what
 
 
 def written(path: Iterable[str | int]) -> str:
-    """A path as people write it: `spec.taints[0].key`."""
+    """A path as it is usually written: `spec.taints[0].key`."""
     text = ""
     for step in path:
         if isinstance(step, int):

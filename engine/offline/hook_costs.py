@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from engine.offline.operations import Line, OperationCounter, source_line
-from engine.offline.sampled_calls import HookQuestions, entries_of, questions_of
+from engine.offline.sampled_calls import HookCalls, entries_of, sample_calls
 from engine.offline.workload import Workload
 from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call
@@ -132,7 +132,7 @@ class Change(msgspec.Struct, frozen=True):
 class _Hook:
     """A hook that is measured: its questions, and what was seen so far."""
 
-    questions: HookQuestions
+    questions: HookCalls
     sample: list[Call]
     evaluations: int
     operations: float
@@ -153,7 +153,7 @@ class Subject:
         self._pods = len(workload.arrivals)
         self._evaluator = SandboxEvaluator(bundle.program)
         try:
-            asked = questions_of(bundle, self._evaluator, workload, most=_MOST_CALLS, seed=seed)
+            asked = sample_calls(bundle, self._evaluator, workload, most=_MOST_CALLS, seed=seed)
             counter = OperationCounter(bundle.program)
             self.hooks: dict[Key, _Hook] = {}
             for one in asked:
@@ -285,7 +285,7 @@ def estimate(values: Sequence[float], doubt: float = _DOUBT) -> Estimate:
 # --- what is measured ------------------------------------------------------------------------
 
 
-def _prepared(bundle: Bundle, counter: OperationCounter, asked: HookQuestions) -> _Hook:
+def _prepared(bundle: Bundle, counter: OperationCounter, asked: HookCalls) -> _Hook:
     sample = list(_bounded(asked.sample))
     evaluations = sum(map(entries_of, sample))
     lines = counter.count(sample)

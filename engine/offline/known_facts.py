@@ -44,7 +44,7 @@ def show_facts(
     Raises:
         ManifestError: for a document that is none.
     """
-    # 1. The places of the sources: as configured, after what nobody configured.
+    # 1. The places of the sources: as configured, after the sources that need no configuration.
     left = list(documents)
     said: dict[int, dict[Subject, Readings]] = {}
     for place, source in enumerate(config.sources):

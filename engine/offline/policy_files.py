@@ -31,7 +31,7 @@ class PolicyFiles:
     Attributes:
         directory: Where they are, as the caller wrote it.
         texts: File name to text: what a bundle is built from.
-        selected: The names that the caller asked about; files beside them are there to be loaded.
+        selected: The names that the caller asked about; other files are only there to be loaded.
     """
 
     directory: Path
@@ -46,7 +46,7 @@ class PolicyFiles:
 def read_policy_files(paths: Iterable[Path]) -> list[PolicyFiles]:
     """The sets of files that *paths* (files or directories) mean, in order, each directory once.
 
-    Directories are searched to the bottom. Where YAML or JSON files are named, the others beside
+    Directories are searched to the bottom. Where YAML or JSON files are named, the others next to
     them are no part of the set. Raises `PolicyFilesError` for a path that does not
     exist, has another suffix, is not UTF-8 text, or a directory without policy files.
     """

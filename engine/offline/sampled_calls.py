@@ -1,8 +1,8 @@
-"""What policies are asked while a workload is decided: real calls, to be put again.
+"""A sample of the calls of hooks while a workload is decided, to be repeated by benchmarks.
 
-Owns keeping a sample of them. The calls are those of the engine in a simulation: hooks get what
-they read of pods and nodes and nothing else, nodes that are alike are asked once, and answers that
-are known are not asked for again. So how often a hook is asked is as telling as what a call costs.
+The calls are those of the engine in a simulation: a hook gets only the fields that it reads, nodes
+that are alike are evaluated once, and known verdicts are reused. So the number of calls of a hook
+matters as much as the cost of one.
 """
 
 import random
@@ -20,12 +20,12 @@ _MOST_LOST: Final = 3
 
 
 class LostHookError(Exception):
-    """A hook ends the sandbox so often that nothing is to be learned of it."""
+    """A hook ends the sandbox too often to be measured."""
 
 
 @dataclass(slots=True)
-class HookQuestions:
-    """What one hook was asked.
+class HookCalls:
+    """The calls of one hook.
 
     Attributes:
         policy, hook: Which.
@@ -51,9 +51,9 @@ def entries_of(call: Call) -> int:
 
 
 class _Listener:
-    """Passes calls on and keeps a fair sample of them: those that a sandbox would get.
+    """Passes calls on and keeps a uniform sample of them: those that a sandbox would get.
 
-    The evaluator is closed by whoever opened it.
+    The caller closes the evaluator.
     """
 
     def __init__(self, bundle: Bundle, evaluator: Evaluator, most: int, seed: int) -> None:
@@ -61,7 +61,7 @@ class _Listener:
         self._evaluator = evaluator
         self._most = most
         self._chance = random.Random(seed)
-        self.heard: dict[tuple[int, str], HookQuestions] = {}
+        self.heard: dict[tuple[int, str], HookCalls] = {}
         # Hooks that are not asked any more, with why.
         self.lost: dict[tuple[int, str], PolicyFailure] = {}
 
@@ -76,7 +76,7 @@ class _Listener:
             known = self.heard.get(key)
             if known is None:
                 name = self._names[call.instance]
-                known = self.heard[key] = HookQuestions(name, call.hook)
+                known = self.heard[key] = HookCalls(name, call.hook)
             known.calls += 1
             known.entries += entries_of(call)
             failures = [one for one in answer if isinstance(one, PolicyFailure)]
@@ -101,10 +101,10 @@ class _Listener:
         return self._evaluator.evaluate([call])[0]
 
 
-def questions_of(
+def sample_calls(
     bundle: Bundle, evaluator: Evaluator, workload: Workload, *, most: int, seed: int
-) -> list[HookQuestions]:
-    """What *bundle*'s hooks are asked while *workload* is decided, *most* calls of each kept.
+) -> list[HookCalls]:
+    """The calls of *bundle*'s hooks while *workload* is decided, with a sample of *most* for each.
 
     Raises `ManifestError` for a cluster that cannot be built, and `LostHookError`.
     """

@@ -134,22 +134,22 @@ def make_points(
 def _of_options(problems: Sequence[Problem], config: str) -> list[Problem]:
     """*problems* with the options that they are about in place of lines of *config*.
 
-    It was without a problem before arguments were set in it, and nobody has seen its text.
+    It was without a problem before arguments were set in it, and its text was never shown.
     """
     profiles = _document(config)["profiles"]
-    told = []
+    reported = []
     for problem in problems:
         found = _ARGUMENT.match(problem.message)
         if problem.file != _OPTION:
-            told.append(problem)
+            reported.append(problem)
         elif found is None:
-            told.append(replace(problem, line=0, column=0))
+            reported.append(replace(problem, line=0, column=0))
         else:
             profile, entry, path = int(found[1]), int(found[2]), found[3]
             option = f"{_OPTION} {profiles[profile]['pluginConfig'][entry]['name']}{path}"
             message = problem.message[found.end() :]
-            told.append(replace(problem, file=option, line=0, column=0, message=message))
-    return told
+            reported.append(replace(problem, file=option, line=0, column=0, message=message))
+    return reported
 
 
 def with_arguments(
@@ -213,7 +213,7 @@ def _set(plugin_config: list[dict[str, Any]], path: list[str], value: Any) -> No
         entry = {"name": name, "args": {}}
         plugin_config.append(entry)
     place = entry.setdefault("args", {})
-    # As it is spelt there, in snake_case or in camelCase.
+    # As it is written there, in snake_case or in camelCase.
     argument = next((one for one in place if file_stem(one) == file_stem(argument)), argument)
     *members, last = argument, *below
     for member in members:
@@ -244,7 +244,7 @@ def _policies(files: tuple[tuple[str, str], ...], config: str) -> tuple[Bundle, 
 
 @functools.lru_cache(maxsize=2)
 def _workload(paths: tuple[str, ...], versions: tuple[tuple[int, int], ...]) -> Workload:
-    """What *paths* hold; *versions* tell whether that is what they held before."""
+    """What *paths* hold; *versions* identify the content."""
     return read_workload(*map(Path, paths))
 
 
@@ -269,7 +269,7 @@ def metrics_of(result: Report) -> dict[str, float]:
     found = {
         "placed": float(result.placed),
         "pending": float(result.pending),
-        "went without a node": float(result.given_up),
+        "never got a node": float(result.given_up),
         "evictions": float(result.evictions),
         "empty nodes": float(result.empty_nodes),
         "wait median (s)": result.waits[0],

@@ -1,6 +1,6 @@
 """YAML and JSON as people write them, and where in a text something is.
 
-Owns reading texts so that what is wrong is told with its line. What the objects in them are is for
+Owns reading texts so that errors have a line. What the objects in them are is for
 those who read them.
 """
 
@@ -51,7 +51,7 @@ class Loader(yaml.CSafeLoader):
                 raise yaml.constructor.ConstructorError(
                     None,
                     None,
-                    f"the key `{key.value}` is there already, in line {line}",
+                    f"the key `{key.value}` is already used in line {line}",
                     key.start_mark,
                 )
 
@@ -113,7 +113,7 @@ def _repeated(name: str, raw: bytes, key: str) -> TextError:
             return TextError(f"{place}: want JSON: {error.problem}")
     except (yaml.YAMLError, ValueError, RecursionError):
         pass
-    return TextError(f"{name}: want JSON: the key `{key}` is there twice in an object")
+    return TextError(f"{name}: want JSON: the key `{key}` occurs twice in an object")
 
 
 def _is_tab(text: str, line: int, column: int) -> bool:
@@ -132,12 +132,12 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         what = getattr(error, "problem", None) or " ".join(str(error).split())
         if mark and _is_tab(text, mark.line, mark.column):
-            what = "a tab is no indentation: want blanks"
+            what = "tabs cannot indent: want spaces"
         raise TextError(f"{place}: want YAML: {what}") from error
     except (ValueError, RecursionError) as error:
         raise TextError(f"{name}: want YAML: {error}") from error
     if "&" in text and any(map(_holds_itself, documents)):
-        raise TextError(f"{name}: want YAML that ends: an alias leads to what it is in")
+        raise TextError(f"{name}: want finite YAML: an alias refers to a node that contains it")
     return documents
 
 

@@ -1,7 +1,7 @@
-"""What each policy by itself says of each node, instead of only the first one that says no.
+"""The verdict of every policy on every node, instead of the first rejection only.
 
-Owns asking every filter alone, with the engine's own cycle. A decision stops at the first rejection
-of a node; whoever wants to know what would help needs all of them.
+Owns running every filter alone, with the engine's own cycle. A decision stops at the first
+rejection of a node; to know what would help, all of them are needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,13 +23,13 @@ _HOOKS = ("pre_filter", "filter", "counters")
 
 @dataclass(frozen=True, slots=True)
 class VerdictTable:
-    """Who rejects which node.
+    """Which policies reject which nodes.
 
     Attributes:
         nodes: The names of all nodes, sorted.
         rejections: By policy in the profile's order, and node: the rejection. Policies that reject
-            no node are there with nothing.
-        failures: What policies failed with.
+            no node have an empty mapping.
+        failures: Failures of policies.
     """
 
     nodes: tuple[str, ...]
@@ -53,7 +53,7 @@ class VerdictTable:
 def ask_each(
     bundle: Bundle, evaluator: Evaluator, pod: Pod, snapshot: Snapshot, nominator: Nominator
 ) -> VerdictTable:
-    """Every filter of the pod's profile, asked alone. Raises `KeyError` if it has no profile."""
+    """Every filter of the pod's profile, run alone. Raises `KeyError` if it has no profile."""
     profile = {p.scheduler_name: p for p in bundle.profiles}[pod.scheduler_name]
     names = tuple(sorted(info.name for info in snapshot.infos if info is not None and info.node))
     found: dict[str, Mapping[str, Status]] = {}
@@ -76,7 +76,7 @@ def ask_each(
 
 
 def filter_names(profile: Profile) -> list[str]:
-    """All that can reject a node, in the profile's order: policies and parts of the runtime."""
+    """Policies and runtime plugins that can reject a node, in the profile's order."""
 
     def names() -> Iterator[str]:
         for point in ("filter", "preFilter"):

@@ -107,7 +107,7 @@ class Workload:
         return replace(self, arrivals=arrivals, cluster=replace(self.cluster, pods=there))
 
     def shuffled(self, seed: int) -> "Workload":
-        """The same with pods that come at one moment in another order, and ties broken anew."""
+        """The same with pods that come at one moment in another order, and other tie-breaking."""
         chance = random.Random(seed)
         mixed = [replace(one, pod=one.pod.renamed(f"{seed}/{one.pod.uid}"))
                  for one in self.arrivals]  # fmt: skip
@@ -252,10 +252,8 @@ def _read_recorded(path: Path, workload: Workload) -> None:
     workload.arrivals += [Arrival(stay.at, stay.pod, stay.until) for stay in found.stays]
     workload.changes += [NodeChange(at, name, node) for at, name, node in found.nodes]
     workload.departures += found.departures
-    ignored = f"{found.ignored} changes of other objects, or of pods that others placed"
-    gaps = (
-        f"what happened in {found.gaps} gaps of the log, but for nodes and pods that went in them"
-    )
+    ignored = f"{found.ignored} changes of other objects, or of pods placed by other schedulers"
+    gaps = f"what happened in {found.gaps} gaps of the log, except for nodes and pods that went"
     if parts := [ignored] * (found.ignored > 0) + [gaps] * (found.gaps > 0):
         workload.cluster.missing[str(path)] = "; ".join(parts)
 
@@ -360,7 +358,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     if "add" in event and "delete" in event:
         raise WorkloadError("want `add` or `delete`, got both")
     if "for" in event and not _is_pod(event.get("add")):
-        raise WorkloadError("want `for` beside an `add` of a pod")
+        raise WorkloadError("want `for` together with an `add` of a pod")
     if isinstance(added := event.get("add"), dict):
         if added.get("kind") == "Node":
             node = node_of(added)
@@ -376,7 +374,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             if isinstance(meta, dict) and not meta.get("name") and meta.get("generateName"):
                 name = f"{meta['generateName']}{len(workload.arrivals)}"
                 added = {**added, "metadata": {**meta, "name": name}}
-            pod = workload.cluster.pod_of(_begun_anew(added))
+            pod = workload.cluster.pod_of(_restarted(added))
             if not pod.name:
                 raise WorkloadError("want `metadata.name` or `generateName` in a pod, got neither")
             until = None if stays is None else at + float(stays)
@@ -385,7 +383,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
             kind = added["kind"]
             raise WorkloadError(
                 f"want a pod, a node or what they need in an event, got a {kind}\n"
-                "hint: in a file of manifests beside this one it stands for its pods"
+                "hint: in a separate file of manifests it stands for its pods"
             )
         elif at == 0:
             if added.get("kind") != _CLASS:  # known already
@@ -407,13 +405,13 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
     return None
 
 
-def _begun_anew(pod: dict[str, Any]) -> dict[str, Any]:
+def _restarted(pod: dict[str, Any]) -> dict[str, Any]:
     """*pod* without its end, as it is known of pods that ran once: ended ones take no room."""
-    anew = dict(pod)
+    fresh = dict(pod)
     for member, end in (("metadata", "deletionTimestamp"), ("status", "phase")):
         if isinstance(values := pod.get(member), dict):
-            anew[member] = {key: value for key, value in values.items() if key != end}
-    return anew
+            fresh[member] = {key: value for key, value in values.items() if key != end}
+    return fresh
 
 
 def _is_pod(added: Any) -> bool:
@@ -581,8 +579,8 @@ def table_pod(row: Mapping[str, str]) -> dict[str, Any]:
     annotations = {}
     if count:
         if not milli:
-            wanted = "want how much of each GPU, in thousandths"
-            raise ValueError(f"gpu_milli: {wanted}, got `{row['gpu_milli']}` beside {count} GPUs")
+            wanted = "want the share of each GPU, in thousandths"
+            raise ValueError(f"gpu_milli: {wanted}, got `{row['gpu_milli']}` for {count} GPUs")
         requests[GPU_MILLI] = str(count * milli)
         annotations = {f"{GPU_PREFIX}count": str(count), GPU_MILLI: str(milli)}
         if models := row.get("gpu_spec"):

@@ -1,6 +1,6 @@
 """Answers to the questions that the assertions of a test ask.
 
-Owns the schedulers that answer: one with the policy beside the test alone, for each set of
+Owns the schedulers that answer: one with only the policy that the test belongs to, for each set of
 arguments, and one with the bundle's profiles. They are those of production; only the world around
 them is made up.
 """
@@ -38,7 +38,7 @@ from engine.scheduling.scheduling_cycle import Scheduler
 _POD_GROUP: Final = "PodGroup"
 
 
-class MisfitArguments(Exception):
+class ArgumentsError(Exception):
     """The `args` of an assertion are not what the policy declares."""
 
 
@@ -75,7 +75,7 @@ class Answers:
             raise ValueError(f"no question `{request['question']}`")
         try:
             return question(request)
-        except MisfitArguments as error:
+        except ArgumentsError as error:
             raise ValueError(str(error)) from None
 
     def _judge(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Answers:
         """What fails, arguments that the policy does not take included."""
         try:
             return {"failures": self._judge(request)["failures"]}
-        except MisfitArguments as error:
+        except ArgumentsError as error:
             return {"failures": [str(error)]}
 
     def _property(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Answers:
         objects = cluster.get("objects", ())
         world = World.from_manifests(
             cluster.get("nodes", ()),
-            _told_apart(cluster.get("pods", ())),
+            _distinct(cluster.get("pods", ())),
             (one for one in objects if one.get("kind") != _POD_GROUP),
             cluster.get("facts"),
         )
@@ -198,7 +198,7 @@ class Answers:
             if policy.module == module:
                 return policy
         raise ValueError(
-            f"no policy `{module}` beside `{self.file}`: name one with `profile = ...`"
+            f"no policy `{module}` next to `{self.file}`: name one with `profile = ...`"
         )
 
     def _scheduler_of(
@@ -234,7 +234,7 @@ def _see_groups(
         scheduler.hooks.groups = _always(request.get("group"))
         return
     asked = {pod.key: pod for pod in pods}
-    others = map(pod_of, [*_told_apart(cluster["pods"]), *cluster["pending"]])
+    others = map(pod_of, [*_distinct(cluster["pods"]), *cluster["pending"]])
     known = [*(pod for pod in others if pod.key not in asked), *asked.values()]
     groups = PodGroups(world.cache)
     groups.use(scheduler, lambda: known)
@@ -260,15 +260,15 @@ def _sound(verdicts: Iterable[Any]) -> list[Any]:
 def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Values and record types of *args*, read as a profile's `pluginConfig` is.
 
-    Raises `MisfitArguments` for a name that the policy does not declare, or another type.
+    Raises `ArgumentsError` for a name that the policy does not declare, or another type.
     """
     documents, problems = read_documents("args", msgspec.json.encode(args).decode())
     for document in documents:
         found = read_arguments(policy.name, document, policy.defaults)
         if not problems:  # those of the arguments are among them now
             return found.given, found.types
-    told = (", ".join(filter(None, [p.message, p.hint])) for p in problems)
-    raise MisfitArguments("; ".join(told))
+    texts = (", ".join(filter(None, [p.message, p.hint])) for p in problems)
+    raise ArgumentsError("; ".join(texts))
 
 
 def _problems_of(snapshot: Snapshot) -> Iterator[str]:
@@ -283,7 +283,7 @@ def _problems_of(snapshot: Snapshot) -> Iterator[str]:
                 yield from (f"pod `{pod.key}`: {problem}" for problem in pod.problems)
 
 
-def _told_apart(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _distinct(manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Placed pods with names of their own: builders may give the same pod several times."""
     apart: list[dict[str, Any]] = []
     taken: set[tuple[str, str]] = set()

@@ -1,7 +1,7 @@
 """The child process in which the tests of a candidate bundle run.
 
 Owns its own confinement and the loop over the tests; the parent is `process`. The request is
-one JSON document on stdin. What happens is told in JSON lines on stdout, each test before it runs,
+one JSON document on stdin. Progress is reported in JSON lines on stdout, each test before it runs,
 so that the parent knows which one ended the child.
 """
 
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True):
 class Announcement(msgspec.Struct, frozen=True, tag="runs"):
     """The test or case that runs next; `is_last` says that there is none.
 
-    A table of cases is announced before its cases are known: telling them runs its file.
+    A table of cases is announced before its cases are known: finding them runs its file.
     """
 
     file: str = ""
@@ -65,7 +65,7 @@ class Refusal(msgspec.Struct, frozen=True, tag="refused"):
 
 
 def main() -> None:
-    """Read the request, confine this process, run the tests, tell the results."""
+    """Read the request, confine this process, run the tests, report the results."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     builtin_files()  # read now: no file can be opened later
     _confine(request.address_space)
@@ -74,12 +74,12 @@ def main() -> None:
 
 
 def run(request: Request, sink: BinaryIO) -> None:
-    """Run the tests of *request* and tell *sink*."""
+    """Run the tests of *request* and report to *sink*."""
     try:
         config = None if request.config is None else decode_configuration(request.config)
         bundle = build_bundle(request.files, config)
     except PolicyErrors as error:
-        _tell(sink, Refusal(error.problems))
+        _report(sink, Refusal(error.problems))
         return
     runner = PolicyTestRunner(
         bundle, seconds=request.seconds, files=lambda _: GivenFiles(request.files)
@@ -94,17 +94,17 @@ def run(request: Request, sink: BinaryIO) -> None:
                 continue
             if case is not test:
                 _announce(case, sink, request.seconds)
-            _tell(sink, Report(runner.run(case)))
-    _tell(sink, Announcement(is_last=True))
+            _report(sink, Report(runner.run(case)))
+    _report(sink, Announcement(is_last=True))
 
 
 def _announce(case: PolicyTest, sink: BinaryIO, seconds: float) -> None:
-    _tell(sink, Announcement(case.file, case.title, case.line))
+    _report(sink, Announcement(case.file, case.title, case.line))
     # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
     signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)
 
 
-def _tell(sink: BinaryIO, message: msgspec.Struct) -> None:
+def _report(sink: BinaryIO, message: msgspec.Struct) -> None:
     sink.write(msgspec.json.encode(message) + b"\n")
     sink.flush()
 
@@ -114,7 +114,8 @@ def _confine(address_space: int) -> None:
 
     No privileges by way of other programs, no children, no new descriptors (files, sockets),
     nothing written to files, no core dumps, no way to other processes, and *address_space* bytes
-    beside what is in use; fewer if the machine has no more, for then this process is ended first.
+    in addition to what is in use; fewer if the machine has no more, because the kernel then kills
+    this process first.
     """
     if sys.platform != "linux":
         return  # a workstation; clusters run Linux

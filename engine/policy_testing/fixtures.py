@@ -106,7 +106,7 @@ class DirectoryFiles:
         real = Path(os.path.realpath(given))
         if not path or Path(path).is_absolute() or not real.is_relative_to(root):
             raise FixtureError(
-                f"{path}: want a path in the directory of the test, or below it, got one outside"
+                f"{path}: want a path in or below the directory of the test, got one outside"
             )
         self.used |= {given, real}
         return real
@@ -334,7 +334,7 @@ def read_data(files: TestFiles, path: str) -> Any:
         # Also a check that YAML has nothing that JSON, and so Starlark, has not.
         return msgspec.json.decode(msgspec.json.encode(documents[0]))
     except (TypeError, ValueError) as error:
-        raise FixtureError(f"{path}: want what JSON can hold: {error}") from error
+        raise FixtureError(f"{path}: want values that JSON can represent: {error}") from error
 
 
 def _rows(path: str, raw: bytes) -> list[dict[str, Any]]:
@@ -348,7 +348,7 @@ def _rows(path: str, raw: bytes) -> list[dict[str, Any]]:
             if not names:
                 names = [cell.strip() for cell in cells]
                 if "" in names or len(set(names)) < len(names):
-                    message = "want names of columns in the first line, each once"
+                    message = "want unique column names in the first line"
                     raise FixtureError(f"{path}:{reader.line_num}: {message}")
                 continue
             if len(cells) != len(names):

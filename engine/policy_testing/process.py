@@ -141,13 +141,13 @@ class _Child:
     def _blame(self, running: Announcement | None, *, is_late: bool) -> PolicyTestResult:
         """What ended the child: the test that ran, or the files themselves."""
         if running is None:
-            what = "took too long" if is_late else "took more memory than there is"
+            what = "took too long" if is_late else "exceeded the memory limit"
             return _unloaded("", 0, f"the files {what}")
         if is_late:
             seconds = self._request.seconds
             message = f"took longer than {seconds:g} s, in a call that cannot be interrupted"
         else:
-            message = "ended the sandbox: it took more memory than there is"
+            message = "ended the sandbox: it exceeded the memory limit"
         return PolicyTestResult(running.file, running.name, running.line, False, 0.0, message)
 
     def _read_line(self, until: float) -> bytes | None:

@@ -168,7 +168,7 @@ def _outcome(judgement: Mapping[str, Any], name: str) -> str | None:
 
 
 def unknown_labels_matter(request: Mapping[str, Any], judge: Judge) -> Counterexample | None:
-    """The decisions without and with labels and annotations that nobody knows, if they differ."""
+    """The decisions without and with labels and annotations unknown to policies, if they differ."""
     want = judge(request)
     names = _names(request["nodes"])
     for labelled in (

@@ -28,7 +28,7 @@ ROLLED_BACK_ANNOTATION: Final = "starsched.dev/rolled-back"
 SUFFIX: Final = "-last-good"
 
 _FILE: Final = "last-good.json"
-#: Revisions that were rolled back and are not tried again; the newest are enough.
+#: Revisions that were taken back and are not tried again; the newest are enough.
 _MOST_ROLLED_BACK: Final = 16
 
 
@@ -43,7 +43,7 @@ class LastGood:
     Attributes:
         revision: Their bundle's revision when they were accepted; "" if none ever were.
         files: Texts by name, as the source gave them; empty for the built-in policies alone.
-        rolled_back: Revisions that were accepted and then rolled back.
+        rolled_back: Revisions that were accepted and then taken back.
     """
 
     revision: str = ""

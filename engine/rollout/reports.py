@@ -122,7 +122,7 @@ class Reports:
         self.last_rejected = None
         self._count("unchanged", is_ok=True)
         if is_news:
-            log.info("The source holds the active revision", revision=active.bundle.revision)
+            log.info("The source says what is in force", revision=active.bundle.revision)
             self._note("unchanged", active.bundle.revision)
             self.write_accepted(active)
 
@@ -130,18 +130,17 @@ class Reports:
         """The source does not exist; the revision *in_force* stays."""
         self.is_source_gone = True
         log.warning(
-            "The source of the policies is gone; the active revision stays in force",
-            source=self._source_name,
+            "The policies' source is gone; what is in force stays", source=self._source_name
         )
         self._note("source_gone", in_force)
-        note = "the source of the policies is gone; the active revision stays in force"
+        note = "the policies' source is gone; what is in force stays"
         self._event(offer.reference, WARNING, SOURCE_GONE_REASON, note, "")
 
     def rolled_back(self, revision: str, in_force: str, reason: str) -> None:
-        """*revision* was rolled back during its probation; *in_force* decides again."""
+        """*revision* was taken back during its probation; *in_force* decides again."""
         self._count("rolled_back", is_ok=False)
         log.error("Policies rolled back", revision=revision, in_force=in_force, reason=reason)
-        note = f"revision {revision} was rolled back: {reason}; revision {in_force} is in force"
+        note = f"revision {revision} was taken back: {reason}; revision {in_force} is in force"
         self.last_rejected = self._note(
             "rolled_back", revision, stage="probation", note=note, problems=[]
         )

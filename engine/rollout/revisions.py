@@ -1,4 +1,4 @@
-"""Which revision decides, which one it would be rolled back to, and when: the state, pure.
+"""Which revision decides, which one it would be taken back to, and when: the state, pure.
 
 Owns no task, no clock and no sandbox: a transition returns the revisions that are no longer needed,
 and closing them is the caller's.
@@ -16,7 +16,7 @@ from engine.rollout.trial import LoadedRevision
 
 
 def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
-    """Why a revision with these counts is to be rolled back, or None."""
+    """Why a revision with these counts is to be taken back, or None."""
     # Lost time delays every pod, so a few decisions are enough to tell; a single one may be chance.
     if counts.stalled > 1 and counts.lost_seconds > bounds.lost_time.total_seconds():
         return (
@@ -53,7 +53,7 @@ class Revisions:
 
     Attributes:
         active: What decides; None before the first one and after `clear`.
-        previous: What *active* would be rolled back to; None unless it is on probation.
+        previous: What *active* would be taken back to; None unless it is on probation.
         counts: The decisions of *active*.
     """
 
@@ -68,10 +68,10 @@ class Revisions:
         return self.active.bundle.revision if self.active is not None else ""
 
     def proven(self) -> LoadedRevision | None:
-        """What an edit that comes into force now would be rolled back to.
+        """What an edit that comes into force now would be taken back to.
 
         That is *active*, unless it is on probation without enough good decisions yet: an edit on
-        top of a bad one must neither be rolled back to that one nor be compared with it.
+        top of a bad one must neither be taken back to that one nor be compared with it.
         """
         if self.active is None or self.previous is None:
             return self.active
@@ -81,7 +81,7 @@ class Revisions:
         return self.active if is_good else self.previous
 
     def failure(self) -> str | None:
-        """Why *active* is to be rolled back; None if it is not, or if it is not on probation."""
+        """Why *active* is to be taken back; None if it is not, or if it is not on probation."""
         if self.active is None or self.previous is None:
             return None
         return out_of_bounds(self.counts, self.active.bundle.runtime.fallback)
@@ -99,7 +99,7 @@ class Revisions:
         return [] if previous is None else [previous]
 
     def roll_back(self) -> LoadedRevision:
-        """Let *previous* decide again; the revision that was rolled back."""
+        """Let *previous* decide again; the revision that was taken back."""
         bad, previous = self.active, self.previous
         assert bad is not None
         assert previous is not None

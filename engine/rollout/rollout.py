@@ -1,4 +1,4 @@
-"""The roll-out: which policies are in force, how others replace them, and when they go back.
+"""The roll-out: which policies are in force, how others replace them, and when they are taken back.
 
 Owns the order of what happens to an offer and the tasks that it happens in. Which revisions there
 are is `revisions`', a candidate's stages are `trial`'s, what the source offers `offers`', what is
@@ -47,7 +47,7 @@ def _faults_reject() -> Iterator[None]:
     except Rejected:
         raise
     except Exception as error:
-        log.exception("Unexpected exception while checking policies")
+        log.exception("Unexpected exception while examining policies")
         problem = Problem("", 0, 0, f"internal error: {type(error).__name__}: {error}")
         raise Rejected("internal", [problem]) from error
 
@@ -142,7 +142,7 @@ class Rollout:
         self._tasks.append(asyncio.ensure_future(self.offers.follow()))
         await self.offers.arrived()
         self._saved.last_good = await self._saved.load(
-            "the policies of the source are checked as at a first start"
+            "the source's policies are examined as at a first start"
         )
         offer = self.offers.take()
         # 2. The source's, unless they do not pass.
@@ -202,7 +202,7 @@ class Rollout:
         kept in force while this process fell back to less, is in the store.
         """
         self.is_active = True
-        await self._take_over(await self._saved.load("the active revision stays in force"))
+        await self._take_over(await self._saved.load("what is in force stays"))
 
     async def _take_over(self, stored: LastGood | None) -> None:
         """Go on from what is *stored*; None if nothing is, or if it cannot be read."""
@@ -265,7 +265,7 @@ class Rollout:
                 await self._stages.try_out(candidate, self._world)
                 end_stage("trial")
                 await self._world.prepare(bundle)
-                # What it would be rolled back to may have changed, also during the comparison.
+                # What it would be taken back to may have changed, also during the comparison.
                 while (back_to := self._revisions.proven()) is not compared_with:
                     compared_with = back_to
                     if compared_with is not None:
@@ -321,7 +321,7 @@ class Rollout:
                 bundle = await self._stages.build(last_good.files)
                 loaded = await self._load_as("last-good", bundle, last_good.files)
         except Rejected as rejection:
-            log.error("Cannot load the last good policies", reason=rejection.note())
+            log.error("The last good policies do not load any more", reason=rejection.note())
             return None
         log.warning("Running the last good policies", revision=bundle.revision)
         return loaded
@@ -377,7 +377,7 @@ class Rollout:
 
     def _refuse_rolled_back(self, revision: str) -> None:
         if revision in self._saved.rolled_back:
-            text = f"revision `{revision}` was rolled back before; change the policies to try again"
+            text = f"revision `{revision}` was taken back before; change the policies to try again"
             raise Rejected("rolled_back", [Problem("", 0, 0, text)], revision)
 
     # --- switching -----------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Rollout:
             self._close([loaded])
 
     async def _watch(self, loaded: LoadedRevision) -> None:
-        """Roll *loaded* back if it gets out of bounds; close its predecessor if not."""
+        """Take *loaded* back if it gets out of bounds; let go of its predecessor if not."""
         window = loaded.bundle.runtime.fallback.window
         ends_at = self._clock.monotonic() + window.total_seconds()
         while self._clock.monotonic() < ends_at:

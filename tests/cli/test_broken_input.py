@@ -45,12 +45,12 @@ BROKEN = [
     pytest.param(("x.yaml", NODE + "kind: [\n"), ":6:1: want YAML: ", id="YAML"),
     pytest.param(
         ("x.yaml", NODE + "---\nkind:\n\tNode\n"),
-        ":7:1: want YAML: a tab is no indentation: want blanks",
+        ":7:1: want YAML: tabs cannot indent: want spaces",
         id="a tab",
     ),
     pytest.param(
         ("x.yaml", NODE + POD + "kind: Node\n"),
-        ":7:1: want YAML: the key `kind` is there already, in line 5",
+        ":7:1: want YAML: the key `kind` is already used in line 5",
         id="a key twice",
     ),
     pytest.param(
@@ -60,12 +60,12 @@ BROKEN = [
     ),
     pytest.param(
         ("x.json", '{"kind": "Node",\n "metadata": {"name": "a",\n "name": "b"}}'),
-        ":3:2: want JSON: the key `name` is there already, in line 2",
+        ":3:2: want JSON: the key `name` is already used in line 2",
         id="a key twice in JSON",
     ),
     pytest.param(
         ("x.json", r'{"smile": "\ud83d\ude00", "kind": "Node", "kind": "Node"}'),
-        ": want JSON: the key `kind` is there twice in an object",
+        ": want JSON: the key `kind` occurs twice in an object",
         id="a key twice in JSON that is no YAML",
     ),
     pytest.param(
@@ -164,7 +164,7 @@ BROKEN = [
     ),
     pytest.param(
         ("x.yaml", NODE + POD + "spec: &spec {containers: [{name: c, args: [*spec]}]}\n"),
-        ": want YAML that ends: an alias leads to what it is in",
+        ": want finite YAML: an alias refers to a node that contains it",
         id="a pod that holds itself",
     ),
     pytest.param(("x.yaml.gz", b"\x1f\x8b\x08\x00cut"), ": compressed file ended", id="gzip"),

@@ -96,14 +96,14 @@ def test_pods_that_go_without_a_node_are_no_less_than_pending(tmp_path: Path) ->
     result = diff("builtin", none, "--on", events, "--max-pending-more", 2)
     assert result.exit_code == 1, result.output
     assert "3 pods: 3 now gone without a node\n" in result.output
-    assert "exceeded: 3 more are pending or went without a node, want at most 2" in result.output
+    assert "exceeded: 3 more are pending or never got a node, want at most 2" in result.output
     said = json.loads(diff("builtin", none, "--on", events, "--output", "json").stdout)
-    assert said["metrics"]["went without a node"]["difference"] == 3
+    assert said["metrics"]["never got a node"]["difference"] == 3
 
 
 @pytest.mark.slow("computes for long")
 def test_pods_of_the_start_that_other_policies_evict_are_told(tmp_path: Path) -> None:
-    """One that is evicted for good was no change; one that came again was "now placed"."""
+    """One that is evicted and not replaced was no change; one that came again was "now placed"."""
 
     def placed(name: str, *, owned: bool) -> dict[str, Any]:
         made = pod(name, "3")

@@ -136,7 +136,7 @@ def test_a_simulation_goes_by_the_facts_of_a_file(tmp_path: Path) -> None:
             *("simulate", str(cluster), str(facts), f"--config={profile}", "--profile=measured")
         )
         assert simulation.exit_code == 0, simulation.output
-        assert "nothing is known of the facts from configmap:n/loads" in simulation.stderr
+        assert "no facts are known from configmap:n/loads" in simulation.stderr
         explained = run(
             *("explain", "web", f"--snapshot={cluster}", f"--snapshot={facts}"),
             *(f"--config={profile}", "--profile=measured", "--output=json"),
@@ -158,7 +158,7 @@ def test_diff_and_sweep_tell_as_simulate_does_which_facts_are_missing(tmp_path: 
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "profile.yaml").write_text(profile.read_text())
     said = run("simulate", str(cluster), f"--config={profile}").stderr
-    assert "nothing is known of the facts from configmap:n/loads" in said
+    assert "no facts are known from configmap:n/loads" in said
     compared = run("diff", "builtin", str(tmp_path / "b"), f"--on={cluster}")
     swept = run(
         *("sweep", str(cluster), f"--to={tmp_path / 'out'}", f"--config={profile}", "--jobs=1"),

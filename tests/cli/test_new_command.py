@@ -76,7 +76,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine_test.star").write_text("# mine\n")
     code, output = starsched("new", "mine", "--to", tmp_path)
     assert code == 2
-    assert "exists already" in output
+    assert "already exists" in output
     assert [path.name for path in tmp_path.iterdir()] == ["mine_test.star"]
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ("../x", "small letters"),
         ("2nd_try", "want at most 63 small letters, digits and `_` between, a letter first"),
         ("a" * 64, "at most 63"),
-        ("x_test", "those of tests"),
+        ("x_test", "reserved for tests"),
         ("node_name", "starsched eject node_name"),
         (
             "volume_binding",
@@ -114,7 +114,7 @@ def test_a_plugin_that_is_a_part_of_the_runtime_is_not_taken_for_another(name: s
     """It said "did you mean `volume_zone`?" of VolumeBinding, which every profile names."""
     code, output = starsched("eject", name)
     assert code == 2
-    assert "is a part of the runtime: there is no policy file of it" in output
+    assert "is a part of the runtime: it has no policy file" in output
     assert "did you mean" not in output
 
 

@@ -153,7 +153,7 @@ def test_a_change_runs_the_tests_that_stand_on_it_and_no_other(
     save(policies / "z_test.star", OTHER_TEST.replace("asserts.fits(", "asserts.equal("))
     assert ran(watcher.run()) == ["FAIL test_fits"]
     (policies / "z_test.star").unlink()
-    assert "no test stands on that" in watcher.run()
+    assert "no test depends on that" in watcher.run()
     assert watcher.end() == 1
 
 

@@ -132,7 +132,10 @@ def test_what_goes_while_nobody_records_is_gone_afterwards(tmp_path: Path) -> No
         "departures": [(100.0, "default/old")],
     }  # fmt: skip
     told = run("simulate", log).stderr
-    assert "1 changes of other objects, or of pods that others placed; what happened in 1" in told
+    assert (
+        "1 changes of other objects, or of pods placed by other schedulers; what happened in 1"
+        in told
+    )
 
 
 def test_a_log_whose_first_checkpoint_is_cut_off_begins_with_the_next(tmp_path: Path) -> None:
@@ -251,7 +254,7 @@ def test_every_command_says_where_a_log_is_cut_off(log: Path, tmp_path: Path, co
     words = {"LOG": str(log), "OUT": str(tmp_path / "out")}
     result = run(*(words.get(word, word) for word in command.split()))
     assert result.exit_code == 0, result.output
-    said = f"{cut}:{len(lines)}: it ends in the middle of an entry, which is left out\n"
+    said = f"{cut}:{len(lines)}: it ends in the middle of an entry, which is ignored\n"
     assert result.stderr.count(said) == 1
 
 
@@ -296,7 +299,7 @@ def test_an_empty_file_of_a_log_is_told(log: Path, number: int) -> None:
     file.write_bytes(b"")
     result = run("replay", log, "--output=json")
     assert json.loads(result.stdout)["cutOff"] == [f"{file}:1"]
-    said = f"{file}:1: it ends in the middle of an entry, which is left out\n"
+    said = f"{file}:1: it ends in the middle of an entry, which is ignored\n"
     assert said in run("simulate", log).stderr
 
 

@@ -91,14 +91,14 @@ def test_extenders_are_not_asked_and_it_says_so(cluster: str, tmp_path: Path) ->
     )
     result = run(cluster, f"--config={config}", "--output=json")
     assert result.exit_code == 3, result.output
-    assert "extenders are configured, and are not asked here" in result.stderr
+    assert "configured extenders are not called here" in result.stderr
     assert json.loads(result.stdout)["placed"] == 1
     for others in (
         ["diff", "builtin", "builtin", "--on", cluster],
         ["sweep", cluster, f"--to={tmp_path}", "--set=InterPodAffinity.hardPodAffinityWeight=0"],
     ):
         result = CliRunner().invoke(main, [*others, f"--config={config}"])
-        assert "extenders are configured, and are not asked here" in result.stderr
+        assert "configured extenders are not called here" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -179,13 +179,13 @@ def test_a_priority_class_may_come_after_those_that_name_it(tmp_path: Path) -> N
 
 
 def test_what_is_given_twice_counts_once_and_is_told(cluster: str, tmp_path: Path) -> None:
-    """The second pod pushed the first out: "1 went without a node"."""
+    """The second pod pushed the first out: "1 never got a node"."""
     again = tmp_path / "again.yaml"
     again.write_text(yaml.safe_dump_all([NODE, pod("p0", "100m")]))
     result = run(cluster, str(again), cluster, "--output=json")
     got = json.loads(result.stdout)
     assert (got["arrived"], got["given_up"], got["nodes"]) == (3, 0, 1)
-    assert "given more than once, the last one counts: Node `n`, Pod `a/p0`" in result.stderr
+    assert "given more than once; the last one is used: Node `n`, Pod `a/p0`" in result.stderr
     got = json.loads(run(cluster, str(again), "--output=json").stdout)
     assert (got["placed"], got["resources"]["cpu"]["requested"]) == (2, 1600)
 
@@ -199,7 +199,7 @@ def test_a_pod_that_takes_the_place_of_another_one_is_told(cluster: str, tmp_pat
     ]
     events = tmp_path / "events.jsonl"
     events.write_text("\n".join(map(json.dumps, lines)))
-    told = "came again while still there, the later one takes its place: Pod `a/p0`\n"
+    told = "arrived again while still present; the later one replaces it: Pod `a/p0`\n"
     result = run(cluster, str(events), "--output=json")
     assert told in result.stderr
     assert json.loads(result.stdout)["replaced"] == ["a/p0"]

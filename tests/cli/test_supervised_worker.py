@@ -34,7 +34,7 @@ for question in ("fails", "crashes", "a"):
         print(type(error).__name__, error)
 """
 
-CRASHED = "x.star:1: filter() crashed the interpreter, as values that nest too deep do"
+CRASHED = "x.star:1: filter() crashed the interpreter, probably by values that nest too deeply"
 
 
 def test_a_worker_keeps_its_state_and_reports_why_it_exited() -> None:

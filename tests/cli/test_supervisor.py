@@ -207,7 +207,7 @@ def test_after_three_tests_that_had_to_be_ended_no_other_of_the_file_is_run(
     done = run("test", "policies", "--output", "json")
     results = {one["name"]: one for one in json.loads(done.stdout)["tests"]}
     assert [name for name, one in results.items() if one["passed"]] == ["test_a", "test_f"]
-    want = "not run: 3 tests of the file had to be ended before it"
+    want = "not run: 3 tests of the file had to be stopped before it"
     assert results["test_e"]["message"] == want
 
 

@@ -336,7 +336,7 @@ def test_an_interrupted_sweep_says_what_is_there_and_leaves_no_process(
     assert 0 < lines < many
     assert said == (
         f"interrupted: {lines} of {many} results are in {log}; "
-        "the same command goes on from there\n"
+        "the same command continues from there\n"
     )
     # multiprocessing's own helper goes once it sees that the others are gone.
     wait_until(lambda: not is_there(process.pid), seconds=SECONDS)

@@ -119,7 +119,7 @@ def test_check_tells_names_that_no_config_map_takes(
     (tmp_path / name).write_text("def filter(pod, node):\n    return None\n")
     result = _check(str(tmp_path))
     assert result.exit_code == 0, result.output
-    want = f"{tmp_path / name}: warning: no ConfigMap takes this name for a key\nhint: want at most"
+    want = f"{tmp_path / name}: warning: a ConfigMap cannot have this name as a key\nhint: want"
     assert (want in result.output) != is_key
 
 
@@ -160,7 +160,7 @@ def test_the_standard_input_is_no_policy(command: str) -> None:
     """`fmt -` reads it; here there was "no such file or directory"."""
     result = CliRunner().invoke(main, [command, "-"], input=POLICY)
     assert result.exit_code == 2
-    assert result.output.startswith("Error: -: want files, not the standard input")
+    assert result.output.startswith("Error: -: want files, not standard input")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_an_ejected_policy_replaces_the_built_in_and_passes_its_tests(tmp_path: 
     assert _test(str(tmp_path)).exit_code == 0
     again = CliRunner().invoke(main, ["eject", "NodeResourcesFit", "--to", str(tmp_path)])
     assert again.exit_code == 2
-    assert "exists already" in again.output
+    assert "already exists" in again.output
 
 
 def test_eject_suggests_a_name() -> None:

@@ -288,7 +288,7 @@ def test_a_volume_stays_its_claim_s_when_the_pod_has_gone(tmp_path: Path) -> Non
 
 
 def test_pods_that_lose_their_node_for_good_did_not_go_without_one(tmp_path: Path) -> None:
-    """They were counted among those that went without a node, and there was no count of them."""
+    """They were counted among those that never got a node, and there was no count of them."""
     _, _, result = run(
         events(
             tmp_path,
@@ -708,7 +708,7 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
         pytest.param(
             "x.csv",
             "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,1,2,\n",
-            ":2: gpu_milli: want how much of each GPU, in thousandths, got `` beside 2 GPUs",
+            ":2: gpu_milli: want the share of each GPU, in thousandths, got `` for 2 GPUs",
             id="GPUs of which nothing is asked",
         ),
         pytest.param(
@@ -780,7 +780,7 @@ def test_events_may_begin_with_a_byte_order_mark_and_delete_what_has_ended(tmp_p
         pytest.param(
             "x.jsonl",
             '{"at": 0, "add": {"kind": "Node", "metadata": {"name": "n"}}, "for": 9}',
-            "x.jsonl:1: want `for` beside an `add` of a pod",
+            "x.jsonl:1: want `for` together with an `add` of a pod",
             id="a node that stays for so long",
         ),
     ],
@@ -791,31 +791,3 @@ def test_what_is_no_workload_is_told_with_its_line(
     (tmp_path / name).write_text(text)
     with pytest.raises((WorkloadError, ManifestError), match=message):
         read_workload(tmp_path / name)
-
-
-# --- what is the kernel's ----------------------------------------------------------------------
-
-BROKEN = """
-profiles:
-- schedulerName: default-scheduler
-  plugins:
-    queueSort: {enabled: [{name: broken}], disabled: [{name: "*"}]}
-"""
-
-
-def test_a_pod_whose_queue_key_fails_goes_by_its_priority() -> None:
-    """It was sorted before all others here, and by its priority in a cluster."""
-    config = f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration{BROKEN}"
-    policy = 'def queue_key(pod):\n    fail("no key")\n'
-    bundle = build_bundle({"config.yaml": config, "broken.star": policy})
-    arrivals = [(1.0, pod(f"p{n}", cpu="3", priority=n), None) for n in (1, 3, 2)]
-    simulation, _, _ = run(workload([node("n")], *arrivals), bundle)
-    assert [life.wants.name for life in simulation.lives.values() if life.is_placed] == ["p3"]
-
-
-def test_a_run_ends_though_a_policy_has_a_pod_wait_again_and_again() -> None:
-    policy = "def permit(pod, group):\n    return wait(7)\n"
-    bundle = build_bundle({"patient.star": policy})
-    simulation, _, result = run(workload([node("n")], (0.0, pod("p"), None)), bundle)
-    assert (result.placed, result.pending) == (0, 1)
-    assert simulation.now < 300

@@ -263,9 +263,11 @@ def test_nothing_outside_the_directory_of_the_test_can_be_read(tmp_path: Path, p
     root = tmp_path / "policies"
     (root / "fixtures").mkdir(parents=True)
     (root / "fixtures" / "link.yaml").symlink_to(tmp_path / "secret.yaml")
-    with pytest.raises(FixtureError, match="want a path in the directory of the test"):
+    with pytest.raises(FixtureError, match="want a path in or below the directory of the test"):
         read_manifests(DirectoryFiles(root), [path])
-    with pytest.raises(FixtureError, match=r"want a (path in the directory|file that ends)"):
+    with pytest.raises(
+        FixtureError, match=r"want a (path in or below the directory|file that ends)"
+    ):
         read_data(DirectoryFiles(root), path)
 
 
@@ -423,7 +425,7 @@ def test_what_is_no_path_is_told(tmp_path: Path, call: str, want: str) -> None:
 def test_a_key_that_is_there_twice_is_refused_in_json_too(tmp_path: Path) -> None:
     """YAML refused it; of JSON the last one counted, in silence."""
     (tmp_path / "a.json").write_text('{\n "x": {"want": 1},\n "x": {"want": 2}\n}')
-    message = r"^a\.json:3:2: want JSON: the key `x` is there already, in line 2$"
+    message = r"^a\.json:3:2: want JSON: the key `x` is already used in line 2$"
     with pytest.raises(FixtureError, match=message):
         read_data(DirectoryFiles(tmp_path), "a.json")
 
@@ -448,7 +450,7 @@ def test_data_is_read_from_yaml_json_and_csv(tmp_path: Path) -> None:
     ("name", "text", "want"),
     [
         ("a.csv", "a,b\n1,2\n1,2,3\n", "a.csv:3: want 2 cells, got 3"),
-        ("a.csv", "a,a\n", "a.csv:1: want names of columns in the first line, each once"),
+        ("a.csv", "a,a\n", "a.csv:1: want unique column names in the first line"),
         ("a.yaml", "a: 1\n---\nb: 2\n", "a.yaml: want one document, got 2"),
         ("a.json", "{", "a.json:1:2: want JSON: Input data was truncated"),
         ("a.txt", "", "a.txt: want a file that ends in one of"),

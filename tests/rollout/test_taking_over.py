@@ -138,7 +138,7 @@ async def test_a_store_that_hangs_does_not_keep_a_start() -> None:
         await asyncio.wait_for(rollout.start(), 5)
     (line,) = [one for one in logs if one["event"] == "Cannot read the last good policies"]
     assert line["reason"] == "no answer for 0.1 s"
-    assert line["until_then"] == "the policies of the source are checked as at a first start"
+    assert line["until_then"] == "the source's policies are examined as at a first start"
     assert rollout.active.bundle.revision == taken_back
     running = asyncio.ensure_future(rollout.run())
     try:
