@@ -40,7 +40,7 @@ __all__ = [
     "PolicyFailure",
     "Program",
     "Verdict",
-    "first_told",
+    "first_reported",
     "program_image",
 ]
 
@@ -72,8 +72,8 @@ class Program:
     limits: Limits = field(default_factory=Limits)
 
 
-def first_told(failures: Iterable[PolicyFailure]) -> PolicyFailure:
-    """The one of several failures that is told: the same, in whatever order they came.
+def first_reported(failures: Iterable[PolicyFailure]) -> PolicyFailure:
+    """The one of several failures that is reported: the same, whatever order they came in.
 
     What has to do with limits comes last: it need not happen again.
     """
@@ -95,10 +95,10 @@ class Evaluator(Protocol):
 class InProcessEvaluator:
     """Runs the program in this process: same verdicts, without the sandbox's walls.
 
-    Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and
-    time are not, so whoever does not trust the text watches this process: see `current_hook`.
-    *natives* are extra functions for single files, by module path; the coverage of tests is counted
-    with them.
+    Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and time
+    are not: for text that is not trusted, another process has to watch this one, see
+    `current_hook`. *natives* are extra functions for single files, by module path; the coverage of
+    tests is counted with them.
     Without *translates* every hook runs in the interpreter, see `sandbox.translation`.
     """
 

@@ -40,9 +40,6 @@ _INHERITED_PART: Final = 4
 # Bytes of the questions whose answers are kept, of those about a pod alone.
 _MOST_SINGLE_BYTES: Final = 32 << 20
 
-# Up to this many numbers a set of them is faster than an array of flags.
-_FEW: Final = 64
-
 Question = TypeVar("Question", bound=tuple[object, ...])
 
 
@@ -392,11 +389,7 @@ def as_ids(numbers: NDArray[np.intp]) -> "array[int]":
 
 
 def _each_once(ids: NDArray[np.intp], size: int) -> NDArray[np.intp]:
-    """*ids*, all below *size*, without those that were there before."""
-    if len(ids) <= _FEW:
-        if len(set(listed := ids.tolist())) < len(listed):
-            return np.array(list(dict.fromkeys(listed)), np.intp)
-        return ids
+    """*ids*, all below *size*, each once."""
     are_there = np.zeros(size, np.bool_)
     are_there[ids] = True
     if np.count_nonzero(are_there) < len(ids):

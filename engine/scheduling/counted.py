@@ -1,6 +1,6 @@
 """Hooks over counters: what they are given, and their verdicts for many nodes at once.
 
-Owns the distinct inputs. A hook over counters sees, beside its projections, a few numbers about the
+Owns the distinct inputs. A hook over counters sees its projections and a few numbers about the
 node's domain; five thousand nodes in ten zones are ten inputs, and each is asked once. Verdicts are
 kept by input, like all others.
 """
@@ -18,7 +18,7 @@ from engine.caching.counter_answers import OUTSIDE, CounterColumn, CounterRow
 from engine.caching.counters import Counters, PodChanges
 from engine.framework.profile import EnabledPolicy
 from engine.framework.status import Code, Status
-from engine.policy.evaluator import Call, PolicyFailure, first_told
+from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.projections import NodeColumn
 from engine.policy.verdicts import (
@@ -71,7 +71,7 @@ class EligibleNodes:
             # It also knows of nodes that are gone, or were others.
             failed = set(ids[there][codes == FAILED].tolist())
             if failed:
-                failure = first_told(table.failures[i] for i in failed)
+                failure = first_reported(table.failures[i] for i in failed)
                 memo.forget_transient(table)
                 return failure
         result = np.zeros(slots, np.bool_)
@@ -124,8 +124,8 @@ class CountedHooks:
         self._memo = memo
         self._capacity = capacity
         self._verdicts: OrderedDict[tuple[int, str, bytes, bytes, bytes], Any] = OrderedDict()
-        # Which nodes count, by who says so: classes that ask alike share one array, by whose
-        # identity their counters are told apart.
+        # Which nodes count, by the question: classes with the same question share one array, whose
+        # identity is part of the identity of their counters.
         self._masks: dict[tuple[int, str, bytes, bytes], _Mask] = {}
 
     def reuse_from(self, other: "CountedHooks", instances: Mapping[int, int]) -> None:
@@ -216,7 +216,7 @@ class CountedHooks:
         )
         nodes = use.column.ids if sees_nodes else None
         groups.follow(made_of, size, nodes, columns if "here" in use.fields else ())
-        groups.tell(self._shared(use, groups, columns, is_feasible))
+        groups.share(self._shared(use, groups, columns, is_feasible))
         unknown = groups.wanted(is_feasible) if groups.unknown else []
         failed = self._fill(use, groups, columns, is_feasible, unknown) if unknown else {}
         return groups, failed
@@ -307,7 +307,7 @@ class CountedHooks:
 def _of_feasible(
     column: CounterColumn, fields: Collection[str], is_feasible: NDArray[np.bool_]
 ) -> dict[str, int]:
-    """What a score is told of the feasible nodes."""
+    """The figures of the feasible nodes that a score is given."""
     inside = column.inside & is_feasible
     ids = column.layout.domain_ids
     there = int(np.count_nonzero(inside))
@@ -323,7 +323,7 @@ def _of_feasible(
 
 
 def _values(counter: CounterColumn | CounterRow, fields: frozenset[str]) -> dict[str, Any]:
-    """What a hook is told of a counter beside `here`."""
+    """The figures of a counter over all domains that a hook is given."""
     return {name: getattr(counter, name) for name in _SHARED_FIELDS if name in fields}
 
 

@@ -82,4 +82,4 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 Steps: TypeAlias = Generator[Question, Answer, Explanation]
-"""A decision that may have to ask extenders: what it yields somebody answers."""
+"""A decision that may have to ask extenders: the caller answers what it yields."""

@@ -54,8 +54,8 @@ class HookChanges:
     def touched(self) -> dict[int, int] | None:
         """By slot that changed in some column, the mask of those columns.
 
-        Many slots all have the mask of all columns that changed: who looks at many with arrays
-        does not tell them apart.
+        Many slots all get the mask of all columns that changed: with arrays, they are looked at
+        together.
         None if that is not known any more: any slot may have changed.
         """
         # What a placement changes, it changes in several columns: most logs are the same.

@@ -63,8 +63,9 @@ class Prepared:
     """All that the pre-filters and pre-scores of a pod class said, for what is counted now.
 
     `skipped` are policies whose filters do not run, `states` what pre-filters hand on, and
-    `pre_scored` the verdicts of the pre-scores, all by policy. `name` tells classes apart whose
-    pods are alike, but not what was counted for them; None: something failed, and may not again.
+    `pre_scored` the verdicts of the pre-scores, all by policy. `name` is part of the key of the
+    class, for pods that are alike but for what was counted for them; None: something failed, and
+    may not fail again.
     """
 
     pre: PreFiltered
@@ -78,7 +79,7 @@ class ScoreVector:
     """One policy's scores by slot: raw as answered, and as they count after normalisation.
 
     Scores without `normalize` count as they are. Those with it depend on the range of all raw
-    scores, so a change of the range counts them all anew. Often there is no range: `constant` is
+    scores, so a change of the range changes all. Often there is no range: `constant` is
     then the raw score of every feasible node, and what it counts.
     """
 

@@ -16,7 +16,7 @@ from engine.model.node_info import NodeInfo
 from engine.policy.projections import NodeColumn, Projector
 from engine.scheduling.select_host import name_hash
 
-# What a column may depend on beside the node itself, of which an unknown one depends on all.
+# What a column may depend on in addition to the node itself; an unknown one depends on all.
 _PARTS: Final = tuple(
     name
     for name in NodeInfo.__slots__
@@ -99,7 +99,7 @@ class NodeColumns:
     def refresh(self, snapshot: Snapshot) -> None:
         """Bring every column up to *snapshot*.
 
-        NodeInfos share what a change left as it was, so that a look at what is not shared tells
+        NodeInfos share what a change left as it was, so that a look at what is not shared shows
         which columns are about the change: a placement changes what is requested, not the labels.
         """
         changed: Sequence[int] | None = None

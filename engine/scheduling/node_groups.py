@@ -249,7 +249,7 @@ class Groups:
 
     # --- answers -----------------------------------------------------------------------------
 
-    def tell(self, shared: list[dict[str, Any]]) -> None:
+    def share(self, shared: list[dict[str, Any]]) -> None:
         """Take the figures that all groups share in addition to their counts; answers follow."""
         if shared != self.shared or not self._contexts:
             context = context_of(shared)

@@ -17,7 +17,7 @@ from engine.policy.view_fields import ViewField
 # Different kinds of pods of which something is kept.
 _MOST_KINDS: Final = 65_536
 
-# Types of fields whose values tell as much as their text.
+# Types of fields whose values say as much as their text.
 _PLAIN: Final = frozenset({"int", "int?", "str", "str?", "bool"})
 
 #: Fields of a pod that say something else when other objects or facts change.
@@ -50,7 +50,7 @@ class Holdings:
     def of(self, pods: Sequence[Pod]) -> list[int] | None:
         """What each of *pods* holds; None if one of them holds more than amounts.
 
-        Whether a host port or a volume is free without a pod depends on who else has it.
+        Whether a host port or a volume is free without a pod depends on which other pods use it.
         """
         numbers = []
         for pod in pods:

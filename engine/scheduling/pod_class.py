@@ -53,7 +53,7 @@ from engine.scheduling.hook_use import HookUse, PreFiltered, ScoreVector, look_b
 from engine.scheduling.node_columns import NodeColumns
 from engine.scheduling.scoring import Normalizer
 
-# A code of a class vector beside those of a filter's table: no node in this slot, or a node
+# A code of a class vector in addition to those of a filter's table: no node in this slot, or a node
 # outside the pre-filter's subset.
 ABSENT: Final = -3
 
@@ -152,7 +152,7 @@ class PodClass:
     def _touched(self, snapshot: Snapshot, nodes: NodeColumns) -> dict[int, int] | None:
         """By slot that some hook sees differently than before, the mask of the changed columns.
 
-        None if that cannot be told from the columns alone: nodes came or went, failures are to be
+        None if the columns alone do not say: nodes came or went, failures are to be
         asked again, or too much happened.
         """
         if (
@@ -173,7 +173,7 @@ class PodClass:
     ) -> tuple[dict[int, int], Sequence[int]]:
         """The changed slots with a node of the class, each for all hooks, and those without (now).
 
-        Begins anew if it is not known which slots changed.
+        Starts from scratch if it is not known which slots changed.
         """
         size = len(snapshot.infos)
         changed: Sequence[int] | None = None
@@ -472,7 +472,7 @@ class PodClass:
             elif vector.constant is not None and bool((values == vector.constant[0]).all()):
                 normal = np.full(len(feasible), vector.constant[1])
             else:
-                # As it was; where that does not hold any more, the whole vector is done anew.
+                # As it was; if the raw scores changed, the whole vector is normalised again.
                 normal = vector.normal[feasible]
                 if not np.array_equal(before, vector.raw[slots]):
                     moved[first + k] = vector
@@ -508,7 +508,7 @@ class PodClass:
         """The table of every filter and score, with room for all projections.
 
         A class holds on to its tables: the memo may forget them, but not renumber them behind the
-        class's back, which the epoch tells.
+        class's back: the epoch shows that.
         """
         tables, columns = self.tables, self.changes.column_of
         if len(tables) != len(columns):

@@ -34,14 +34,14 @@ _CLASS_HOOKS: Final = ("pre_filter", "pre_score", "counters", "filter", "score",
 # How many pods' specifications are remembered with what the class takes of them.
 _MOST_SPECIFICATIONS: Final = 4096
 
-# The hooks that are told which counters are empty, and the hook whose counters those are.
-_TOLD: Final = (("pre_filter", "filter"), ("pre_score", "score"))
+# The hooks that are given which counters are empty, and the hook whose counters those are.
+_GIVEN_COUNTS: Final = (("pre_filter", "filter"), ("pre_score", "score"))
 
 # For how many kinds of pods it is remembered what was prepared for them.
 _MOST_KINDS: Final = 8192
 
 _Counts = Mapping[tuple[str, str], bytes | PolicyFailure]
-"""What a policy's hook is told of its counters, or why there are none."""
+"""The counters that a policy's hook is given, or why there are none."""
 
 _encode = msgspec.json.encode
 
@@ -50,7 +50,7 @@ _encode = msgspec.json.encode
 class _Kind:
     """Pods that are alike in what hooks read.
 
-    `asked` are the counters that their pre-filters and pre-scores want to be told of, by policy
+    `asked` are the counters that their pre-filters and pre-scores read, by policy
     and hook, `uses` all of them; `known` is what was prepared for them, by which are empty.
     """
 
@@ -58,8 +58,8 @@ class _Kind:
     uses: Sequence[CounterUse]
     known: dict[tuple[bool, ...], Prepared] = field(default_factory=dict)
 
-    def told(self, empty: Sequence[bool]) -> dict[tuple[str, str], bytes | PolicyFailure]:
-        """What the hooks are told if *empty* says which of `uses` are."""
+    def given(self, empty: Sequence[bool]) -> dict[tuple[str, str], bytes | PolicyFailure]:
+        """What the hooks are given if *empty* says which of `uses` are."""
         flags = iter(empty)
         return {
             hook: uses
@@ -94,7 +94,7 @@ class PodClassifier:
                         self.score_order.setdefault(enabled.policy, place)
 
     def key(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> tuple[object, ...]:
-        """What tells classes apart: everything that the hooks of the class are given."""
+        """The key of the pod's class: everything that the hooks of the class are given."""
         name = profile.scheduler_name
         projectors = self._class_projectors.get(name)
         if projectors is None:
@@ -158,7 +158,7 @@ class PodClassifier:
         if known is None:
             known = self._counting[profile.scheduler_name] = any(
                 self._is_counted(enabled, hook)
-                for pair in _TOLD
+                for pair in _GIVEN_COUNTS
                 for hook in pair
                 for enabled in profile.at(hook)
             )
@@ -186,7 +186,7 @@ class PodClassifier:
         empty = are_empty(kind.uses)
         prepared = kind.known.get(empty)
         if prepared is None:
-            prepared = self._prepare(profile, pod, snapshot, kind.told(empty))
+            prepared = self._prepare(profile, pod, snapshot, kind.given(empty))
             if prepared.name is not None:
                 kind.known[empty] = prepared
         return prepared
@@ -194,7 +194,7 @@ class PodClassifier:
     def _kind(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> _Kind:
         asked: dict[tuple[str, str], Sequence[CounterUse] | PolicyFailure] = {}
         uses: list[CounterUse] = []
-        for before, hook in _TOLD:
+        for before, hook in _GIVEN_COUNTS:
             for e in profile.at(before):
                 if not self._is_counted(e, before):
                     continue
@@ -356,18 +356,18 @@ class PodClassifier:
         states: Mapping[str, bytes],
         counts: _Counts,
     ) -> list[Any]:
-        """What each policy says in a per-pod hook; a failure for one that cannot be told counts."""
-        told = [counts.get((e.policy, hook)) for e in enabled]
+        """What each policy says in a per-pod hook; a failure for one whose counters failed."""
+        given = [counts.get((e.policy, hook)) for e in enabled]
         answers = iter(
             self._memo.singles(
                 [
                     self._question(e, hook, pod, snapshot, states.get(e.policy), counts=each)
-                    for e, each in zip(enabled, told, strict=True)
+                    for e, each in zip(enabled, given, strict=True)
                     if not isinstance(each, PolicyFailure)
                 ]
             )
         )
-        return [each if isinstance(each, PolicyFailure) else next(answers) for each in told]
+        return [each if isinstance(each, PolicyFailure) else next(answers) for each in given]
 
     def use(
         self,
@@ -502,7 +502,9 @@ class PodClassifier:
                 paths |= reads.pod
                 of_cluster |= reads.cluster
         # Whichever of these hooks is enabled, alone too, has the policy asked for its counters.
-        for enabled in (enabled for pair in _TOLD for hook in pair for enabled in profile.at(hook)):
+        for enabled in (
+            enabled for pair in _GIVEN_COUNTS for hook in pair for enabled in profile.at(hook)
+        ):
             hooks = self._bundle.policies[enabled.policy].hooks
             for name, reads in hooks.items():
                 if name == "counters" or name.startswith("among_"):
@@ -525,7 +527,7 @@ class PodClassifier:
         group: PodGroupState | None = None,
         counts: bytes | None = None,
     ) -> bytes:
-        """The JSON of the parameters beside pod and node that the hook names.
+        """The JSON of the parameters other than pod and node that the hook names.
 
         *counts* are those of a hook that is asked about the pod alone.
         """

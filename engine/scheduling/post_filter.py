@@ -31,7 +31,7 @@ from engine.scheduling.victims import PLUGIN
 class PostFiltered:
     """What came of the post-filters; the fields are those of `Decision`.
 
-    `message` is empty if somebody will be evicted. `sought_victims`: preemption was asked.
+    `message` is empty if pods will be evicted. `sought_victims`: preemption was asked.
     `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way. `refused_by`:
     who rejects the pod even where everybody is gone who may go.
     """

@@ -1,8 +1,8 @@
 """Preemption: on which node evicting pods helps most.
 
-Owns kube-scheduler's DefaultPreemption as a dry run over nodes: who may preempt, which nodes are
-tried, the choice among those where it helps. The victims of one node are `victims`'; evicting is
-`binding.preemptor`'s. Which node is the best is the hook `candidate_key`.
+Owns kube-scheduler's DefaultPreemption as a dry run over nodes: which pods may preempt, which nodes
+are tried, the choice among those where it helps. The victims of one node are `victims`'; evicting
+is `binding.preemptor`'s. Which node is the best is the hook `candidate_key`.
 """
 
 from collections import OrderedDict

@@ -26,7 +26,8 @@ NO_HELP: Final = 1
 VIOLATES: Final = 2
 CLEAN: Final = 3
 
-# Up to this many new keys are put in their places one by one.
+# Up to this many new keys are inserted one by one, each with a pass over the ranks; more are merged
+# with a look at every key. A preemption adds one or two, the first one for a class thousands.
 _FEW: Final = 4
 
 
@@ -34,7 +35,7 @@ class Trials:
     """What is known of every node for the pods of one class and priority, by slot.
 
     Attributes:
-        pod_class: Kept, so that its identity is nobody else's.
+        pod_class: Kept, so that no other object gets its identity.
         patterns: How trials ended on nodes that are alike; None if no two nodes are.
         states: What came of trying the node, as it is: UNKNOWN, NO_HELP, VIOLATES or CLEAN.
         refusals: Where evicting does not help, the interned status that says why.

@@ -69,7 +69,7 @@ _HOUSEKEEPING_EVERY: Final = 256
 _MOST_REASONS: Final = 65_536
 _MOST_CHARACTERS: Final = 16 << 20
 # Bytes of the pods whose classes were made. What is kept of a class takes twenty times its pod,
-# and a pod is as large as who creates it likes, so that counting classes bounds nothing.
+# and its creator decides how large a pod is, so that counting classes bounds nothing.
 _MOST_POD_BYTES: Final = 16 << 20
 
 # The plugin name of rejections that no policy made: a pod whose own fields make no sense.
@@ -123,7 +123,7 @@ class Scheduler:
         self.has_extenders = bool(bundle.extenders) if has_extenders is None else has_extenders
         self._profiles = {p.scheduler_name: p for p in bundle.profiles}
         self._plugins = make_plugins() if plugins is None else dict(plugins)
-        # By profile and who ends the questions: what `_plugins_before` says.
+        # What `_plugins_before` says, by its arguments.
         self._pre_filters: dict[tuple[str, str | None], list[_PreFilter]] = {}
         self._evaluator = evaluator
         self._nominations = Nominations()
@@ -322,7 +322,7 @@ class Scheduler:
     # --- step 2: class and pre-filters --------------------------------------------------------
 
     def _class_of(self, profile: Profile, pod: Pod, snapshot: Snapshot) -> PodClass:
-        """The class of pods that policies cannot tell from *pod*; one that failed is not kept."""
+        """The class of pods that are alike for policies; one that failed is not kept."""
         if self._classifier.counts(profile):
             self._counted.counters.refresh(snapshot)
         alike = self._classifier.key(profile, pod, snapshot)

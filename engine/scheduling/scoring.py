@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure, first_told
+from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.memo_reuse import reusable_entries
 from engine.policy.verdicts import SCORE_NONE, VerdictMemo
 
@@ -102,7 +102,7 @@ class Normalizer:
         for score, answer in answers.items():
             table[score - low] = answer
         failed = [failure for score, failure in failures.items() if is_wanted[score - low]]
-        return first_told(failed) if failed else table[places]
+        return first_reported(failed) if failed else table[places]
 
     def _in_wide(self, key: _Range, values: NDArray[np.int64]) -> NDArray[np.int64] | PolicyFailure:
         known = self._wide.get(key)
@@ -118,7 +118,7 @@ class Normalizer:
         if missing:
             answers, failures = self._ask(key, missing)
             if failures:
-                return first_told(failures.values())
+                return first_reported(failures.values())
             known.update(answers)
         normal = np.array([known[score] for score in scores], np.int64)[places]
         if len(known) > _MOST_SCORES:

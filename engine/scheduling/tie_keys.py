@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.policy.evaluator import Call, PolicyFailure, first_told
+from engine.policy.evaluator import Call, PolicyFailure, first_reported
 from engine.policy.sandbox.projected import Projected
 from engine.policy.verdicts import VerdictMemo, as_ids
 from engine.scheduling.hook_use import HookUse
@@ -21,7 +21,8 @@ _CAPACITY_BYTES: Final = 24 << 20
 # A key with its place in the list and in the dict, about.
 _KEY_BYTES: Final = 256
 _UNKNOWN: Final = -1
-# All keys are sorted anew when as many came since the last time, and as this part of those sorted.
+# All keys are sorted again once so many are unsorted, and this part of those that are sorted: each
+# key is then part of few sorts, and a tie compares few keys one by one.
 _LEAST_UNSORTED: Final = 64
 _UNSORTED_PART: Final = 8
 
@@ -120,7 +121,7 @@ class TieKeys:
             nodes = Projected(column.number, column.values, as_ids(missing))
             verdicts = self._memo.evaluate([Call(instance, use.hook, use.pod, nodes, use.extra)])[0]
             if failed := [one for one in verdicts if isinstance(one, PolicyFailure)]:
-                return first_told(failed)
+                return first_reported(failed)
             for number, verdict in zip(missing.tolist(), verdicts, strict=True):
                 keys.put(number, sort_key(verdict))
             numbers = keys.numbers[ids]

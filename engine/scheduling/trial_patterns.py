@@ -1,4 +1,4 @@
-"""How trials of evictions ended, for the nodes that no filter can tell from one that was tried.
+"""How trials of evictions ended, for the nodes that look to all filters like one that was tried.
 
 Owns when two nodes are alike in this. The trials are `victims`'.
 """

@@ -15,7 +15,7 @@ from engine.framework.profile import EnabledPolicy, Profile
 from engine.framework.status import Code, Status
 from engine.model.node_info import NodeInfo
 from engine.model.pod import Pod
-from engine.policy.evaluator import PolicyFailure, first_told
+from engine.policy.evaluator import PolicyFailure, first_reported
 from engine.policy.projections import Projector
 from engine.policy.verdicts import FITS, VerdictMemo
 from engine.scheduling.disruption_budgets import Budgets
@@ -45,9 +45,9 @@ Order = tuple[SortKey, str]
 
 @dataclass(slots=True)
 class _Node:
-    """A node, and who could go: of those that matter less, *removed*, without those *kept*.
+    """A node and its possible victims: of lower priority, *removed*, without those *kept*.
 
-    `orders`, one for each that is removed, are None until somebody has asked. `shape` and `holds`,
+    `orders`, one for each that is removed, are None until asked for. `shape` and `holds`,
     one for each as well, are what the node's pattern goes by; None if it has none.
     """
 
@@ -147,7 +147,7 @@ class VictimSelector:
             answers.append(found)
             if isinstance(found, PolicyFailure):
                 break
-        # 3. Spare who can be spared, the most important ones first.
+        # 3. Spare as many as possible, the most important ones first.
         if enabled is not None and hopeful and not self._classifier.keeps_pods(enabled):
             failed = self._ask(enabled, filters, list(hopeful.values()))
         for k, (place, node) in enumerate(hopeful.items()):
@@ -315,7 +315,7 @@ class VictimSelector:
         for pods, each in zip(groups, shown, strict=True):
             here = [failed[text] for text in each if text in failed] if failed else []
             if here:
-                orders.append(first_told(here))
+                orders.append(first_reported(here))
                 continue
             keys = [known[instance, text] for text in each]
             pairs = zip(keys, pods, strict=True)

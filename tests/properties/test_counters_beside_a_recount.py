@@ -223,7 +223,7 @@ class CountersBesideARecount(RuleBasedStateMachine):
         """What a hook that follows the counter's changes is told of each slot, as its answer."""
         groups = self.groups.setdefault(key, Groups())
         groups.follow((0, got.layout), len(present), np.where(present, 0, -1), [got])
-        groups.tell([{"min": got.min}])
+        groups.share([{"min": got.min}])
         for group in sorted(groups.unknown):
             groups.learn(group, _answer(got.shown(groups.keys[group][1]), got.min))
         sizes = np.bincount(groups.of_slot, minlength=groups.count)

@@ -1,6 +1,6 @@
 """Starlark modules: dialect, globals, and the loading of a file with everything that it loads.
 
-Owns the rules of `load`: `"x.star"` is a file beside the policy, `"@std/x.star"` and
+Owns the rules of `load`: `"x.star"` is a file in the folder of the policy, `"@std/x.star"` and
 `"@kubernetes/x.star"` ship with the runtime, and nothing else can be reached.
 """
 

@@ -1,9 +1,9 @@
 """Large batches in parts: where they are cut, and one answer from the parts' answers.
 
-Owns both, so that an answer is the same whoever evaluates which part. A part ends where the entries
-themselves say so: an entry that comes or goes changes the part that it is in, and the others are
-found again as they were (`node_views` keeps them). Parts also keep the interpreter's heap small,
-which for 5,000 entries at once costs more than the policies do.
+Owns both, so that an answer is the same whichever process evaluates which part. A part ends where
+the entries themselves say so: an entry that comes or goes changes the part that it is in, and the
+others are found again as they were (`node_views` keeps them). Parts also keep the interpreter's
+heap small, which for 5,000 entries at once costs more than the policies do.
 """
 
 import json

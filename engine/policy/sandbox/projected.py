@@ -21,8 +21,8 @@ way to a hook:
        | hook(node)                               | hook(node)
 
 In the same process (tests, simulations) `Projected` goes to the worker as it is. A column grows at
-its end only, so what a child has of it is one length. The child keeps what it was sent until it is
-told to forget all; the trusted side keeps the bound, and says when.
+its end only, so what a child has of it is one length. The child keeps what it was sent until a
+request says to forget all; the trusted side keeps the bound.
 """
 
 from array import array

@@ -84,9 +84,9 @@ class _Hook:
 class PolicyWorker:
     """All hooks of a program, loaded. Raises `PolicyErrors` with every file that does not load.
 
-    *on_load* is told the index of each instance before it is loaded; *natives* are given to files
-    by their path. With *translates*, hooks that can be run as Python are (see `translation`); the
-    interpreter answers for the others, and wherever something is wrong.
+    *on_load* is called with the index of each instance before it is loaded; *natives* are given to
+    files by their path. With *translates*, hooks that can be run as Python are (see `translation`);
+    the interpreter answers for the others, and wherever something is wrong.
     """
 
     def __init__(
