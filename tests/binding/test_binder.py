@@ -145,6 +145,8 @@ async def test_a_pod_bound_elsewhere_is_not_ours(bench: Bench) -> None:
 async def test_a_pod_found_on_our_node_counts_as_bound(bench: Bench) -> None:
     bench.api.add_pod("web", "u1", nodeName="node-1")
     await bench.binder.bind(web(), "node-1")
+    assert bench.node_of("web") == "node-1"
+    assert bench.api.binds_that_took_effect == 0
 
 
 async def test_a_new_pod_of_the_same_name_is_never_bound_by_mistake(bench: Bench) -> None:

@@ -115,7 +115,8 @@ async def test_an_event_that_breaks_a_rule_is_invalid(
 
 async def test_an_event_may_be_about_an_object_elsewhere(api: Api) -> None:
     regarding = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
-    await api.make(api.path("events", group=NEW), event(api, "a.1", regarding=regarding))
+    made = await api.make(api.path("events", group=NEW), event(api, "a.1", regarding=regarding))
+    assert made["regarding"] == regarding
     old = {"metadata": {"name": "a.2"}, "involvedObject": regarding, "reason": "Old"}
     answer = await api.post(api.path("events"), old)
     assert (answer.status, answer.reason) == (422, "Invalid")
@@ -123,7 +124,8 @@ async def test_an_event_may_be_about_an_object_elsewhere(api: Api) -> None:
 
 
 async def test_a_note_of_1024_characters_is_accepted(api: Api) -> None:
-    await api.make(api.path("events", group=NEW), event(api, "a.1", note="x" * 1024))
+    made = await api.make(api.path("events", group=NEW), event(api, "a.1", note="x" * 1024))
+    assert made["note"] == "x" * 1024
 
 
 async def test_event_times_have_microseconds(api: Api) -> None:

@@ -445,3 +445,4 @@ async def test_a_stream_can_be_left_early() -> None:
         async with contextlib.aclosing(stream):
             await anext(stream)
         await client.request("GET", "/x")  # on another connection: the first is not clean
+        assert server.asked[-1] == "GET /x"

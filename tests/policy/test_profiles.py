@@ -524,7 +524,3 @@ def test_a_scoring_strategy_gets_its_defaults() -> None:
         "type": "MostAllocated",
         "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}],
     }
-
-
-def test_the_default_program_loads() -> None:
-    InProcessEvaluator(build_bundle({}).program)
