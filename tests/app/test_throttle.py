@@ -21,7 +21,10 @@ from tests.app.harness import (
 )
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.slow("runs a whole scheduler")
+pytestmark = [
+    pytest.mark.slow("runs a whole scheduler"),
+    pytest.mark.alone("measures what slow policies cost others"),
+]
 
 PROFILES = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

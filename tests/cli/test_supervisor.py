@@ -17,7 +17,10 @@ import yaml
 from tests.cli.test_explain_command import NODE, pod
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow("runs commands")
+pytestmark = [
+    pytest.mark.slow("runs commands"),
+    pytest.mark.alone("takes a gigabyte of memory"),
+]
 
 LOADS = 'load("@std/testing.star", "asserts", "cases", "cluster", "make_node", "make_pod")\n'
 # Each is one call that the interpreter neither counts nor lets anybody interrupt.

@@ -34,6 +34,7 @@ def text(owner: str, number: int, **said: Any) -> bytes:
     return msgspec.json.encode(manifest)
 
 
+@pytest.mark.slow("compares much")
 @given(st.lists(st.tuples(owners, words), max_size=12))
 def test_a_pod_is_what_its_text_says(pods: list[tuple[str, dict[str, Any]]]) -> None:
     decode = PodTemplates().decode

@@ -345,6 +345,7 @@ def test_eject_prints_the_built_in(name: str) -> None:
     assert "def filter(pod, node):" in result.output
 
 
+@pytest.mark.slow("compares much")
 def test_an_ejected_policy_replaces_the_built_in_and_passes_its_tests(tmp_path: Path) -> None:
     result = CliRunner().invoke(
         main, ["eject", "NodeResourcesFit", "--with-test", "--to", str(tmp_path)]
@@ -379,6 +380,7 @@ def test_conformance_ends_with_the_counts(tmp_path: Path) -> None:
     assert result.output.splitlines()[-1] == "answers: 10 matched, 0 differ, 0 unsupported"
 
 
+@pytest.mark.slow("starts processes")
 def test_recordings_are_read_compressed_and_from_a_pipe(tmp_path: Path) -> None:
     line = TAINTS.read_bytes().splitlines(keepends=True)[0]
     file = tmp_path / "few.jsonl.gz"

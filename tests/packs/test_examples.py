@@ -67,6 +67,7 @@ def test_the_workloads_of_the_example_ask_for_its_scheduler(pack: str) -> None:
 _OTHERS = ("profile", "kustomization")
 
 
+@pytest.mark.slow("compares much")
 @pytest.mark.parametrize("pack", PACKS)
 def test_the_workloads_of_the_example_are_placed_by_its_profile(pack: str, tmp_path: Path) -> None:
     room = {"cpu": "64", "memory": "512Gi", "pods": "110", "alibabacloud.com/gpu-count": "8"}
@@ -95,6 +96,7 @@ def test_the_workloads_of_the_example_are_placed_by_its_profile(pack: str, tmp_p
     assert said["placed"] == said["arrived"] - sum(waiting.values())
 
 
+@pytest.mark.slow("compares much")
 @pytest.mark.parametrize("name", pack_modules())
 def test_an_ejected_policy_of_a_pack_passes_its_tests_as_ones_own(
     name: str, tmp_path: Path

@@ -108,6 +108,7 @@ class Pods:
         return int(pod["metadata"]["labels"][self.labels[1]])
 
 
+@pytest.mark.slow("starts processes")
 @pytest.mark.parametrize(
     ("pack", "labels", "few"),
     [

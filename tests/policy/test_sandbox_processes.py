@@ -98,6 +98,7 @@ def test_every_child_has_the_same_walls() -> None:
             ]
 
 
+@pytest.mark.slow("starts processes")
 def test_a_child_that_dies_over_its_part_costs_nothing_else() -> None:
     with _evaluator(2) as evaluator:
         done = threading.Event()

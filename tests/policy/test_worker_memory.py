@@ -3,6 +3,8 @@
 import json
 import tracemalloc
 
+import pytest
+
 from engine.policy.evaluator import InProcessEvaluator
 from engine.policy.sandbox.protocol import Call
 from tests.policy.programs import program_of
@@ -10,6 +12,7 @@ from tests.policy.programs import program_of
 _TEXT = "def score(pod, node): return 1 if node.name in pod.labels else 0\n"
 
 
+@pytest.mark.slow("compares much")
 def test_large_pods_are_not_kept_by_a_worker_for_ever() -> None:
     """Two thousand were, decoded, for each hook: a tenth of them is more than it may take."""
     nodes = [json.dumps({"name": "n"}).encode()]

@@ -554,6 +554,7 @@ def _churn(cache: Cache, scheduler: Scheduler, pods: int) -> Iterator[int]:
         yield i
 
 
+@pytest.mark.slow("compares much")
 def test_memory_is_bounded_whatever_comes() -> None:
     cache = Cache()
     for i in range(40):
@@ -568,6 +569,7 @@ def test_memory_is_bounded_whatever_comes() -> None:
     assert sizes[-1][1] <= 3 * max(sizes[2][1], 1 << 20)
 
 
+@pytest.mark.slow("compares much")
 def test_reasons_that_never_repeat_are_not_kept_for_ever(cache: Cache) -> None:
     """A policy may well put numbers into its reasons."""
     many = (

@@ -159,6 +159,7 @@ def _filled(chance: random.Random, form: str, depth: int) -> str:
     return made
 
 
+@pytest.mark.slow("compares much")
 def test_random_changes_leave_the_same_twice() -> None:
     same = 0
     for seed in range(200):

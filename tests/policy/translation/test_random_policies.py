@@ -5,6 +5,7 @@ import random
 from typing import Final
 
 import msgspec
+import pytest
 
 from engine.policy.errors import PolicyErrors
 from tests.policy.translation.both_ways import BothWays
@@ -20,6 +21,7 @@ _NODE: Final = (
 _POD: Final = ("namespace", "priority", "host_network", "node_affinity", "scheduling_gates")
 
 
+@pytest.mark.slow("compares much")
 def test_random_functions_give_the_same_values() -> None:
     """`TRANSLATION_SEED` and `TRANSLATION_FILES` search elsewhere and longer."""
     first = int(os.environ.get("TRANSLATION_SEED", "1"))

@@ -50,6 +50,7 @@ class BothEvaluator:
         return answers
 
 
+@pytest.mark.slow("compares much")
 @pytest.mark.parametrize("name", ["mixed", "spread", "interpod", "scoring"])
 def test_recorded_questions_are_answered_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "InProcessEvaluator", BothEvaluator)

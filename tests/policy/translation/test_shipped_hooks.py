@@ -46,6 +46,7 @@ def workers(path: str) -> tuple[PolicyWorker, PolicyWorker]:
     return PolicyWorker(image), PolicyWorker(image, translates=False)
 
 
+@pytest.mark.slow("compares much")
 def test_all_hooks_that_are_asked_about_nodes_are_translated() -> None:
     found = set()
     for path, hook in candidates():
