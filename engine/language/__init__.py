@@ -6,9 +6,10 @@ and the tables of the documents are made from these entries, so a new builtin is
 implementation, and a test.
 
 Owns the meaning of a text as well: `syntax` parses it, `resolve` tells what its names and calls
-mean, `modules` has the top level of its files, and `infer` works out with `values` what each
-expression may be and what it reads (`effects`). What follows from that is the business of others:
-reads, checks and lints in `engine.policy`.
+mean, and `modules` has the top level of its files. `infer` works out what each expression may be
+(`values`), by the rules of `evaluate`, and what it reads (`effects`); `typing` gives the types of
+one file's expressions. What follows from that is the business of others: reads, checks and lints
+in `engine.policy`.
 
 Does not run policies (`policy.sandbox`), and knows nothing of pods and nodes but the names and
 types of the fields that it is given. Begin with `table` for the first half, with `values` for the
