@@ -76,13 +76,13 @@ controlplane: setup ## build etcd, kube-apiserver, kube-scheduler, kubectl, kust
 oracle: controlplane ## build the program that answers with kube-scheduler's own plugins (cached too)
 	$(BIN)/python tools/go_programs.py oracle
 
-fuzz-parity: oracle ## random clusters, ours beside kube-scheduler's plugins (SEED=n COUNT=m)
+fuzz-parity: oracle ## random clusters, ours and kube-scheduler's plugins (SEED=n COUNT=m)
 	$(BIN)/python -m tests.parity.fuzz $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
-lock: ## write the lock files anew from pyproject.toml (UPGRADE=1 moves every version)
+lock: ## write the lock files from pyproject.toml (UPGRADE=1 moves every version)
 	python3 tools/lock.py $(if $(UPGRADE),--upgrade)
 
-docs: setup ## write the pages of the commands (docs/commands) anew from their --help
+docs: setup ## write the pages of the commands (docs/commands) from their --help
 	@$(BIN)/python tools/command_pages.py
 
 image: ## build the container image (needs docker)

@@ -1,7 +1,7 @@
 """`starsched test --watch`: the tests again, whenever a file that concerns them changes.
 
 Owns noticing changes: notifications of the operating system say that something happened, a look
-at the files says what. So editors that write beside the file and rename are no special case, and
+at the files says what. So editors that write another file and rename it are no special case, and
 where notifications fail, looking every second is enough.
 """
 
