@@ -72,7 +72,7 @@ def show_in_flight(
     )
     metrics.pull_gauge(
         "starsched_deferred_writes",
-        "Events and conditions that wait until bindings leave room.",
+        "Events and conditions that wait until few bindings are in flight.",
         lambda: len(writer),
     )
 
@@ -95,7 +95,7 @@ def show_policies(
 
     metrics.pull_counter(
         "starsched_sandbox_restarts_total",
-        "Sandboxes that were killed or died and were started anew.",
+        "Sandboxes that were killed or died and were started again.",
         (),
         lambda: [((), restarts())],
     )
@@ -118,7 +118,7 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
     """How the sources of facts do."""
     metrics.pull_counter(
         "starsched_fact_readings_total",
-        "How often a source of facts has told what it knows, by source.",
+        "How often a source of facts has reported readings, by source.",
         ("source",),
         lambda: [((source,), number) for source, number in facts.told.items()],
     )

@@ -177,7 +177,7 @@ class BindingCycle:
     def cancel(self, uid: str) -> bool:
         """Stop preparing the pod of *uid*; False if it is not being prepared, or not any more.
 
-        Its room on the node is needed for a more important pod. The cycle ends as a failed one.
+        Its capacity on the node is needed for a more important pod. The cycle ends as a failed one.
         """
         preparing = self._preparing.get(uid)
         if preparing is None or preparing.done():

@@ -76,7 +76,7 @@ class ExtenderApp:
     `new --run--> starting --policies in force, cluster known--> serving --stop--> stopped`.
 
     Args:
-        client: The API server, closed by whoever made it; None if there is none to talk to.
+        client: The API server, closed by its maker; None if there is none to talk to.
         source: Where policies come from.
         stages: Builds, tests and loads them.
         store: Where the last good ones are kept.

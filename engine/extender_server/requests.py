@@ -21,7 +21,7 @@ _encode = msgspec.json.encode
 
 
 class BadRequest(Exception):
-    """A body that is not what the protocol says; the text is for whoever sent it."""
+    """A body that is not what the protocol says; the text is for its sender."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ class ServerTls:
         return context
 
     def stamp(self) -> tuple[int, ...]:
-        """Changes when one of the files is written anew."""
+        """Changes when one of the files is written again."""
         files = (self.cert_file, self.key_file, self.client_ca_file)
         return tuple(file.stat().st_mtime_ns for file in files if file is not None)
 

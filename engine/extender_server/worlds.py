@@ -62,7 +62,7 @@ class _Asked:
         return list({pod.uid: pod for pod in self._pods}.values())
 
     async def prepare(self, bundle: Bundle) -> None:
-        """At once: a request tells all that there is to know."""
+        """Return at once: a request has all that there is to know."""
 
     async def until_idle(self) -> None:
         """At once: when kube-scheduler asks next is not known."""

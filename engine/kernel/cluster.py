@@ -2,7 +2,7 @@
 
 Owns which change goes where, and in which order: groups first, since a pod that is queued is asked
 about with its group; then the cache, so that a pod that is woken sees why; then the queue; then
-pods that wait in permit, whose room in the cache is gone by then.
+pods that wait in permit, whose capacity in the cache is gone by then.
 """
 
 from collections.abc import Iterator, Mapping
@@ -246,7 +246,7 @@ class ClusterChanges:
         self._queue.delete(pod)
 
     def _give_back(self, pod: Pod) -> None:
-        """Free the room of a pod that is not going to be bound any more, if it holds some."""
+        """Free the capacity of a pod that is not going to be bound any more, if it holds some."""
         assumed = self._cache.get_pod(pod.uid)
         if assumed is not None:
             self._uncount(assumed)
@@ -258,7 +258,7 @@ class ClusterChanges:
 
     def _count(self, pod: Pod) -> None:
         """Count a pod where the API server says that it is."""
-        # A name belongs to one pod at a time: whichever had it is gone, even if nobody said so.
+        # A name belongs to one pod at a time: whichever had it is gone, even if no event said so.
         namesake = self._cache.uid_of(pod.key)
         if namesake is not None and namesake != pod.uid:
             self._out.append(PodUncounted(namesake))

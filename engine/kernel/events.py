@@ -1,4 +1,4 @@
-"""What the kernel can be told: one record for each kind of event.
+"""What can happen, as reported to the kernel: one record for each kind of event.
 
 Owns the records. What each of them means is `kernel`'s and `cluster`'s.
 """
@@ -112,7 +112,7 @@ class WaitingPodPreempted(msgspec.Struct, frozen=True):
 class PreemptionEnd(enum.Enum):
     """How the eviction of the victims for a pod ended."""
 
-    #: All of them are on their way out, or the pod does not need their room any more.
+    #: All of them are on their way out, or the pod does not need their capacity any more.
     DONE = "done"
     #: The API server could not be asked, or must not be by this process: the pod is tried at once.
     INTERRUPTED = "interrupted"

@@ -220,7 +220,7 @@ class Kernel:
         self._hooks.use(scheduler)
         # 2. Groups are known before a policy is asked about a pod: it may want to see its group.
         waited = self.permits.use(scheduler, self.cluster.known_pods)
-        # 3. The queue holds the pods of the new profiles, and sorts and gates them anew.
+        # 3. The queue holds the pods of the new profiles, and asks for every key and gate again.
         self.cluster.use(scheduler)
         self.queue.rekey(Hints.of(scheduler.bundle, self.cache))
         self.queue.activate(waited)
@@ -250,7 +250,7 @@ class Kernel:
     def _binding_failed(self, event: events.BindingFailed) -> None:
         placement = event.placement
         self.attempts.release(placement)
-        # The room that the pod held is free again; another may have been rejected for it.
+        # The capacity that the pod held is free again; another may have been rejected for it.
         self.queue.move(ASSIGNED_POD_DELETE, placement.pod, None)
         rejection = Rejection(event.reason, is_error=True, is_reported=event.is_reported)
         self.attempts.fail_placement(placement, rejection)

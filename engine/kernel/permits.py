@@ -2,7 +2,7 @@
 
 Owns which placements wait, for how long, and that a group which cannot be placed whole holds
 nothing. Whether a pod is approved is the policies' `permit`. A placement that waits is no task and
-takes no place among the bindings in flight; it only keeps its room on its node.
+takes no place among the bindings in flight; it only keeps its capacity on its node.
 
     decided --ask--> approved --> Bind
                 \\--> refused --> queue
@@ -12,10 +12,10 @@ takes no place among the bindings in flight; it only keeps its room on its node.
 **Groups.** From the first pod of a group that waits, an attempt at the group is under way: its
 other pods that want a node are tried before every other pod. If so many of them are rejected that
 `min_count` is out of reach, the attempt ends and all that wait let go of their nodes, before the
-next decision. So no other pod is decided while half of a group holds room, and two groups cannot
-each hold what the other one needs. No event says that this room is free again, since no other pod
-missed it; an event would make two groups that fit nowhere wake each other for ever. When another
-pod was rejected during the attempt all the same, there is one.
+next decision. So no other pod is decided while half of a group holds capacity, and two groups
+cannot each hold what the other one needs. No event says that this capacity is free again, since no
+other pod missed it; an event would make two groups that fit nowhere wake each other for ever. When
+another pod was rejected during the attempt all the same, there is one.
 
 **Order.** Nothing is called in the middle of a loop over placements: an approval is an instruction,
 and a failed attempt is noted by `Attempts`. What that means for groups is worked off by `settle`.
@@ -139,7 +139,7 @@ class _GroupAttempt:
     """An attempt at a group: from its first pod that waits until none waits any more.
 
     `failed` are the group's pods that were rejected in it. `has_outsiders`: a pod of another group,
-    or of none, was rejected while the group held room. `why` it ended, for the pods that wait.
+    or of none, was rejected while the group held capacity. `why` it ended, for the pods that wait.
     """
 
     failed: set[str] = field(default_factory=set)
@@ -154,7 +154,7 @@ class Permits:
     each event and of each decision.
 
     Args:
-        groups: Counts groups; told which pods wait.
+        groups: Counts groups, and pods of them that wait.
         cache: What the policies see.
         queue: Where the rest of a group waits.
         attempts: Releases placements that are refused, and puts their pods back into the queue.
@@ -304,7 +304,7 @@ class Permits:
             self._lose(uid, self._groups_of(uid))
 
     def preempt(self, uid: str) -> None:
-        """Send the pod of *uid* back if it waits: a more important one needs its room."""
+        """Send the pod of *uid* back if it waits: a more important one needs its capacity."""
         if uid in self._entries:
             self._lose(uid, self._groups_of(uid), _PREEMPTED)
 
@@ -316,7 +316,7 @@ class Permits:
     def _lose(self, uid: str, groups: Iterable[GroupKey], why: _Refusal = _GONE) -> None:
         for key in groups:
             if key in self._group_attempts:
-                # Not between two decisions of a turn, so that some other pod may miss the room.
+                # Not between two decisions of a turn, so that some other pod may miss the capacity.
                 self._group_attempts[key].has_outsiders = True
                 self._group_attempts[key].failed.add(uid)
                 self._unchecked[key] = None
@@ -335,7 +335,7 @@ class Permits:
         Returns:
             The uids of the pods that waited; they are in the queue again.
         """
-        # 1. Those that wait give back their room.
+        # 1. Those that wait give back their capacity.
         self._group_attempts.clear()
         self._unchecked.clear()
         waited = [self._take(uid) for uid in list(self._entries)]
@@ -363,7 +363,7 @@ class Permits:
         return [entry.pod.uid for entry in waited]
 
     def close(self) -> None:
-        """Stop: pods that wait stay pending, and keep their room until the process ends."""
+        """Stop: pods that wait stay pending, and keep their capacity until the process ends."""
         for uid in list(self._entries):
             self._take(uid)
         self._group_attempts.clear()
@@ -457,7 +457,7 @@ class Permits:
     # --- groups ------------------------------------------------------------------------------
 
     def _let_go_of_moved(self) -> None:
-        """Decide pods again that changed their group: in the new one they hold no room."""
+        """Decide pods again that changed their group: in the new one they hold no capacity."""
         for uid, entry in list(self._entries.items()):
             groups = self._groups_of(uid)
             if groups != entry.groups:
@@ -572,7 +572,7 @@ class Permits:
         """Raise `AssertionError` if a pod waits and is not assumed, or an attempt is about none."""
         assert self._entries.keys() == self._groups.waiting, "pods that wait are not counted so"
         for uid, entry in self._entries.items():
-            assert self._cache.is_assumed(uid), f"`{entry.pod.key}` waits and holds no room"
+            assert self._cache.is_assumed(uid), f"`{entry.pod.key}` waits and holds no capacity"
             for key in self._groups_of(uid):
                 assert key in self._group_attempts, f"`{entry.pod.key}` waits outside an attempt"
         for key in self._group_attempts:

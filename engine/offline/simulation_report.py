@@ -88,7 +88,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         placed: Those that have one in the end.
         completed: Those that had one and went.
         given_up: Those that went without.
-        evicted: Those that were evicted for good: nothing makes them anew.
+        evicted: Those that were evicted for good: nothing makes them again.
         pending: Those that still wait.
         replaced: Pods that went because another one of their name came while they were there.
         evictions: How often a pod was evicted.

@@ -1,1 +1,9 @@
-"""A record of what was decided, and on what: enough to decide it again."""
+"""Recordings: what was decided, and on what, so that it can be decided again.
+
+Owns the form of a decision log (`entries`), writing one (`recorder`, `log_writer`), and deciding it
+again, by the same policies or others (`replay`, `comparison`). A log holds the events of a kernel
+and its decisions; it starts with a checkpoint of the cluster. It takes no part in decisions, and
+reading the lines of a log is `engine.offline.decision_log`'s.
+
+Begin with `entries`, then `recorder.Recorder.handled` and `replay.Replayer`.
+"""

@@ -110,7 +110,7 @@ def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Fate], Report]:
         evaluator.close()
     fates = {key: Fate(node) for key, node in simulation.at_start.items()}
     fates |= {key: Fate("", "evicted", EVICTED) for key in simulation.lost_at_start}
-    # Of one that was made anew, or whose name another one took.
+    # Of one that was made again, or whose name another one took.
     fates |= {key: _fate_of(life) for key, life in simulation.lives.items()}
     return fates, report(simulation, recorder.steps)
 

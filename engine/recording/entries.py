@@ -7,13 +7,13 @@ epoch) and its kind `e`:
     policies     `revision`, `files`, `config`
     hole, fill   a slot that no node has: `key`; the end of that: `keys`
     node, pod    a node, or a pod that is on a node: `object`
-    pending      the pod that is decided, assumed or promised next, in its newest version: `object`
+    pending      the pod that is decided, assumed or nominated next, in its newest version: `object`
     object       another object: `kind` (the plural resource name), `object`
     gone         `of` (`node`, `pod`, or the kind of an object), `key` (a pod's is its uid)
     assume       `uid`, `node`, `annotations`; forget: `uid`, `undone` (it was still assumed)
     facts        `of` (`node`, `pod`, `others`), `key`, `facts`
     typeLabels   `labels`
-    promises     `pods`: [uid, node] of every pod that was promised a node, in order
+    promises     `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
     decision     `pod`, `uid`, `podHash`, `state`, `revision`, `verdict`, `answers`
     lost         a turn that ended with an exception: `pod`, `uid`, `error`
@@ -180,6 +180,6 @@ def assumed_text(node: str) -> bytes:
     return b"assumed " + node.encode()
 
 
-def promises_text(pods: Sequence[Sequence[str]]) -> bytes:
-    """What the promises count as in the hash."""
+def nominations_text(pods: Sequence[Sequence[str]]) -> bytes:
+    """What the nominations count as in the hash."""
     return _encode([list(pair) for pair in pods])

@@ -1,7 +1,7 @@
 """The thread that writes a decision log: lines, files, and the oldest of them removed.
 
 Owns the files of a directory called `decisions-NNNNNN.jsonl`, compressed or not. What it is given
-it encodes and writes beside the decisions; nothing it meets reaches whoever gives it.
+it encodes and writes in parallel with decisions; no error of it reaches its caller.
 """
 
 import gzip
@@ -26,8 +26,8 @@ from engine.recording.entries import (
     StateHash,
     assumed_text,
     digest,
+    nominations_text,
     object_text,
-    promises_text,
 )
 
 log = structlog.get_logger(component="record")
@@ -62,7 +62,7 @@ class LogSettings:
 
 @dataclass
 class LogCounts:
-    """What has become of entries; read by whoever watches."""
+    """What has become of entries; for metrics."""
 
     written: int = 0
     dropped: int = 0
@@ -149,7 +149,7 @@ class LogWriter:
                 self._guarded(self._take, *self._queue.popleft())
                 taken += 1
                 if taken % _STRIDE == 0:
-                    time.sleep(0)  # decisions go first: whoever waits for the interpreter gets it
+                    time.sleep(0)  # decisions go first, if they wait for the interpreter
             self._guarded(self._write_out)
             if (now := time.monotonic()) >= sync_at:
                 self._guarded(self._sync)
@@ -260,7 +260,7 @@ class LogWriter:
             case "promises":
                 for pod in contents.pop("objects"):
                     self._pend(at, pod)
-                self._state.put("promises", "", promises_text(contents["pods"]))
+                self._state.put("promises", "", nominations_text(contents["pods"]))
             case "checkpoint":
                 contents = {**contents, "state": str(self._state)}
             case "decision":
@@ -319,7 +319,7 @@ class LogWriter:
 
 
 def key_of(obj: Any) -> str:
-    """What tells an object apart from the others of its kind: a pod's uid, a node's name."""
+    """What identifies an object among others of its kind: a pod's uid, a node's name."""
     if isinstance(obj, Pod):
         return obj.uid
     return obj.name if isinstance(obj, Node) else object_key(obj)

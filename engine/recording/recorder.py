@@ -88,7 +88,7 @@ def _others(cluster: Facts, types: Mapping[str, Facts], pods: Mapping[str, Facts
 
 
 class Recorder:
-    """Records what a kernel is told and what it decides. Its shell reports both.
+    """Records the events of a kernel and what it decides; its shell reports both.
 
         idle --a decision begins--> recording --too much waits--> lost --it was written--> recording
 
@@ -115,7 +115,7 @@ class Recorder:
         self._is_overrun = False
         self._is_off = False
         self._held: list[tuple[float, str, Entry]] | None = None
-        self._promises = -1
+        self._nominations = -1
         self._holders: set[str] = set()
         self._to_hold = ""  # the uid of a pod for which plugins hold something once it is assumed
         self._deferred = 0
@@ -220,8 +220,8 @@ class Recorder:
         try:
             if self._is_time_for_checkpoint():
                 self._checkpoint(kernel.cache, nominator)
-            elif self._is_recording and nominator.generation != self._promises:
-                self._put((self._clock.now(), "promises", self._promised(nominator)))
+            elif self._is_recording and nominator.generation != self._nominations:
+                self._put((self._clock.now(), "promises", self._nominated(nominator)))
             if self._is_recording:
                 self._held = []
         except Exception as error:
@@ -294,15 +294,15 @@ class Recorder:
         for kind in self._kinds:
             objects = cache.objects.list(kind)
             entries += [("object", {"kind": kind, "object": obj}) for obj in objects]
-        entries.append(("promises", self._promised(nominator)))
+        entries.append(("promises", self._nominated(nominator)))
         entries.append(("checkpoint", {"held": sorted(self._holders)}))
         self.writer.wants_checkpoint = ""
         self.writer.put(self._clock.now(), "", Checkpoint(reason, entries))
         self._is_recording, self._is_overrun = True, False
         self._deferred = 0
 
-    def _promised(self, nominator: Nominator) -> Entry:
-        self._promises = nominator.generation
+    def _nominated(self, nominator: Nominator) -> Entry:
+        self._nominations = nominator.generation
         pods = list(nominator)
         pairs = [[pod.uid, nominator.node_of(pod.uid) or ""] for pod in pods]
         return {"pods": pairs, "objects": pods}

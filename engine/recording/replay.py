@@ -43,8 +43,8 @@ from engine.recording.entries import (
     answer_of,
     assumed_text,
     digest,
+    nominations_text,
     object_text,
-    promises_text,
     verdict,
     verdict_text,
 )
@@ -165,7 +165,7 @@ class Replayer:
     def _follow_numbers(self, line: Line) -> None:
         if line.event == "log":
             # What continues without a gap needs no checkpoint: what plugins hold is known better
-            # than a checkpoint can tell.
+            # than a checkpoint says.
             is_next = line.reason == "size" and not line.lacks
             if is_next and not self._needs_checkpoint:
                 self._is_skipping = True
@@ -210,7 +210,7 @@ class Replayer:
                 self._report(PodTypeLabelsChanged(tuple(line.labels)))
                 self._state.put("typeLabels", "", msgspec.json.encode(line.labels))
             case "promises":
-                self._promise(line)
+                self._nominate(line)
             case "checkpoint":
                 self._compare_state(line)
                 if line.held:
@@ -307,8 +307,8 @@ class Replayer:
             others = msgspec.json.decode(text, type=OtherFacts)
             self._report(OtherFactsChanged(others.cluster, others.types, others.pods))
 
-    def _promise(self, line: Line) -> None:
-        self._state.put("promises", "", promises_text(line.pods))
+    def _nominate(self, line: Line) -> None:
+        self._state.put("promises", "", nominations_text(line.pods))
         nominator = self._kernel.queue.nominator
         for pod in list(nominator):
             nominator.remove(pod.uid)

@@ -1,4 +1,4 @@
-"""The hooks that see a pod and no node: of the queue, of groups, of those who wait for leave.
+"""The hooks that see a pod and no node: of the queue, of groups, and of permit.
 
 Owns asking them, with the pod's group where they want to see it. What becomes of the answers is
 the queue's, `pod_groups` and `permit`.
@@ -30,7 +30,7 @@ class PodHooks:
         plugins: The plugins of the runtime by name.
 
     Attributes:
-        groups: Where a pod's group stands; set by whoever counts them.
+        groups: Where a pod's group stands; set by `kernel.pod_groups`.
         classifier, plugins: May be replaced.
     """
 
@@ -66,7 +66,7 @@ class PodHooks:
         """None if the pod may be tried, else the policy that gates it and the reason.
 
         A policy that fails here gates the pod: what cannot be judged is not let through.
-        *on_failure* is told, as it may be worth asking again.
+        *on_failure* is called with it, as it may be worth asking again.
         """
         profile = self._profiles.get(pod.scheduler_name)
         for enabled in profile.at("pre_enqueue") if profile is not None else ():
@@ -82,7 +82,7 @@ class PodHooks:
         return None
 
     def permit(self, pod: Pod, facts: Snapshot) -> list[tuple[str, Any]]:
-        """What each policy that gives leave says of a pod that has a node: (policy, verdict)."""
+        """What each policy with `permit` says of a pod that has a node: (policy, verdict)."""
         profile = self._profiles.get(pod.scheduler_name)
         return [
             (enabled.policy, self._ask(enabled, "permit", pod, facts))
