@@ -283,6 +283,11 @@ class Permits:
         ends = (wait.until for entry in self._entries.values() for wait in entry.waits.values())
         return min(ends, default=None)
 
+    def last_expiry(self) -> float | None:
+        """When the time of all placements that wait now is up; None if none waits."""
+        ends = (wait.until for entry in self._entries.values() for wait in entry.waits.values())
+        return max(ends, default=None)
+
     def _next_expired(self, now: float) -> tuple[_Entry, str, _Wait] | None:
         for entry in self._entries.values():
             for policy, wait in entry.waits.items():

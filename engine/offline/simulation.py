@@ -7,7 +7,7 @@ knows real time or chance: the same workload gives the same run.
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ from engine.policy.evaluator import Evaluator
 from engine.scheduling.placement import Placement, Reserver
 from engine.scheduling.plugins.registry import make_plugins
 from engine.scheduling.plugins.volume_binding import VolumeBinding
+from engine.scheduling.runtime_plugin import RuntimePlugin
 from engine.scheduling.scheduling_cycle import Scheduler
 from engine.telemetry.metrics import Metrics
 
@@ -147,19 +148,22 @@ class Simulation:
         self._retries = retries
         plugins = make_plugins(self.cache.objects, clock=self.clock)
         self._scheduler = Scheduler(bundle, evaluator, plugins=plugins, has_extenders=False)
-        self.kernel = Kernel(
-            self.cache,
-            plugins,
-            metrics=Metrics(CollectorRegistry()),
-            # Hints are trusted: a pod that no event helps is not tried again.
-            max_unschedulable=math.inf,
-        )
+        self.kernel = self._make_kernel(plugins)
         self._to_bind: list[Placement] = []
         self._to_evict: list[Evict] = []
         self._report(RevisionSwitched(self._scheduler))
         self._report(LeadershipAcquired())
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._plan(workload)
+
+    def _make_kernel(self, plugins: Mapping[str, RuntimePlugin]) -> Kernel:
+        return Kernel(
+            self.cache,
+            plugins,
+            metrics=Metrics(CollectorRegistry()),
+            # Hints are trusted: a pod that no event helps is not tried again.
+            max_unschedulable=math.inf,
+        )
 
     @property
     def now(self) -> float:
@@ -218,22 +222,29 @@ class Simulation:
     def _wait_until(self, at: float) -> None:
         """Let time pass: waits in permit end, failed attempts are repeated.
 
-        Repeating what failed is given up until the next event once it has not helped for a while:
-        without it nothing changes, and a run has to have an end.
+        Repeating what failed is given up until the next event once it has placed no pod for a while
+        and no pod waits in permit any more that did at first: without it nothing changes, and a run
+        has to have an end.
         """
         fruitless = 0
-        waiting = self.kernel.permits
-        while waiting or fruitless < _MOST_ERRORS:
+        permits = self.kernel.permits
+        patience_until = permits.last_expiry() or 0.0
+        while fruitless < _MOST_ERRORS or self.now < patience_until:
             wakes_at = self.kernel.wakes_at()
             if wakes_at is None or wakes_at > at:
                 break
-            before = len(self.placed), len(waiting)
+            placed, waiting = len(self.placed), len(permits)
             self.clock.advance(wakes_at - self.now)
             self._report(TimePassed())
             self._settle()
-            if before == (len(self.placed), len(waiting)):
+            if len(self.placed) > placed:
+                patience_until = permits.last_expiry() or 0.0
+            else:
                 fruitless += 1
-            elif self._on_moment is not None:
+            if self._on_moment is not None and (placed, waiting) != (
+                len(self.placed),
+                len(permits),
+            ):
                 self._on_moment(self)
         if at != math.inf:
             self.clock.advance(max(0.0, at - self.now))

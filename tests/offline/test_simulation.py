@@ -791,3 +791,31 @@ def test_what_is_no_workload_is_told_with_its_line(
     (tmp_path / name).write_text(text)
     with pytest.raises((WorkloadError, ManifestError), match=message):
         read_workload(tmp_path / name)
+
+
+# --- what is the kernel's ----------------------------------------------------------------------
+
+BROKEN = """
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    queueSort: {enabled: [{name: broken}], disabled: [{name: "*"}]}
+"""
+
+
+def test_a_pod_whose_queue_key_fails_goes_by_its_priority() -> None:
+    """It was sorted before all others here, and by its priority in a cluster."""
+    config = f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration{BROKEN}"
+    policy = 'def queue_key(pod):\n    fail("no key")\n'
+    bundle = build_bundle({"config.yaml": config, "broken.star": policy})
+    arrivals = [(1.0, pod(f"p{n}", cpu="3", priority=n), None) for n in (1, 3, 2)]
+    simulation, _, _ = run(workload([node("n")], *arrivals), bundle)
+    assert [life.wants.name for life in simulation.lives.values() if life.is_placed] == ["p3"]
+
+
+def test_a_run_ends_though_a_policy_has_a_pod_wait_again_and_again() -> None:
+    policy = "def permit(pod, group):\n    return wait(7)\n"
+    bundle = build_bundle({"patient.star": policy})
+    simulation, _, result = run(workload([node("n")], (0.0, pod("p"), None)), bundle)
+    assert (result.placed, result.pending) == (0, 1)
+    assert simulation.now < 300
