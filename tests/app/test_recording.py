@@ -170,7 +170,7 @@ async def test_a_recorded_day_is_decided_again(world: World, tmp_path: Path) -> 
     # The command says the same.
     result = CliRunner().invoke(main, ["replay", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    assert f"{len(found)} the same, 0 not" in result.output
+    assert f"{len(found)} the same, 0 different" in result.output
 
 
 def test_a_log_that_was_recorded_before_the_kernel_is_decided_the_same() -> None:
