@@ -1,8 +1,8 @@
-"""The running scheduler: builds every part around the kernel, and carries its instructions out.
+"""The running scheduler: builds every part around the kernel and carries out its instructions.
 
-Owns the order of starting and stopping, and the way of a pod on a cluster: an informer reports a
-change, `report` has the kernel take it in, `_schedule` has it decide, and `_carry_out` passes each
-instruction on to what carries it out, which reports how that ended.
+Owns the order of starting and stopping, and the path of a pod: an informer reports a change,
+`report` passes it to the kernel, `_schedule` has the kernel decide, and `_carry_out` passes each
+instruction to the component that carries it out, which reports the result.
 """
 
 import asyncio
@@ -79,16 +79,16 @@ from engine.watching.informer import Handler
 
 log = structlog.get_logger(component="app")
 
-#: Seconds of deciding before other tasks get a turn: short enough that answers of bindings and
-#: watch events are not kept waiting, long enough that the turns cost nothing.
+#: Seconds of deciding before other tasks may run: short enough that answers of bindings and
+#: watch events are not kept waiting, long enough that yielding costs nothing.
 SLICE_SECONDS: Final = 0.004
-#: After a decision that took so long, others get so long: an answer takes several turns of the
-#: event loop, and one turn between two policies that run into their deadlines is not enough.
+#: After a decision that took this long, other tasks get as long: an answer takes several iterations
+#: of the event loop, and one between two policies that run into their deadlines is not enough.
 LONG_SECONDS: Final = 0.25
 REST_SECONDS: Final = 0.05
 DRAIN_SECONDS: Final = 10.0
 FLUSH_SECONDS: Final = 5.0
-# How long the trial of the first policies waits for a quiet moment at most, and how often it looks.
+# The longest that the trial of the first policies waits for an idle moment, and how often it looks.
 _IDLE_SECONDS: Final = 5.0
 _IDLE_TICK: Final = 0.05
 _SAMPLE_CLASSES: Final = 64
@@ -124,14 +124,14 @@ class App:
     `new --run--> starting --synced--> standby --lease--> scheduling --stop--> stopped`.
 
     Args:
-        client: The API server; closed by its maker.
+        client: The API server; closed by the caller.
         source: Where policies come from.
         stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
         learned_store: Where learned facts are saved.
         settings: See there.
         clock: Time.
-        decision_log: Records decisions and what they read; started by its maker.
+        decision_log: Records decisions and what they read; started by the caller.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class App:
         self._sandbox_restarts = 0
         self._incoming: dict[tuple[str, str], Any] = {}
 
-        # 1. Measuring.
+        # 1. Metrics.
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -180,7 +180,7 @@ class App:
         self.outcomes = AttemptOutcomes(
             events=self.events, status=self.status, metrics=self.metrics, clock=self._clock
         )
-        # 3. The kernel, with plugins that hold and write more than bindings: volumes, devices.
+        # 3. The kernel, with plugins that reserve and write more than bindings: volumes, devices.
         self.decision_log = decision_log
         self.cache = Cache()
         plugins = make_plugins(
@@ -206,7 +206,7 @@ class App:
             on_incoming=self._count_incoming,
         )
         self.queue = self.kernel.queue
-        # 4. Carrying out what it says.
+        # 4. What carries out its instructions.
         self.extenders = ExtenderCalls(metrics=self.metrics, clock=self._clock)
         binder = Binder(client, clock=self._clock, metrics=self.metrics, may_act=self._may_act)
         self.bindings = BindingCycle(
@@ -243,7 +243,7 @@ class App:
             metrics=self.metrics,
             clock=self._clock,
         )
-        # 6. Hearing from the API server.
+        # 6. The informers.
         self.facts = LiveFacts(
             FactBoard(self.cache, self.report),
             clock=self._clock,
@@ -262,7 +262,7 @@ class App:
             others=self._handler_of,
         )
         self._dumping: asyncio.Task[None] | None = None
-        # 7. Leading.
+        # 7. Leader election.
         self.elector: LeaderElector | None = None
         if self.settings.lease is not None:
             self.elector = LeaderElector(
@@ -276,7 +276,7 @@ class App:
             self.metrics.leader.labels(self.settings.lease.name).set(0)
         self._show_metrics()
 
-    # --- life ------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------
 
     def request_stop(self) -> None:
         """Make `run` finish what is under way and return; safe to call from a signal handler."""
@@ -295,8 +295,8 @@ class App:
     async def run(self) -> None:
         """Schedule until `request_stop`.
 
-        Raises `LeadershipLost` when the lease is lost: the process must exit, so that nothing of
-        it acts any more. Raises what makes a start impossible.
+        Raises `LeadershipLost` when the lease is lost: the process must exit, so that no part of it
+        acts any more. Raises any error that makes a start impossible.
         """
         health = await self._serve_health()
         stopping = asyncio.ensure_future(self._stop.wait())
@@ -315,7 +315,7 @@ class App:
                 await health.stop()
 
     async def _start_and_schedule(self) -> None:
-        # 1. The cluster, because nothing is decided on half of it.
+        # 1. The cluster: nothing is decided on an incomplete view of it.
         for informer in self._informers:
             self._background.start(informer.run())
         # 2. In parallel the policies. Pods that were seen before them are queued when they come.
@@ -350,7 +350,7 @@ class App:
         if waiting := len(self.kernel.permits):
             log.info("Pods that waited in permit stay pending", count=waiting)
         self.report(Stopped())
-        # 2. Bindings and evictions on their way. Without the lease they are not ours to finish.
+        # 2. Bindings and evictions in flight. Without the lease they are not ours to finish.
         patience = 0.0 if lost_lease else DRAIN_SECONDS
         given_up, unfinished = await asyncio.gather(
             self.bindings.drain(patience), self.preemptor.drain(patience)
@@ -383,7 +383,7 @@ class App:
     # --- scheduling ------------------------------------------------------------------------
 
     async def _schedule(self) -> None:
-        """Decide pods for ever, in turns that leave time to everything else."""
+        """Decide pods for ever, in time slices between which other tasks run."""
         monotonic = self._clock.monotonic
         kernel, bindings = self.kernel, self.bindings
         while True:
@@ -415,7 +415,7 @@ class App:
                 self._carry_out(instructions)
                 now = monotonic()
                 self._pauses.decided(now)
-            # 3. Give way; with nothing to do, until there is something.
+            # 3. Yield to other tasks; with nothing to do, wait until there is something.
             if kernel.has_work:
                 is_long = now - ends_at > LONG_SECONDS
                 await asyncio.sleep(REST_SECONDS if is_long else 0)
@@ -425,7 +425,7 @@ class App:
                 await self._ready.wait()
 
     async def _tick(self) -> None:
-        """Let time pass, once a second on the second."""
+        """Report the time to the kernel, once a second on the second."""
         while True:
             await asyncio.sleep(1.0 - self._clock.monotonic() % 1.0)
             self.report(TimePassed())
@@ -434,7 +434,7 @@ class App:
     # --- the kernel ------------------------------------------------------------------------
 
     def report(self, event: Event) -> None:
-        """Have the kernel take *event* in, and carry out what it says."""
+        """Pass *event* to the kernel, and carry out its instructions."""
         instructions = self.kernel.handle(event, self._clock.monotonic())
         if self.decision_log is not None:
             self.decision_log.handled(event, instructions)
@@ -450,7 +450,7 @@ class App:
                 carry_out(instruction)
 
     def _make_carriers(self) -> Mapping[type[Any], Callable[[Any], None]]:
-        """What carries each kind of instruction out; what is not here is for a record only."""
+        """What carries out each kind of instruction; a kind without an entry is only recorded."""
         return {
             to_do.Bind: self._bind,
             to_do.Evict: self.preemptor.start,
@@ -486,7 +486,7 @@ class App:
     def _count_decision(self, made: to_do.ReportDecision) -> None:
         decision, metrics = made.decision, self.metrics
         metrics.algorithm_seconds.observe(made.seconds)
-        # A score that failed costs a pod nothing that was placed all the same; preemption does.
+        # A failed score costs nothing if the pod was placed all the same; a failed preemption does.
         failed = bool(made.failures) and decision.node is None
         self.rollout.counts.count(made.own_seconds, failed, made.lost)
         for failure in (*decision.failures, *decision.ignored):
@@ -510,7 +510,8 @@ class App:
         if made.lost:
             labels = made.lost[0].policy, made.pod.scheduler_name
             metrics.lost_seconds.labels(*labels).inc(made.seconds)
-        # As a failed decision: what keeps pods from being tried is no better than what fails them.
+        # Counted like a failed decision: keeping pods from being tried is no better than failing
+        # them.
         if self.leading.is_set():
             self.rollout.counts.count(made.seconds, True, made.lost)
 
@@ -520,14 +521,14 @@ class App:
         self.metrics.loop_errors.labels("decide").inc()
 
     def _send_back(self, uid: str) -> bool:
-        """Send the assumed pod of *uid* back, whose node is needed; False if it is too late."""
+        """Send back the assumed pod with *uid*: its node is needed. False if it is too late."""
         if uid in self.kernel.permits:
             self.report(WaitingPodPreempted(uid))
             return True
         return self.bindings.cancel(uid)
 
     def _wake(self) -> None:
-        """There is something to decide."""
+        """Wake the scheduling loop, which has something to decide."""
         if not self._ready.is_set():
             self._pauses.begin(self._clock.monotonic())
             self._ready.set()
@@ -575,8 +576,8 @@ class App:
     def sample_pods(self) -> list[Pod]:
         """Pods for the trial: pending ones, and some that run, as if they were pending.
 
-        First one of each class that was decided lately: what the trial has evaluated need not be
-        evaluated between two real decisions.
+        One of each class that was decided lately comes first: what the trial has evaluated need not
+        be evaluated between two real decisions.
         """
         recent = self.rollout.active.scheduler.recent_pods(_SAMPLE_CLASSES)
         pending = _spread([*self.kernel.cluster.pending_pods()], _SAMPLE_PENDING)
@@ -586,7 +587,7 @@ class App:
         return list({pod.uid: pod for pod in (*recent, *pending, *placed)}.values())
 
     async def prepare(self, bundle: Bundle) -> None:
-        """Have the sources of facts that the policies of *bundle* add speak first."""
+        """Wait until the fact sources that *bundle* adds have reported for the first time."""
         await self.facts.prepare(bundle.runtime.facts)
 
     async def until_idle(self) -> None:
@@ -616,14 +617,14 @@ class App:
             self._incoming[queue, event] = counter
         counter.inc()
 
-    # --- hearing ---------------------------------------------------------------------------
+    # --- watching --------------------------------------------------------------------------
 
     def _handler_of(self, resource: Resource) -> Handler[Any]:
         handler = ObjectReporter(resource.plural, self.report)
         seconds = self.metrics.event_handling_seconds
         return SampledHandler(handler, resource.kind, seconds, self._clock)
 
-    # --- showing ---------------------------------------------------------------------------
+    # --- status pages ----------------------------------------------------------------------
 
     async def _serve_health(self) -> HealthServer | None:
         address = self.settings.metrics_address

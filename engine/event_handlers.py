@@ -1,4 +1,4 @@
-"""What informers call: each change of an object is reported to the kernel.
+"""Handlers of informers that report each change of an object to the kernel.
 
 Owns the translation, and its timing. What a change means is `kernel.cluster`'s.
 """
@@ -46,7 +46,7 @@ class SampledHandler:
 
     Args:
         handler: What handles them.
-        kind: kube's word for the object: `Pod`, `Node`.
+        kind: The Kubernetes kind of the object: `Pod`, `Node`.
         seconds: Takes the durations, labelled `PodAdd`, `PodUpdate`, `PodDelete`.
         clock: Time.
     """

@@ -1,8 +1,8 @@
-"""Asks the configured extenders what a scheduling cycle wants to know, and has them bind.
+"""Sends the questions of a scheduling cycle, and bindings, to the configured extenders.
 
-Owns which extender is asked what, in which order, and what its failures cost, as kube-scheduler
-has it: filters one after the other, each seeing what the one before left; priorities all at once.
-Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_messages`'.
+Owns which extender is asked what, in which order, and what its failures cost, as in kube-scheduler:
+filters one after the other, each seeing the nodes that the one before let through; priorities all
+at once. Merging is `scheduling.extender_merging`'s, the bodies are `scheduling.extender_messages`'.
 """
 
 import asyncio
@@ -181,7 +181,7 @@ class ExtenderCalls:
     async def bind(self, pod: Pod, node_name: str) -> bool:
         """True if an extender has bound *pod*; False if that is left to others.
 
-        It is if no extender binds such pods, and if the one that does failed and may be ignored.
+        False if no extender binds such pods, or if the one that does failed and may be ignored.
         Raises `ExtenderError` if it failed otherwise: then the pod may be bound or not.
         """
         for extender in self._interested(pod, lambda e: e.bind_verb):
@@ -206,7 +206,7 @@ class ExtenderCalls:
         return False
 
     def binds(self, pod: Pod) -> bool:
-        """True if an extender wants to bind *pod*."""
+        """True if an extender binds *pod*."""
         return bool(self._extenders) and bool(self._interested(pod, lambda e: e.bind_verb))
 
     # --- asking -------------------------------------------------------------------------------
@@ -258,11 +258,11 @@ def _make_client(extender: Extender) -> ExtenderClient | _Broken:
 
 
 class ExtenderBinder:
-    """Binds through the extender that wants to, else through the API server.
+    """Binds through the extender that is configured to bind the pod, else through the API server.
 
     Args:
         calls: Asks the extenders.
-        binder: Binds what they leave, and knows where a pod is.
+        binder: Binds the other pods, and knows where a pod is.
     """
 
     def __init__(self, calls: ExtenderCalls, binder: Binder) -> None:
@@ -296,7 +296,7 @@ async def decided_asking(
     ask: Callable[[Question], Awaitable[Answer]],
     monotonic: Callable[[], float],
 ) -> list[Instruction]:
-    """The end of a decision of the kernel, with *ask* awaited for each of its questions."""
+    """The result of a decision of the kernel, with *ask* awaited for each of its questions."""
     try:
         question = next(decision)
         while True:

@@ -1,4 +1,4 @@
-"""What is watched of a cluster, as which records, and in which order.
+"""The informers of a cluster: what is watched, decoded into which records, in which order.
 
 Owns the list; what a change means is the handlers'.
 """
@@ -23,8 +23,8 @@ from engine.watching.reflector import WatchOptions
 
 NOT_TERMINAL: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
-# What decisions read beside pods and nodes, each with its record. A cluster that does not serve
-# or allow one of them has none.
+# What decisions read in addition to pods and nodes, each with its record. If a cluster does not
+# serve or allow one of them, it counts as empty.
 OTHER_OBJECTS: Final[tuple[tuple[Resource, type[msgspec.Struct]], ...]] = (
     (resources.NAMESPACES, api.Namespace),
     (resources.SERVICES, api.Service),
@@ -62,15 +62,15 @@ def make_informers(
     Args:
         client: The API server.
         clock: Time.
-        nodes: Are told of nodes, the first one first.
-        pods: Are told of pods that have not ended.
-        others: Who is told of the objects of another resource.
+        nodes: Handlers of nodes, called in this order.
+        pods: Handlers of pods that have not ended.
+        others: The handlers of another resource.
     """
 
     def made() -> Iterator[Informer[Any]]:
         of_nodes = Informer(client, resources.NODES, Node.from_raw, nodes, clock=clock)
         yield of_nodes
-        # A server that starts forbids everything, nodes too, until it has read who may do what.
+        # A server that is starting forbids everything, nodes too, until it has read the RBAC roles.
         optional = WatchOptions(optional=True, has_read_roles=lambda: of_nodes.has_synced)
         for resource, record in OTHER_OBJECTS:
             decode, handlers = _decoder_of(record), [others(resource)]

@@ -25,11 +25,12 @@ from engine.lib.clock import Clock
 log = structlog.get_logger(component="leader_election")
 
 _JITTER: Final = 1.2
-#: The API server takes no larger count; who edits it to that must not keep everybody from leading.
+#: The API server accepts no larger count; one that was edited to it must not block every replica.
 _MOST_TRANSITIONS: Final = 2**31 - 1
 #: A leader that has not renewed for this long beyond the lease is stuck: `/healthz` says so.
 _WATCHDOG_SECONDS: Final = 20.0
-#: A process that is told to stop waits so long to know if it has just taken the lease.
+#: How long a process that must stop waits for the answer to a request that may have taken the
+#: lease.
 _PATIENCE_SECONDS: Final = 2.0
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -83,7 +84,7 @@ class _LeaseSpec(msgspec.Struct, rename="camel"):
 
 
 class _Lease(msgspec.Struct):
-    # All of it: what is left out of an update is taken away, and labels are others' business.
+    # All of it: an update removes what it leaves out, and labels belong to others.
     metadata: dict[str, Any] = {}
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
 
@@ -152,7 +153,8 @@ class LeaderElector:
     def may_act(self) -> bool:
         """True while no other replica can hold the lease, by our own clock.
 
-        A process that was stopped or starved finds out here, before it acts, that its time is up.
+        A process that was stopped or starved finds out here, before it acts, that its lease is
+        over.
         """
         return (
             self._is_leading
@@ -161,7 +163,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str | None:
-        """Who holds the lease, as far as seen."""
+        """The identity that holds the lease, as last seen."""
         return self._holder
 
     def check(self) -> str | None:

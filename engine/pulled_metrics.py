@@ -1,4 +1,4 @@
-"""Metrics that the parts keep themselves: what each is called, and where it is read at a scrape.
+"""Metrics that are read from the running parts at a scrape: their names, and where each is read.
 
 Owns names, texts and labels; the numbers are the parts'. What is counted as it happens is
 `telemetry.metrics`'.
@@ -22,7 +22,7 @@ _WATCH_KINDS = ("lists", "watches", "failures", "expirations", "events", "malfor
 
 
 def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
-    """Who waits where, and because of whom."""
+    """Export the pending pods by the queue they wait in and by the plugin that rejected them."""
     metrics.pull_gauges(
         "scheduler_pending_pods",
         "Number of pending pods, by the queue they wait in.",
@@ -43,7 +43,7 @@ def show_queue(metrics: Metrics, queue: SchedulingQueue) -> None:
 
 
 def show_cache(metrics: Metrics, cache: Cache) -> None:
-    """How much is known."""
+    """Export the sizes of the cache."""
     metrics.pull_gauges(
         "scheduler_cache_size",
         "Number of nodes, pods and assumed pods in the cache.",
@@ -59,7 +59,7 @@ def show_cache(metrics: Metrics, cache: Cache) -> None:
 def show_in_flight(
     metrics: Metrics, bindings: BindingCycle, preemptor: Preemptor, writer: DeferredWriter
 ) -> None:
-    """What is on its way to the API server, and what waits for that."""
+    """Export the requests in flight to the API server, and those that wait to be sent."""
     metrics.pull_gauges(
         "starsched_in_flight",
         "In flight: bindings, preemptions, and writes of events and conditions.",
@@ -84,7 +84,7 @@ def show_policies(
     memo: Callable[[], VerdictMemo | None],
     evaluations: Mapping[tuple[str, str, str], int],
 ) -> None:
-    """How often policies were asked; *memo* is that of the policies in force, if there are some."""
+    """Export the evaluations of policies; *memo* is that of the policies in force, None without."""
 
     def verdicts() -> list[tuple[tuple[str, ...], float]]:
         asked = memo()
@@ -115,7 +115,7 @@ def show_policies(
 
 
 def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
-    """How the sources of facts do."""
+    """Export the reports and failures of the fact sources."""
     metrics.pull_counter(
         "starsched_fact_readings_total",
         "How often a source of facts has reported readings, by source.",
@@ -131,7 +131,7 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
 
 
 def show_recording(metrics: Metrics, recorder: Recorder) -> None:
-    """What became of the decision log."""
+    """Export the entries written to the decision log and those that were dropped."""
     recorded = recorder.writer.counts
     metrics.pull_counter(
         "starsched_recorded_entries_total",
@@ -154,7 +154,7 @@ def show_recording(metrics: Metrics, recorder: Recorder) -> None:
 
 
 def show_watches(metrics: Metrics, informers: Sequence[Informer[Any]]) -> None:
-    """How the mirrors of the API server's resources do."""
+    """Export the lists, watches and failures of the informers."""
     metrics.pull_counter(
         "starsched_watch_total",
         "What the watches of a resource have done, by resource and kind of occurrence.",

@@ -1,4 +1,4 @@
-"""What the scheduler believes, written to the log: on SIGUSR2, as kube-scheduler's debugger does.
+"""Dumps the cache and the queue to the log on SIGUSR2, as kube-scheduler's debugger does.
 
 Owns the comparison of the cache with what the watches report, and the lines of the dump. Read-only;
 it yields to decisions between lines.

@@ -85,7 +85,7 @@ _decode_state = msgspec.json.Decoder(_PodState).decode
 
 
 class Backoff:
-    """Waits of a failing request: doubling, jittered, never longer than a ceiling."""
+    """Delays between tries of a request: doubling, jittered, never longer than a ceiling."""
 
     __slots__ = ("_random", "_wait")
 
@@ -169,7 +169,7 @@ class Binder:
         )
 
     async def finish(self, pod: Pod, node_name: str, sent: "asyncio.Future[bytes] | None") -> None:
-        """As `bind`, whose first request was *sent* if it is not None."""
+        """Finish a `bind` whose first request may have been *sent* already (None: it was not)."""
         started = self._clock.monotonic()
         backoff: Backoff | None = None
         conflicts = 0

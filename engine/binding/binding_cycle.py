@@ -1,4 +1,4 @@
-"""The binding cycle: prepare, bind; many at once, each reported with its end.
+"""Binding cycles: prepare and bind a placed pod, many at once, each ending with one event.
 
 Owns the order of these steps and how many run at once. What the kernel holds for the placement is
 the kernel's to release: each cycle ends with exactly one event.
@@ -26,7 +26,7 @@ log = structlog.get_logger(component="binding_cycle")
 #: Bindings in flight at once. Enough to keep the API server busy over its round trip; more only
 #: makes each one wait longer there.
 MOST_IN_FLIGHT: Final = 96
-#: Why a pod was not bound whose preparation was cancelled.
+#: The reason why a pod whose preparation was cancelled was not bound.
 CANCELLED: Final = "preempted by DefaultPreemption"
 
 
@@ -76,7 +76,7 @@ class BindingCycle:
 
     Args:
         binder: Talks to the API server.
-        reports: Told of a pod that takes its time, and silenced before one is bound.
+        reports: Reports a pod whose preparation takes long; stopped before the pod is bound.
         report: Takes the event that a cycle ends with.
         metrics, clock: Measure.
         limit: Most cycles in flight that do not wait for another program; `has_capacity` and
@@ -257,7 +257,7 @@ class BindingCycle:
             self._report(BindingGivenUp(placement))
             raise
         except Exception as error:
-            # Nothing known raises here: a fault of ours. The pod must not be lost with it.
+            # No known error gets here: this is a bug. The pod must not be lost because of it.
             log.exception("Unexpected exception in a binding cycle", pod=placement.pod.key)
             self._loop_errors.inc()
             failure = BindingFailed(placement, f"{type(error).__name__}: {error}")
@@ -274,7 +274,7 @@ class BindingCycle:
             await self._prepare(placement)
         except PreBindError as error:
             return BindingFailed(placement, str(error))
-        # 2. What arrives after the binding says of a bound pod that it is not.
+        # 2. A condition that arrived after the binding would say that a bound pod is not bound.
         await self._reports.silenced(placement)
         # 3. Bind.
         try:

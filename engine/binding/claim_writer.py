@@ -1,4 +1,4 @@
-"""Writes device claims: allocations, who may use them, and what is taken back.
+"""Writes device claims: allocations, the pods that may use them, and what is released again.
 
 Owns the requests and what a lost answer or a changed claim means for them. Every write carries the
 uid of the claim, and the version that the decision went by where the decision depends on it: a
@@ -171,7 +171,7 @@ class DeviceClaimWriter:
         elif chosen is not None and not chosen.is_same(claim.allocation):
             raise PreBindError(f"claim {claim.key} got allocated elsewhere in the meantime")
         if claim.is_reserved_for(pod.uid):
-            return claim  # from an earlier attempt, or the answer that said so was lost
+            return claim  # from an earlier attempt, or the answer to this one was lost
         self._check_may_act()  # what the decision went by may have gone meanwhile
         consumer = ConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
         status["reservedFor"] = [_plain(c) for c in (*claim.status.reserved_for, consumer)]

@@ -1,4 +1,4 @@
-"""Writes that can wait: events and pod conditions go out when no binding needs the road.
+"""Writes that can wait: events and pod conditions are sent while no binding needs the connections.
 
 Owns when such a write is sent, not what it says. Bindings change the cluster, events and
 conditions describe it; under load the description waits, up to a limit, and is never lost
@@ -27,12 +27,12 @@ _POLL_SECONDS: Final = 0.02
 
 
 class DeferredWriter:
-    """Sends small writes in the order they came, urgent ones first, when there is room.
+    """Sends small writes in the order they came, urgent ones first, when there is capacity.
 
     Args:
-        clock: Tells how long a write has waited.
-        is_busy: True while bindings should have the road to themselves.
-        concurrency: Most writes in flight when there is room.
+        clock: Measures how long a write has waited.
+        is_busy: True while bindings should have the API server to themselves.
+        concurrency: Most writes in flight while bindings leave capacity.
         capacity: Most writes that wait; `submit` refuses more.
         patience: Seconds after which a waiting write is sent although it is busy.
         sleep: Waits between two looks at *is_busy*.
@@ -100,7 +100,7 @@ class DeferredWriter:
                 task.cancel()
 
     async def flush(self, timeout: float) -> int:  # noqa: ASYNC109  # returns what is left
-        """Send everything now, room or not; the number of writes left after *timeout* seconds."""
+        """Send everything now, busy or not; the number of writes left after *timeout* seconds."""
         self._is_flushing = True
         self._arrived.set()
         with contextlib.suppress(TimeoutError):

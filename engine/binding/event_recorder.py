@@ -139,11 +139,11 @@ class _Series:
 
 
 class EventRecorder:
-    """Records events and sends them when there is room; repeats become a series of one event.
+    """Records events and sends them when there is capacity; repeats become a series of one event.
 
     Args:
         client: The API server.
-        writer: Sends when bindings leave room.
+        writer: Sends when bindings leave capacity.
         clock: Dates the events.
         metrics: Counts what was dropped.
         instance: Names this process in `reportingInstance`.
@@ -171,7 +171,7 @@ class EventRecorder:
         self._last_name_ns = 0
 
     def policies(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
-        """Record what became of edited policies; *about* is where they come from."""
+        """Record the outcome of a policy edit; *about* is the object with the policies."""
         self.record(
             about,
             kind=kind,
@@ -206,7 +206,7 @@ class EventRecorder:
             controller: `reportingController`: the profile's scheduler name.
             revision: The policy revision in force, written as an annotation.
             repeats: False for what happens to an object once at most; saves the bookkeeping. If
-                several processes tell of it, the API server keeps what the first of them said.
+                several processes report it, the API server keeps the first report.
             related: Another object that has to do with it.
         """
         now = self._clock.now()
@@ -357,10 +357,10 @@ class EventRecorder:
 
 
 def _name_of_what_happens_once(regarding: Reference, reason: str, note: str) -> str:
-    """The end of an event's name that every process finds for the same; "" without a uid.
+    """The end of an event's name, the same in every process for the same event; "" without a uid.
 
-    Two that take themselves for the leader for a moment may both find a pod bound as they wanted,
-    one of them because the other has bound it.
+    Two processes that both believe for a moment that they lead may both find a pod bound as
+    decided, one of them because the other has bound it.
     """
     if not regarding.uid:
         return ""

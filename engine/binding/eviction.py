@@ -1,4 +1,4 @@
-"""Evicts one victim of a preemption, once, however many preemptors need it to go.
+"""Evicts a victim of a preemption, once, however many preemptors need its node.
 
 Owns what users see of it and how the API server is asked. A victim that is not bound yet is sent
 back to the queue in memory; others get a condition and are deleted with their own grace period.
@@ -38,7 +38,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a pod has to go.
+    """Why a pod is evicted.
 
     Attributes:
         preemptor: The pod that needs the node.
@@ -85,9 +85,9 @@ class Evictor:
         client: The API server.
         events: What users of the victims see.
         clock: Dates conditions.
-        is_going: If the watch has shown that the pod of a uid is terminating or gone.
-        send_back: Sends the pod of a uid back to the queue that is assumed and not bound yet; False
-            if there is none, or it is too late.
+        is_going: True if the watch has shown that the pod with a uid is terminating or gone.
+        send_back: Sends the assumed, not yet bound pod with a uid back to the queue; False if there
+            is none, or it is too late.
         sleep, rng: Wait between tries, and for how long.
     """
 
@@ -113,7 +113,7 @@ class Evictor:
         self._evictions: dict[str, _Eviction] = {}
 
     async def evict(self, victim: Pod, cause: Cause) -> bool:
-        """Evict *victim*. On return it is terminating or gone; True if this call did it.
+        """Evict *victim*. On return it is terminating or gone; True if this call evicted it.
 
         `forget` it when the watch has shown that. Raises what `cause.check` raises, and `ApiError`
         if the API server refuses, or does not answer for too long.
@@ -199,7 +199,7 @@ class Evictor:
         return await self._send(delete, victim, cause)
 
     def _condition(self, victim: Pod, profile: str) -> dict[str, Any] | None:
-        """The condition that shows users and controllers why the pod goes; None if it is there."""
+        """The condition that says why the pod is evicted; None if the pod has it already."""
         message = f"{profile}: preempting to accommodate a higher priority pod"
         condition: dict[str, Any] = {
             "type": DISRUPTION_TARGET,

@@ -1,7 +1,7 @@
 """Reports what happens to pods: metrics, logs, events and conditions, in that order.
 
-Owns the texts; they are kube-scheduler's, so that existing tools and eyes read them. What happened
-has been decided before, by the kernel, whose instructions this carries out.
+Owns the texts; they are kube-scheduler's, so that existing tools and people understand them. The
+kernel has decided what happens; this carries out its instructions to report it.
 """
 
 from typing import Final
@@ -66,7 +66,7 @@ class AttemptOutcomes:
     # --- what the binding cycle needs --------------------------------------------------------
 
     def preparing(self, placement: Placement) -> None:
-        """Say for which node a pod is being prepared, which may take minutes.
+        """Report the node that a pod is being prepared for, which may take minutes.
 
         Programs that add and remove nodes go by it. The API server clears it with the binding, and
         a rejection does if there is none.
@@ -74,14 +74,15 @@ class AttemptOutcomes:
         self._status.nominate(placement.queued.pod, placement.node)
 
     def silence(self, placement: Placement) -> bool:
-        """Drop what waits to be said of a pod; False if some of it is on its way.
+        """Drop reports of a pod that wait to be sent; False if one is on its way.
 
-        What arrives after the binding says of a bound pod that it is not, and stays there.
+        A condition that arrives after the binding would say, for good, that a bound pod is not
+        bound.
         """
         return self._status.withdraw(placement.queued.uid)
 
     async def silenced(self, placement: Placement) -> None:
-        """Return when nothing is on its way any more."""
+        """Return when no report of the pod is on its way any more."""
         await self._status.withdrawn(placement.queued.uid)
 
     # --- instructions ------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 Owns what is written and that it is written only when it changes; the API server itself sets the
 condition to True when a pod is bound. The newest state of a pod replaces one that still waits to
-be sent, and a binding makes both pointless. What no server takes is said later, for as long as the
-pod waits: who adds nodes goes by it, and the pod may not be tried again for minutes.
+be sent, and a binding makes both pointless. What cannot be written now is written later, for as
+long as the pod waits: autoscalers go by it, and the pod may not be tried again for minutes.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 SCHEDULING_GATED: Final = "SchedulingGated"
 
-#: A pod is not bound while words about it are on their way.
+#: A pod is not bound while a write of its status is in flight.
 REQUEST_TIMEOUT: Final = 10.0
 _TRIES: Final = 4
 _FIRST_WAIT: Final = 0.25
@@ -53,7 +53,7 @@ class _State:
     nominated: str | None
 
     def over(self, older: "_State | None") -> "_State":
-        """This state, with what it leaves alone taken from *older*."""
+        """This state, with what it does not set taken from *older*."""
         if older is None:
             return self
         said = self if self.reason else older
@@ -63,7 +63,7 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _PutOff:
-    """What no server has taken, and from when on it is worth another try."""
+    """A state that could not be written, and when it is worth another try."""
 
     pod: Pod
     state: _State
@@ -71,11 +71,11 @@ class _PutOff:
 
 
 class PodStatusUpdater:
-    """Keeps the condition of pending pods up to date, at the pace that bindings leave.
+    """Keeps the condition of pending pods up to date, with the capacity that bindings leave.
 
     Args:
         client: The API server.
-        writer: Sends when bindings leave room.
+        writer: Sends when bindings leave capacity.
         clock: Dates transitions.
         metrics: Counts patches by result.
         sleep: Waits between tries.
@@ -97,7 +97,8 @@ class PodStatusUpdater:
         self._sleep = sleep
         self._rng = random.Random()
         self._waiting: dict[str, tuple[Pod, _State]] = {}
-        # A pod is in one of the two at most. How long each was put off last stays until it is told.
+        # A pod is in one of the two at most. The last delay of each stays until its state is
+        # written.
         self._put_off: dict[str, _PutOff] = {}
         self._pauses: dict[str, float] = {}
         self._writing: dict[str, asyncio.Event] = {}  # set when the write has ended
@@ -109,7 +110,7 @@ class PodStatusUpdater:
     def report(
         self, pod: Pod, *, reason: str, message: str, nominated_node: str | None = None
     ) -> None:
-        """Say in *pod*'s status why it is not bound yet; nothing if it says so already.
+        """Write into *pod*'s status why it is not bound yet; nothing if it says so already.
 
         Args:
             pod: As the informer last showed it.
@@ -138,21 +139,21 @@ class PodStatusUpdater:
                 await under_way.wait()
 
     def withdraw(self, uid: str) -> bool:
-        """Leave unsaid what still waits for this pod; False if a request of it is on its way."""
+        """Drop what still waits to be written for this pod; False if a request is on its way."""
         is_waiting = self._waiting.pop(uid, None) is not None
         if self._put_off.pop(uid, None) is not None or is_waiting:
             self._metrics.status_patches.labels("superseded").inc()
         return uid not in self._sent
 
     async def withdrawn(self, uid: str) -> None:
-        """Return when nothing that was said of this pod can arrive any more."""
+        """Return when no write of this pod's status can arrive any more."""
         while not self.withdraw(uid):
             await self._sent[uid].wait()
 
     def _say(self, pod: Pod, state: _State) -> None:
         waiting = self._waiting.get(pod.uid)
         if waiting is not None:
-            # What still waits must not get lost under news of something else.
+            # A newer state must not lose what still waits and what it does not set itself.
             self._waiting[pod.uid] = (pod, state.over(waiting[1]))
             return
         put_off = self._put_off.pop(pod.uid, None)
@@ -167,21 +168,21 @@ class PodStatusUpdater:
             self._later(pod, state)
 
     def _submit(self, pod: Pod, state: _State) -> bool:
-        """Have it written in its turn; False if too much waits already."""
+        """Queue the write of *state*; False if too much waits already."""
         if not self._writer.submit(functools.partial(self._write, pod.uid), urgent=True):
             return False
         self._waiting[pod.uid] = (pod, state)
         return True
 
     def _later(self, pod: Pod, state: _State) -> None:
-        """Keep what cannot be said now; `retry` says it."""
+        """Keep what cannot be written now; `retry` writes it."""
         before = self._pauses.get(pod.uid)
         pause = FIRST_PAUSE if before is None else min(LONGEST_PAUSE, 2 * before)
         self._pauses[pod.uid] = pause
         self._put_off[pod.uid] = _PutOff(pod, state, self._clock.monotonic() + pause)
 
     def retry(self) -> None:
-        """Say what could not be said and has rested since; call it about once a second."""
+        """Write what could not be written, after a delay; to be called about once a second."""
         now = self._clock.monotonic()
         for uid, kept in [*self._put_off.items()]:
             if kept.due <= now:
@@ -196,7 +197,7 @@ class PodStatusUpdater:
         self._pauses.pop(uid, None)
 
     def seen(self, old: Pod, new: Pod) -> None:
-        """Take in a new version of a pending pod: what others overwrote has to be said again."""
+        """Take in a new version of a pending pod: what others overwrote has to be written again."""
         written = self._written.get(new.uid)
         if written is not None and _shows(old, written) and not _shows(new, written):
             del self._written[new.uid]
@@ -251,7 +252,7 @@ class PodStatusUpdater:
                     await self._sleep(floor + wait * (0.5 + self._rng.random()))
                     wait *= 2
                     continue
-                # Newer words may have come meanwhile, or the pod may be bound.
+                # A newer state may have come meanwhile, or the pod may be bound.
                 newest = self._waiting.pop(uid, None)
                 is_gone = isinstance(error, NotFound) or _has_another_uid(error)
                 self._metrics.status_patches.labels("gone" if is_gone else "failed").inc()
@@ -273,7 +274,7 @@ class PodStatusUpdater:
             if now_waiting[1] == state:
                 del self._waiting[uid]
                 return
-            # Newer words came while these were on their way.
+            # A newer state came while this one was on its way.
             del self._waiting[uid]
             if not self._submit(*now_waiting):
                 self._later(*now_waiting)

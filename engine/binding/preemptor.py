@@ -1,8 +1,8 @@
 """Evicts the victims of preemptions, in parallel with the next decisions.
 
-Owns the order of the steps. Who the victims are has been decided; that the preemptor is not tried
-meanwhile is the kernel's business; how one victim is evicted is `eviction`'s. Nothing here waits
-until they are gone: their deletion is an event, which wakes the preemptor.
+Owns the order of the steps. The kernel has chosen the victims, and keeps the preemptor from being
+tried meanwhile; how one victim is evicted is `eviction`'s. Nothing here waits until they are gone:
+their deletion is an event, which wakes the preemptor.
 """
 
 import asyncio
@@ -55,10 +55,10 @@ class Preemptor:
         events, status: What users see of the victims and of the preemptor.
         report: Takes the event that a preemption ends with.
         metrics, clock: Measure.
-        is_wanted: If the pod of a uid still wants a node.
-        is_going: If the watch has shown that the pod of a uid is terminating or gone.
-        send_back: Sends the pod of a uid back to the queue that is assumed and not bound yet; False
-            if there is none, or it is too late.
+        is_wanted: True if the pod with a uid still wants a node.
+        is_going: True if the watch has shown that the pod with a uid is terminating or gone.
+        send_back: Sends the assumed, not yet bound pod with a uid back to the queue; False if there
+            is none, or it is too late.
         may_act: False when another process may be leading: nothing is evicted then.
         sleep, rng: Wait between tries, and for how long.
         parallelism: See `PARALLELISM`.
@@ -151,7 +151,7 @@ class Preemptor:
                 reason=str(error),
             )
         except Exception:
-            # Nothing known raises here: a fault of ours. The preemptor must not be lost with it.
+            # No known error gets here: this is a bug. The preemptor must not be lost because of it.
             has_failed, end = True, PreemptionEnd.REFUSED
             log.exception("Unexpected exception in a preemption", pod=preemptor.key, node=node)
             self._errors.inc()
@@ -165,12 +165,12 @@ class Preemptor:
         self._report(PreemptionEnded(preemptor, node, end))
 
     async def _carry_out(self, victims: Sequence[Pod], cause: Cause, evicted: list[Pod]) -> None:
-        """Evict *victims*, the last one last; *evicted* takes those that go by this.
+        """Evict *victims*, the last one last; those that this evicts are added to *evicted*.
 
         Raises `ApiError`, `_NotLeading` or `_NotWanted` if not all of them were.
         """
-        # 1. On record first: a scheduler that starts after a sudden death of this one finds the
-        #    nomination, waits for the terminating victims, and does not choose others.
+        # 1. The nomination first: if this process crashes, the next one finds it, waits for the
+        #    terminating victims, and does not choose others.
         await self._status.flush(cause.preemptor.uid)
         # 2. All but the last at the same time. The first failure keeps those from starting that
         #    have not; what has begun is finished.

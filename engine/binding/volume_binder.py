@@ -42,7 +42,7 @@ log = structlog.get_logger(component="volume_binder")
 REQUEST_TIMEOUT: Final = 10.0
 #: Most tries of one write; a conflict is no reason to try again, the decision was made on less.
 MOST_TRIES: Final = 5
-#: Seconds between two looks at what no event of a volume or a claim tells.
+#: Seconds between two checks of what no event of a volume or a claim reports.
 POLL_SECONDS: Final = 1.0
 
 Written = TypeVar("Written", PersistentVolume, PersistentVolumeClaim)

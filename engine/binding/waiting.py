@@ -1,7 +1,7 @@
 """Waiting inside a binding cycle for another program.
 
-Owns how a cycle says so. Bindings in flight are limited so that the API server is not asked too
-much at once; a cycle that waits for a controller, for minutes perhaps, asks nothing and does not
+Owns how a cycle reports that it waits. Bindings in flight are limited so that the API server is not
+overloaded; a cycle that waits for a controller, perhaps for minutes, sends nothing and does not
 count.
 """
 
@@ -26,7 +26,7 @@ def report_waiting(mark: Mark) -> None:
 
 @contextlib.contextmanager
 def waiting_for_others() -> Iterator[None]:
-    """Inside, the API server is not asked: the task waits for a controller, a driver or a user."""
+    """Mark a wait for a controller, driver or user, during which nothing is requested."""
     mark = _mark.get()
     if mark is None:
         yield
@@ -39,7 +39,7 @@ def waiting_for_others() -> Iterator[None]:
 
 
 def why_in_vain(cache: Cache, pod: Pod) -> str | None:
-    """Why waiting on behalf of *pod*, which was assumed, makes no sense any more; None if it does.
+    """Why it makes no sense any more to wait for the assumed *pod*; None if it still does.
 
     It was deleted, or another program has bound it.
     """

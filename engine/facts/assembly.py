@@ -1,4 +1,4 @@
-"""Which source stands behind each entry of the configuration.
+"""Builds the source that each entry of the configuration describes.
 
 Owns nothing but the choice.
 """

@@ -1,6 +1,6 @@
-"""Where facts are shown: reported to the kernel, read from its cache.
+"""Publishes facts to the policies: reported to the kernel, read from its cache.
 
-Owns nothing; facts that are shown already are not reported again.
+Owns no state; facts that are published already are not reported again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ class FactBoard:
             self._report(NodeFactsChanged(name, facts))
 
     def set_pod_facts(self, key: str, facts: Facts) -> None:
-        """Show *facts* for the pod of *key*, and leave those of others."""
+        """Show *facts* for the pod of *key*; those of other pods stay."""
         self._report(PodFactsChanged(key, facts))
 
     def set_other_facts(
@@ -45,7 +45,7 @@ class FactBoard:
         self._report(OtherFactsChanged(cluster, types, pods))
 
     def set_pod_type_labels(self, labels: Sequence[str]) -> None:
-        """The labels that say of which type a pod is: the first that it has counts."""
+        """Set the labels that name a pod's type: the first one that the pod has counts."""
         self._report(PodTypeLabelsChanged(tuple(labels)))
 
     def facts_of_node(self, name: str) -> NodeFacts:

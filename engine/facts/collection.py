@@ -1,4 +1,4 @@
-"""Facts as a file: asking every source of a configuration once, and what they said as documents.
+"""Collects facts into documents: asks every source of a configuration once.
 
 Owns the asking and the written form, a facts document per source with the times that its values
 were measured at. Annotations are left out: they come with their objects. What is shown of documents
@@ -23,14 +23,14 @@ from engine.policy.fact_config import (
     PrometheusFacts,
 )
 
-#: How long a source may take to say something.
+#: How long a source may take to report something.
 PATIENCE_SECONDS: Final = 15.0
 
 _SECTIONS: Final = {"node": "nodes", "pod": "pods", "type": "types"}
 
 
 class FactsDocument(msgspec.Struct, frozen=True):
-    """What one source said: its name as in logs and metrics, and the document."""
+    """What one source reported: its name as in logs and metrics, and the document."""
 
     source: str
     document: dict[str, Any]
@@ -73,7 +73,7 @@ async def collect(
 
 
 async def _first(source: Source, patience: float) -> Mapping[Subject, Readings] | str:
-    """What *source* says first, or why it does not."""
+    """The first report of *source*, or why there is none."""
     told: asyncio.Future[Mapping[Subject, Readings]] = asyncio.get_running_loop().create_future()
 
     def tell(readings: Mapping[Subject, Readings]) -> None:

@@ -1,4 +1,4 @@
-"""What the runtime learns of what pods ask for: running means of amounts and of their products.
+"""Learns what pods request: running means of amounts and of their products.
 
 Owns the means. Pure. A pod counts once, when it has a node, also over restarts.
 """
@@ -71,7 +71,7 @@ class DemandLearner:
         return True
 
     def forget(self, seen: PlacedPod) -> bool:
-        """The pod is gone; it still counts. False: nothing has changed."""
+        """Drop a deleted pod; it still counts in the means. False: nothing has changed."""
         self._seen.discard(seen.pod.uid)
         return False
 

@@ -64,7 +64,7 @@ class NoLearnedStore:
         """None."""
 
     async def save(self, name: str, text: bytes) -> None:
-        """Nothing happens."""
+        """Do nothing."""
 
 
 class LearnedFiles:
@@ -164,7 +164,7 @@ class Learner(Protocol[P_contra]):
         ...
 
     def forget(self, pod: P_contra, /) -> bool:
-        """The pod is gone. True if something was learned."""
+        """Take in that the pod is gone. True if something was learned."""
         ...
 
     def readings(self) -> Mapping[Subject, Readings]:
@@ -190,10 +190,10 @@ class LearnedSource(Generic[P]):
         store: Where what was learned is kept.
         may_save: False while another replica is to save.
         clock: Time.
-        namespaces: Whose pods are watched; empty: all.
+        namespaces: The namespaces whose pods are watched; empty: all.
     """
 
-    #: What was learned is told at once.
+    #: What was learned is reported at once.
     is_reading: Final = False
 
     def __init__(
@@ -233,7 +233,7 @@ class LearnedSource(Generic[P]):
         return self._trouble.count + sum(counts.failures for counts in self._watched)
 
     async def run(self, tell: Tell) -> None:
-        """Learn, tell and save, until cancelled."""
+        """Learn, report and save, until cancelled."""
         if not self._is_restored:
             await self._restore()
             self._is_restored = True

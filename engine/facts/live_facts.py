@@ -37,7 +37,7 @@ log = structlog.get_logger(component="facts")
 MakeSource = Callable[[FactSource, FactsConfig], Source]
 
 _RESTART_SECONDS: Final = 5.0
-# A Prometheus server takes a second at worst; one that is not there keeps no pod waiting.
+# A Prometheus server takes a second at worst; an absent one must keep no pod waiting.
 _PATIENCE_SECONDS: Final = 2.0
 _READING_TICK: Final = 0.02
 # Nodes are annotated one after the other; the queue need not look at each by itself.
@@ -96,15 +96,15 @@ class LiveFacts:
         self._too_old = 0  # how many readings are not shown any more
         self._is_started = False
         self._is_telling = False
-        self.told: dict[str, int] = {}  # by source: how often it said something
+        self.told: dict[str, int] = {}  # by source: how often it reported something
         self._broken: dict[str, int] = {}  # by source: how often it had to be started again
 
     # --- configuration -----------------------------------------------------------------------
 
     async def prepare(self, config: FactsConfig) -> None:
-        """Return when the sources that *config* adds have spoken, like `wait_spoken`.
+        """Return when the sources that *config* adds have reported, like `wait_spoken`.
 
-        Only the configuration that is prepared last can be begun with what its sources said.
+        Only the configuration that was prepared last can start with the reports of its sources.
         """
         self._drop_prepared()
         if not self._is_started:
@@ -262,10 +262,10 @@ class LiveFacts:
             self._on_age()
 
     async def wait_spoken(self) -> None:
-        """Return when every source has spoken or broken, after two seconds at the latest.
+        """Return when every source has reported or failed, after two seconds at the latest.
 
-        What is decided before is decided without facts, which a policy cannot tell from facts that
-        nobody knows.
+        Earlier decisions are made without facts, which a policy cannot distinguish from facts that
+        are unknown.
         """
         await _spoken(self._running)
 
@@ -281,7 +281,7 @@ class LiveFacts:
             try:
                 await source.run(lambda readings: self._told(running, source, readings))
             except Exception as error:
-                # Facts are worth having, and never worth stopping for.
+                # Facts are useful, but no error of a source may stop the scheduler.
                 self._broken[source.name] = self._broken.get(source.name, 0) + 1
                 log.exception("A source of facts broke", source=source.name, reason=str(error))
                 running.spoke.set()
@@ -305,7 +305,7 @@ class LiveFacts:
         return self._store.replace(running.place, running.readings)
 
     def _tell_of_change(self) -> None:
-        """Tell soon that something is new; what comes until then is told of together."""
+        """Report soon that something is new; what comes until then is reported together."""
         if not self._is_telling:
             self._is_telling = True
             asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
@@ -337,7 +337,7 @@ class LiveFacts:
             self._board.set_other_facts(cluster=shown.cluster, types=shown.types, pods=shown.pods)
 
     def failures(self) -> dict[str, int]:
-        """By source, how often it could not be asked or has broken."""
+        """By source, how often it could not be asked or has failed."""
         total = dict(self._broken)
         for running in self._running:
             if running.source is not None:
@@ -346,9 +346,9 @@ class LiveFacts:
         return total
 
     def describe(self) -> dict[str, object]:
-        """What is known, for people: by source how often it spoke, and how many subjects.
+        """By source, how often it reported and about how many subjects, for the status page.
 
-        Of the nodes only those are counted that there are: a source may call them by addresses.
+        Only existing nodes are counted: a source may name them by their addresses.
         """
         subjects, failures = list(self._store.subjects()), self.failures()
         return {
@@ -373,7 +373,7 @@ class LiveFacts:
 
 
 async def _spoken(sources: Iterable[_Running]) -> None:
-    """Return when all of *sources* have spoken or broken, or when they had time enough."""
+    """Return when all of *sources* have reported or failed, or when their time is up."""
     sources = list(sources)
     spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]
     with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What the runtime learns from how pods fare: rewards per node, per type of pods, and per both.
+"""Learns from the outcomes of pods: rewards per node, per type of pod, and per pair of both.
 
 Owns which moments of a pod's life count and for how much, and the averages. Pure: pods go in as
 they were seen, readings come out. Each moment counts once, also over restarts: what is not newer
@@ -75,7 +75,7 @@ class _Status(msgspec.Struct, rename="camel", frozen=True):
 
 
 class WatchedPod(msgspec.Struct, frozen=True):
-    """The part of a pod that says how it fares."""
+    """The part of a pod that shows its outcome."""
 
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
@@ -127,7 +127,7 @@ class OutcomeLearner:
         return bool(rewards)
 
     def forget(self, pod: WatchedPod) -> bool:
-        """The pod is gone; what it taught stays. False: no average has changed."""
+        """Drop a deleted pod; what was learned from it stays. False: no average has changed."""
         self._seen.pop(pod.metadata.uid, None)
         return False
 
@@ -176,7 +176,7 @@ class OutcomeLearner:
     # --- what was learned ------------------------------------------------------------------
 
     def readings(self) -> dict[Subject, Readings]:
-        """The averages; they have no age, for they do not get worse by waiting."""
+        """The averages; they have no age, because they do not go out of date."""
         return {
             subject: {self._config.fact: Reading(average, f"{average:.6g}")}
             for subject, average in self._averages.items()
@@ -216,7 +216,7 @@ class OutcomeLearner:
 def _is_sent_away(pod: WatchedPod) -> bool:
     """True if the pod ends because it is deleted, drained or preempted.
 
-    Its kubelet calls it failed if a container does not exit with 0 when told to end.
+    Its kubelet calls it failed if a container does not exit with 0 on SIGTERM.
     """
     if pod.metadata.deletion_timestamp is None or pod.status.phase == "Unknown":
         return False

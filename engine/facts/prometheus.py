@@ -1,8 +1,8 @@
-"""Facts that a Prometheus server answers: instant queries over its HTTP API, again and again.
+"""Facts from a Prometheus server: instant queries over its HTTP API, repeated at an interval.
 
-Owns the requests and what an answer means. A query that fails keeps what it said before, and its
-facts grow old; the others go on, and wait for none that hangs. No credentials are sent and no
-redirects followed: who may edit policies chooses the address.
+Owns the requests and what an answer means. A query that fails keeps its earlier readings, and its
+facts grow old; the others go on, and do not wait for one that hangs. No credentials are sent and no
+redirects followed, because anyone who may edit policies can choose the address.
 
 Source: the HTTP API of Prometheus, version 1.
 """
@@ -24,7 +24,7 @@ _MAX_BYTES: Final = 64 << 20
 _REASON_LENGTH: Final = 300
 # A server answers some twenty queries at once, and not all of them are to be ours.
 _MOST_AT_ONCE: Final = 8
-# Queries that take longer than this are told of later than the others.
+# Queries that take longer than this are reported later than the others.
 _LATE_SECONDS: Final = 1.0
 
 
@@ -60,7 +60,7 @@ class PrometheusSource:
         interval = self._config.interval.total_seconds()
         loop = asyncio.get_running_loop()
         timeout = aiohttp.ClientTimeout(total=self._config.timeout.total_seconds())
-        # What is said first is said by all: a snapshot of the cluster takes that.
+        # The first report has the answers of all queries: a snapshot of the cluster takes that one.
         patience = None
         asking: dict[int, asyncio.Task[None]] = {}
         async with (
@@ -108,7 +108,7 @@ class PrometheusSource:
                 body += await response.content.read(_MAX_BYTES + 1 - len(body))
             if len(body) > _MAX_BYTES:
                 raise QueryError(f"the answer is larger than {_MAX_BYTES:,} bytes")
-            # A query that is wrong is told of in the body of a 400.
+            # The body of a 400 says what is wrong with a query.
             if response.status not in (200, 400, 422, 503):
                 raise QueryError(f"got HTTP status {response.status}")
             return body
@@ -125,8 +125,8 @@ def read_answer(query: FactQuery, body: bytes) -> Document:
     """The readings in the answer to *query*. Raises `QueryError` if it is none.
 
     Series without the labels that say what they are about, and samples that are histograms, are
-    left out. Where several series are about the same, the one counts whose labels sort first, for
-    servers give them in any order; that is a problem, told of for one of them.
+    left out. Where several series are about the same subject, the one whose labels sort first
+    counts, because servers give them in any order; that is a problem, reported for one of them.
     """
     found = Document()
     labels_of: dict[Subject, Mapping[str, Any]] = {}

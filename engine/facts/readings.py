@@ -117,7 +117,7 @@ def read_document(
 ) -> Document:
     """The readings of a JSON document; see `docs/facts.md` for its form.
 
-    A part of the wrong shape is left out and told of; the rest counts. Never raises.
+    A part of the wrong shape is left out and reported; the rest counts. Never raises.
     """
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     raw = raw.removeprefix(codecs.BOM_UTF8)

@@ -1,7 +1,7 @@
-"""What a source of facts is, and how it tells what is wrong with it.
+"""The interface of a source of facts, and how it reports what is wrong with it.
 
-Owns no source: those are in `sources`, `prometheus` and `learned`. Who only keeps what sources say,
-or asks them once, needs no more than this, and none of the network.
+Owns no source: those are in `sources`, `prometheus` and `learned`. Code that only keeps what
+sources report, or asks them once, needs no more than this, and no network library.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ from engine.facts.readings import Readings, Subject
 
 log = structlog.get_logger(component="facts")
 
-#: Takes everything that a source now says.
+#: Takes everything that a source now reports.
 Tell = Callable[[Mapping[Subject, Readings]], None]
 
 
 class Source(Protocol):
-    """Something that says facts."""
+    """A source of facts."""
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def is_reading(self) -> bool:
-        """True while something is there to be told, and being read."""
+        """True while something new is being read and not reported yet."""
         ...
 
     async def run(self, tell: Tell) -> None:
@@ -43,7 +43,7 @@ class Source(Protocol):
 class Trouble:
     """What is wrong with a source, or a *part* of it as its keys in the log say.
 
-    Counted every time, told once until it is something else.
+    Counted every time, logged once until it changes.
     """
 
     def __init__(self, source: str, **part: str) -> None:
@@ -52,13 +52,13 @@ class Trouble:
         self.count = 0
 
     def is_over(self) -> None:
-        """Nothing is wrong any more."""
+        """Note that nothing is wrong any more."""
         if self._reason:
             self._reason = ""
             log.info("Trouble with facts is over", **self._part)
 
     def tell(self, message: str, reason: str) -> None:
-        """Something is wrong."""
+        """Count a problem, and log it if it is a new one."""
         self.count += 1
         if reason != self._reason:
             self._reason = reason

@@ -1,8 +1,8 @@
 """Where facts come from while the scheduler runs: a file, a ConfigMap, a Prometheus server.
 
 Owns getting at the text and noticing that it changed. What it says is `readings`', what becomes of
-it `LiveFacts`'. No source ends by itself, and none is worth stopping for: what cannot be read is
-told and tried again, and until then the facts grow old.
+it `LiveFacts`'. No source ends by itself, and no error of one stops the scheduler: what cannot be
+read is logged and tried again, and until then the facts grow old.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _LARGE_BYTES: Final = 32 << 10
 
 
 class FileSource:
-    """A facts document in a file, watched through the operating system and by looking.
+    """A facts document in a file, watched through the operating system and by polling.
 
     The folder is watched rather than the file, so that a file that is replaced, and a mounted
     ConfigMap, are followed. Values without a time are as old as the file. A file that is gone
@@ -46,7 +46,7 @@ class FileSource:
         self._path = Path(config.path)
         self._clock = clock
         self._poll_seconds = poll_seconds
-        #: True while a document is there and not told of yet.
+        #: True while a document is there and not reported yet.
         self.is_reading = False
         self._trouble = Trouble(self.name)
 
@@ -83,7 +83,7 @@ class FileSource:
                         await changed.wait()
 
     async def _read(self, tell: Tell) -> bool:
-        """Read the file and tell what it says. False if that is worth another try."""
+        """Read the file and report its facts. False if that is worth another try."""
         try:
             text, written_at = await asyncio.to_thread(_read_file, self._path)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ def _stamp(path: Path) -> object:
 
 
 def _read_file(path: Path) -> tuple[bytes, float]:
-    # Not to wait for who may write to a pipe: a thread that does keeps the process from ending.
+    # Never wait for the writer of a pipe: a thread that does keeps the process from exiting.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         state = os.fstat(file.fileno())
         if not stat.S_ISREG(state.st_mode):
@@ -150,7 +150,7 @@ class ConfigMapSource:
         self._clock = clock
         self._trouble = Trouble(self.name)
         self._watched: list[WatchCounts] = []
-        #: True while a document is there and not told of yet.
+        #: True while a document is there and not reported yet.
         self.is_reading = False
 
     @property

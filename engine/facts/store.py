@@ -1,4 +1,4 @@
-"""What every source said last, and what policies see of it now.
+"""The last readings of every source, and what policies see of them now.
 
 Owns the merging of sources (a later one of the configuration wins where two give the same name) and
 the ages. Pure: time is an argument. Getting the values is the sources', showing them `LiveFacts`'.
@@ -118,7 +118,8 @@ class FactStore:
         for source in self._order:
             for name, reading in self._sources[source].get(subject, {}).items():
                 fact = reading.fact(now, self.step_seconds)
-                # What is dropped hides nothing: a source that is down leaves it to earlier ones.
+                # A dropped reading hides no other: when a source is down, those of earlier ones
+                # show.
                 if most is None or fact.age_seconds is None or fact.age_seconds <= most:
                     merged[name] = fact
         return {name: merged[name] for name in sorted(merged)}

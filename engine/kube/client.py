@@ -156,7 +156,7 @@ class ApiClient:
         body: bytes | None = None,
         content_type: str = JSON,
         params: Mapping[str, str] | None = None,
-        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # the error must tell if it was sent
+        timeout: float = DEFAULT_TIMEOUT,  # noqa: ASYNC109  # the error must say if it was sent
     ) -> bytes:
         """Send one request and return the whole answer's body.
 
@@ -175,7 +175,7 @@ class ApiClient:
         try:
             return await self._transport.send(request)
         except Unauthorized as error:
-            # Nothing was carried out. Once more, if there is a fresher credential.
+            # Nothing was carried out. Try again if there is a fresher credential.
             if not await self._has_new_credential(request):
                 raise
             error.has_new_credential = True
@@ -416,7 +416,7 @@ class ApiClient:
             bookmarks: Ask for BOOKMARK events, about one a minute.
 
         Raises:
-            Gone: The resourceVersion is too old, told by status or by an ERROR event.
+            Gone: The resourceVersion is too old, reported by status or by an ERROR event.
             TimedOut: The watch hangs.
             ConnectionLost: It broke.
             ApiError: Any other refusal or ERROR event.

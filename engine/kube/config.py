@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove who we are.
+"""The address of the API server and the credentials to use.
 
 Owns the configuration and its refresh: kubeconfig files (tokens, token files, client certificates,
 exec plugins, OIDC) and the in-cluster files, both read by the `kubernetes` package. Owns no
@@ -82,7 +82,7 @@ class Credentials(Protocol):
         ...
 
     async def authorization(self, *, rejected: str | None = None) -> str | None:
-        """The header's value, as fresh as its source.
+        """The header's value, as current as its source.
 
         Args:
             rejected: The value ("" for none) that the server just answered with 401, so that no
@@ -203,8 +203,8 @@ class _ConfiguredCredentials:
         # Token files end in a newline, which no header may contain.
         header = f"{scheme.capitalize()} {secret.strip()}" if secret.strip() else None
         if self._header is not None and (header is None or not header.isprintable()):
-            # A file that was damaged, or is being written. Without a credential the server takes
-            # us for anybody, and forbids rather than asks for another.
+            # A file that was damaged, or is being written. Without a credential the server treats
+            # us as anonymous, and forbids rather than asks for another.
             why = "no token" if header is None else "control characters in the token"
             log.warning("Could not refresh credentials", reason=why)
             return
@@ -264,7 +264,7 @@ async def kubeconfig_credentials(
 
 
 async def _prefer_token_file(loader: Any, configuration: Any) -> None:
-    """Of a user with a token and a file for it, take the file, which is renewed.
+    """For a user with a token and a token file, use the file, which is renewed.
 
     The package takes the token. As in client-go, it is good as long as there is no file.
     """
@@ -279,7 +279,7 @@ async def _prefer_token_file(loader: Any, configuration: Any) -> None:
 
 
 def _have_a_home() -> None:
-    """Give a user id that is in no list of users the home that container engines give it.
+    """Set the home directory that container engines use for a user id without an entry in passwd.
 
     The package fails to be imported without one, also where no file of it is wanted.
     """
@@ -362,7 +362,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _ResumingContext(ssl.SSLContext):
-    """A context whose connections go on from the last session, if the server remembers it.
+    """A context whose connections resume the last session, if the server remembers it.
 
     The event loops know no sessions, but they ask the context for each connection's TLS object.
     """
@@ -423,13 +423,13 @@ class TlsContext:
         self.context, self._loaded = context, stamp
 
     def _complain(self, message: str, stamp: _Stamp, error: KubeConfigError) -> None:
-        """Warn, once for files as they are: they are looked at again and again."""
+        """Warn, once per state of the files: they are checked again and again."""
         if stamp != self._told:
             self._told = stamp
             log.warning(message, reason=str(error))
 
     def remember(self, connection: ssl.SSLObject | None) -> None:
-        """Let later connections go on from the session of *connection*, which has been read from.
+        """Let later connections resume the session of *connection*, which has been read from.
 
         Before that the server's ticket may not have arrived.
         """

@@ -1,6 +1,6 @@
-"""One kept connection: an HTTP/1.1 request goes out as one write, `httptools` parses the answer.
+"""A keep-alive connection: an HTTP/1.1 request is one write, `httptools` parses the answer.
 
-Owns what is known of a request whose connection broke. At most one request is under way on a
+Owns what is known about a request whose connection broke. At most one request is under way on a
 connection. Which connection takes a request is the pool's business, what an answer means the
 client's.
 
@@ -29,13 +29,13 @@ class Owner(Protocol):
     """What a connection reports to."""
 
     def is_free(self, connection: "Connection") -> None:
-        """It has read a whole answer and can take the next request."""
+        """Called when it has read a whole answer and can take the next request."""
 
     def has_answered(self, connection: "Connection") -> None:
-        """It has read its first whole answer."""
+        """Called when it has read its first whole answer."""
 
     def is_gone(self, connection: "Connection") -> None:
-        """It is closed."""
+        """Called when it is closed."""
 
     def has_been_silent(self, since: float) -> None:
         """A kept connection has not answered in time what was sent *since* (monotonic)."""
@@ -87,7 +87,7 @@ class Exchange:
         self.connection: Connection | None = None
 
     def lose(self, message: str, *, sent: bool) -> None:
-        """End it: the connection could not be made, or broke."""
+        """End it with `ConnectionLost`: the connection could not be made, or broke."""
         self.fail(ConnectionLost(message, sent=sent, request=self.label))
 
     def fail(self, error: ApiError) -> None:
@@ -107,7 +107,7 @@ class Exchange:
             connection.time_is_up()
 
     def abandon(self) -> None:
-        """Give it up: its result is not needed any more."""
+        """Abandon the exchange: its result is not needed any more."""
         self.stop_timer()
         connection, self.connection = self.connection, None
         self.answer.cancel()
@@ -115,7 +115,7 @@ class Exchange:
             connection.abort()
 
     def stop_timer(self) -> None:
-        """Its time does not matter any more."""
+        """Cancel the timer: its time does not matter any more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

@@ -101,7 +101,7 @@ class ExtenderClient:
             raise ExtenderError(f'Post "{self._shown(verb)}": {_describe(error)}') from error
 
     def _renew(self) -> None:
-        """Go on with renewed files; what cannot be read, such as half of them, changes nothing."""
+        """Use renewed files; those that cannot be read, such as half-written ones, are ignored."""
         if isinstance(self._tls, bool):
             return
         stamp = _stamp(self.extender.tls)
@@ -121,7 +121,7 @@ class ExtenderClient:
         return b"".join(chunks)
 
     def _shown(self, verb: str) -> str:
-        """The URL as an event on anybody's pod may tell it."""
+        """The URL as it may appear in an event of any user's pod."""
         return f"{self.extender.name.rstrip('/')}/{verb}"
 
     def _open_session(self) -> aiohttp.ClientSession:

@@ -1,8 +1,8 @@
-"""Kept connections to one server: which of them takes a request, and when there are more.
+"""A pool of keep-alive connections to one server.
 
-Owns opening, keeping and closing. A request takes the connection that was used last, so that few
-are warm rather than many lukewarm; if none is free it waits for whichever comes first, one that
-gets free or one that is opened for it.
+Owns opening, keeping and closing connections, and which one takes a request. A request takes the
+connection that was used last, so that few are warm rather than many lukewarm; if none is free it
+waits for whichever comes first, one that gets free or one that is opened for it.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _HAPPY_EYEBALLS_DELAY: Final = 0.25
 _DOUBT_SECONDS: Final = 60.0
 #: After which streams that were heard until just before get a second look.
 _SECOND_LOOK_SECONDS: Final = 5.0
-#: Turns of the event loop that `close` gives the transports to end.
+#: Iterations of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20
 
 
@@ -101,8 +101,8 @@ class Pool:
                 connection.start(exchange)
                 return
         exchange.ends_at = loop.time() + exchange.timeout
-        # The wait for a connection ends a little before the whole request would, so that a
-        # request that never left is told from one that may have arrived.
+        # The wait for a connection ends a little before the whole request would, to distinguish a
+        # request that never left from one that may have arrived.
         wait = min(self._connect_timeout, exchange.timeout * 0.8)
         exchange.timer = loop.call_later(wait, self._waited_in_vain, exchange)
         self._waiting.append(exchange)
@@ -121,7 +121,7 @@ class Pool:
             self._waiting.popleft().lose("the client was closed", sent=False)
         for connection in list(self._open):
             connection.give_up("the client was closed")
-        # The loop lets go of a socket some turns later, also of one that was being connected.
+        # The loop closes a socket some iterations later, also one that was being connected.
         for _ in range(_CLOSING_ROUNDS):
             if not self._open and not opening:
                 break
@@ -166,8 +166,8 @@ class Pool:
     def has_been_silent(self, since: float) -> None:
         """Trust no kept connection: one has not answered what was sent *since*.
 
-        What swallowed it, such as a balancer that has forgotten its connections, swallows what goes
-        over the others, too, and each would cost a request its time.
+        Whatever dropped it, such as a load balancer that lost its connections, also drops what the
+        others send, and each would cost a request its time-out.
         """
         self._doubted_since = since
         self._abort_free()
@@ -201,7 +201,7 @@ class Pool:
     # --- opening and closing ------------------------------------------------------------------
 
     def _grow(self) -> None:
-        """Open connections for those who wait, as many as may be."""
+        """Open connections for the requests that wait, up to the limit."""
         while (
             len(self._opening) < min(len(self._waiting), MOST_OPENING)
             and len(self._open) + len(self._opening) < self._most
@@ -231,10 +231,10 @@ class Pool:
             self.is_free(connection)
 
     def _follow_files(self, tls: TlsContext) -> ssl.SSLContext:
-        """What new connections are opened with.
+        """The TLS settings of new connections.
 
-        Kept ones go when that is another than theirs: a server judges the certificate that a
-        connection began with, for as long as it lasts, and refuses it once it has expired.
+        Kept connections are closed when theirs are different: for as long as a connection lasts, a
+        server goes by the certificate that it began with, and refuses it once it has expired.
         """
         before = tls.context
         tls.follow(self._credentials.endpoint)
@@ -279,7 +279,7 @@ class Pool:
         return self._addresses
 
     def _fail_one(self, error: ApiError) -> None:
-        """The request that has waited longest learns why it gets no connection."""
+        """Fail the request that has waited longest with the reason why it gets no connection."""
         self._resolve_again_at = 0.0
         while self._waiting:
             exchange = self._waiting.popleft()

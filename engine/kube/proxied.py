@@ -87,7 +87,7 @@ class ProxiedTransport:
             return await answer.read()
 
     def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
-        """Not this way."""
+        """None: requests through a proxy need a task."""
         return None
 
     @contextlib.asynccontextmanager

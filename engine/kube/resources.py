@@ -136,5 +136,5 @@ ALL_RESOURCES: tuple[Resource, ...] = (
     DEVICE_CLASSES,
     POD_GROUPS,
 )
-# What an API server serves only if it is told to.
+# Resources that an API server serves only if configured to.
 OFF_BY_DEFAULT: frozenset[Resource] = frozenset({POD_GROUPS})

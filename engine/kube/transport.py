@@ -1,6 +1,6 @@
-"""How requests reach the API server: the port that `ApiClient` sends through.
+"""The transport interface that `ApiClient` sends requests through.
 
-Owns the words; `direct.py` and `proxied.py` are the two ways there.
+Owns the interface; `direct.py` and `proxied.py` implement it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The real parts behind a roll-out: bundles, sandboxes and confined tests.
+"""Builds the real parts of a roll-out: bundles, sandboxes and confined tests.
 
 Owns nothing but the choice; a process with other needs passes other functions to `CandidateStages`.
 """
@@ -18,7 +18,7 @@ from engine.rollout.trial import CandidateStages
 
 
 def make_stages(config_text: str | None = None) -> CandidateStages:
-    """An stages whose bundles take their profiles from *config_text*, if it is given.
+    """The stages of a candidate; bundles take their profiles from *config_text*, if given.
 
     Raises `PolicyErrors` if that is no KubeSchedulerConfiguration.
     """

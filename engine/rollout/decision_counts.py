@@ -1,4 +1,4 @@
-"""What was decided with one revision: what a roll-out goes by.
+"""Counts of the decisions made with one revision, by which a roll-out judges it.
 
 Owns the counts; what is too many is `rollout`'s.
 """

@@ -1,6 +1,6 @@
 """The policies that were last in force, kept where a restart finds them.
 
-Owns the form in which they are kept: in a directory of the machine, or in a ConfigMap beside the
+Owns the form in which they are kept: in a directory of the machine, or in a ConfigMap next to the
 one they came from, so that they outlive the scheduler's pod and its node. What is good is decided
 elsewhere.
 """
@@ -28,7 +28,7 @@ ROLLED_BACK_ANNOTATION: Final = "starsched.dev/rolled-back"
 SUFFIX: Final = "-last-good"
 
 _FILE: Final = "last-good.json"
-#: Revisions that were taken back and are not tried again; the newest are enough.
+#: The most rolled back revisions that are kept so as not to be tried again; the newest are enough.
 _MOST_ROLLED_BACK: Final = 16
 
 
@@ -43,7 +43,7 @@ class LastGood:
     Attributes:
         revision: Their bundle's revision when they were accepted; "" if none ever were.
         files: Texts by name, as the source gave them; empty for the built-in policies alone.
-        rolled_back: Revisions that were accepted and then taken back.
+        rolled_back: Revisions that were accepted and then rolled back.
     """
 
     revision: str = ""
@@ -83,7 +83,7 @@ class NoStore:
         return None
 
     async def save(self, last_good: LastGood) -> bool:
-        """Nothing happens."""
+        """Do nothing."""
         return True
 
     async def is_lost(self) -> bool:

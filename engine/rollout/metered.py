@@ -1,4 +1,4 @@
-"""An evaluator that keeps count: which policies were asked, where, how often and how long.
+"""An evaluator that counts and times evaluations by policy, extension point and profile.
 
 Owns the counts only; they outlive the evaluators, so that counters never go back.
 """

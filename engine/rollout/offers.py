@@ -1,4 +1,4 @@
-"""What the source of policies offers, of which only the newest counts.
+"""The offers of a policy source, of which only the newest counts.
 
 Owns following the source and starting it again. What becomes of an offer is `rollout`'s.
 """

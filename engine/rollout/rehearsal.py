@@ -1,7 +1,7 @@
-"""What a trial asks: every hook that a candidate's policies have, on the cluster as it is.
+"""Rehearses a candidate: asks every hook that its policies have, on the cluster as it is.
 
-Owns the inputs. What of the cluster a hook would be asked about is taken as it is found; where
-there is nothing of the kind, as on an empty cluster, it is made up.
+Owns the inputs. Hooks are asked about the objects that the cluster has; where it has none of a
+kind, as when it is empty, they are made up.
 """
 
 import time
@@ -39,13 +39,14 @@ def rehearse(
     snapshot: Snapshot,
     is_stopped: Callable[[], bool] = never,
 ) -> list[PolicyFailure]:
-    """The first failure of each (policy, hook) over all that can be asked about *pods*.
+    """The first failure of each (policy, hook) over everything that can be asked about *pods*.
 
     Each pod is decided, with what the queue asks before and what is asked of a pod that has a node.
     Scores are asked only for pods that fit on several nodes. So each profile also explains one
-    decision, which asks for all scores: that of a pod that was placed, or else of one made up that
-    bears every taint and wants nothing. What is asked only of equally good nodes, or when pods have
-    to go, is asked as if it were so. Once *is_stopped* says so, no other pod is asked about.
+    decision, which asks for all scores: that of a pod that was placed, or else of a made-up pod
+    that tolerates every taint and requests nothing. Hooks that are asked only about equally good
+    nodes, or when pods have to be evicted, are asked as if it were so. Once *is_stopped* says so,
+    no other pod is asked about.
     """
     found: dict[tuple[str, str], PolicyFailure] = {}
     placed: dict[str, Pod] = {}
@@ -123,9 +124,9 @@ def _victims(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[str, NodeVictims]:
 
 
 class _Groups:
-    """The groups of some pods, before any of them has a node, and when they have.
+    """The groups of some pods, before and after they have nodes.
 
-    They are counted over *pods* alone: who else is in them is not known in a trial.
+    Only *pods* are counted: the other members are not known in a trial.
     """
 
     def __init__(self, scheduler: Scheduler, pods: Iterable[Pod], snapshot: Snapshot) -> None:
@@ -141,7 +142,7 @@ class _Groups:
         self._waiting = 0
 
     def leave_failures(self, pod: Pod) -> list[PolicyFailure]:
-        """What fails of `permit` if *pod* has a node: first of its group, and with all of it."""
+        """The failures of `permit` for *pod* as the first and as the last placed of its group."""
         failures: list[PolicyFailure] = []
         for waiting in self._moments(pod):
             self._waiting = waiting
@@ -150,7 +151,7 @@ class _Groups:
         return failures
 
     def _moments(self, pod: Pod) -> Iterator[int]:
-        """How many wait when *pod* asks for leave: itself, and in the end the whole group."""
+        """How many pods wait when *pod* is at permit: only itself, and then the whole group."""
         yield 1
         whole = 1
         for enabled in self._grouping[pod.scheduler_name]:
@@ -161,7 +162,7 @@ class _Groups:
             yield whole
 
     def state_of(self, enabled: EnabledPolicy, pod: Pod) -> PodGroupState | PolicyFailure | None:
-        """Where the group of *pod* stands; None: it is in none."""
+        """The state of the group of *pod*; None if it is in none."""
         said = self._scheduler.hooks.group_of(enabled, pod, self._snapshot)
         if not isinstance(said, list):
             failure: PolicyFailure | None = said

@@ -33,7 +33,7 @@ WriteEvent = Callable[[Reference, str, str, str, str], None]
 
 
 class Reports:
-    """Reports outcomes; a standby logs and counts them, and leaves the events to the leader.
+    """Reports outcomes; a standby logs and counts them, and only the leader writes events.
 
     Args:
         source_name: How the operator wrote the source.

@@ -1,4 +1,4 @@
-"""Which revision decides, which one it would be taken back to, and when: the state, pure.
+"""The pure state of a roll-out: the revision in force, and the one that a roll-back would restore.
 
 Owns no task, no clock and no sandbox: a transition returns the revisions that are no longer needed,
 and closing them is the caller's.
@@ -16,8 +16,8 @@ from engine.rollout.trial import LoadedRevision
 
 
 def out_of_bounds(counts: DecisionCounts, bounds: Fallback) -> str | None:
-    """Why a revision with these counts is to be taken back, or None."""
-    # Lost time delays every pod, so a few decisions are enough to tell; a single one may be chance.
+    """Why a revision with these counts is to be rolled back, or None."""
+    # Lost time delays every pod, so a few slow decisions are evidence enough; one may be chance.
     if counts.stalled > 1 and counts.lost_seconds > bounds.lost_time.total_seconds():
         return (
             f"{counts.stalled} of {counts.decisions} decisions ran into limits and took "
@@ -53,7 +53,7 @@ class Revisions:
 
     Attributes:
         active: What decides; None before the first one and after `clear`.
-        previous: What *active* would be taken back to; None unless it is on probation.
+        previous: What a roll-back of *active* would restore; None unless it is on probation.
         counts: The decisions of *active*.
     """
 
@@ -68,10 +68,10 @@ class Revisions:
         return self.active.bundle.revision if self.active is not None else ""
 
     def proven(self) -> LoadedRevision | None:
-        """What an edit that comes into force now would be taken back to.
+        """What a roll-back of an edit that comes into force now would restore.
 
         That is *active*, unless it is on probation without enough good decisions yet: an edit on
-        top of a bad one must neither be taken back to that one nor be compared with it.
+        top of a bad one must neither be rolled back to that one nor be compared with it.
         """
         if self.active is None or self.previous is None:
             return self.active
@@ -81,25 +81,25 @@ class Revisions:
         return self.active if is_good else self.previous
 
     def failure(self) -> str | None:
-        """Why *active* is to be taken back; None if it is not, or if it is not on probation."""
+        """Why *active* is to be rolled back; None if it is not, or if it is not on probation."""
         if self.active is None or self.previous is None:
             return None
         return out_of_bounds(self.counts, self.active.bundle.runtime.fallback)
 
     def replace(self, new: LoadedRevision, *, on_probation: bool) -> list[LoadedRevision]:
-        """Let *new* decide; the revisions that are no longer needed."""
+        """Let *new* decide; returns the revisions that are no longer needed."""
         before = self.active, self.previous
         self.previous = self.proven() if on_probation else None
         self._activate(new)
         return [old for old in before if old is not None and old is not self.previous]
 
     def pass_probation(self) -> list[LoadedRevision]:
-        """Keep *active*; the revisions that are no longer needed."""
+        """Keep *active*; returns the revisions that are no longer needed."""
         previous, self.previous = self.previous, None
         return [] if previous is None else [previous]
 
     def roll_back(self) -> LoadedRevision:
-        """Let *previous* decide again; the revision that was taken back."""
+        """Let *previous* decide again; returns the revision that was rolled back."""
         bad, previous = self.active, self.previous
         assert bad is not None
         assert previous is not None
@@ -109,7 +109,7 @@ class Revisions:
         return bad
 
     def clear(self) -> list[LoadedRevision]:
-        """Let nothing decide any more; the revisions that are no longer needed."""
+        """Let nothing decide any more; returns the revisions that are no longer needed."""
         left = [one for one in (self.active, self.previous) if one is not None]
         self.active = self.previous = None
         return left

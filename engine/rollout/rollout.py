@@ -1,4 +1,4 @@
-"""The roll-out: which policies are in force, how others replace them, and when they are taken back.
+"""The roll-out: which policies are in force, how others replace them, and when to roll back.
 
 Owns the order of what happens to an offer and the tasks that it happens in. Which revisions there
 are is `revisions`', a candidate's stages are `trial`'s, what the source offers `offers`', what is
@@ -88,7 +88,7 @@ class Rollout:
         self._on_switch = on_switch
         self._clock = clock
         self._sleep = sleep
-        #: False on a standby: it keeps up, and leaves events and saving to the leader.
+        #: False on a standby: it follows the source, and leaves events and saving to the leader.
         self.is_active = True
         self.offers = Offers(source, sleep)
         self._revisions = Revisions()
@@ -129,7 +129,7 @@ class Rollout:
         """The state as plain data, for `/policies`."""
         return self._reports.describe(self._revisions, self._saved)
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- life cycle ----------------------------------------------------------------------------
 
     async def start(self) -> LoadedRevision:
         """Choose what is in force at first, before there is a snapshot to try it on.
@@ -198,8 +198,8 @@ class Rollout:
     async def lead(self) -> None:
         """Begin to save and to write events, and go on from what the leader before has saved.
 
-        A standby examines candidates for itself, without load. What the last leader took back, or
-        kept in force while this process fell back to less, is in the store.
+        A standby examines candidates for itself, without load. The store has what the last leader
+        rolled back, or kept in force while this process fell back to earlier policies.
         """
         self.is_active = True
         await self._take_over(await self._saved.load("what is in force stays"))
@@ -217,7 +217,7 @@ class Rollout:
                     await self._fall_back(adopted, active)
         active = self.active
         if active.origin == self._source_name:
-            # What the leader before has saved, it has reported, too.
+            # What the previous leader saved, it has reported, too.
             unreported = self._reports.unreported
             is_stored = stored is not None and stored.revision == unreported
             if unreported == active.bundle.revision and not is_stored:
@@ -265,7 +265,8 @@ class Rollout:
                 await self._stages.try_out(candidate, self._world)
                 end_stage("trial")
                 await self._world.prepare(bundle)
-                # What it would be taken back to may have changed, also during the comparison.
+                # The revision that a roll-back would restore may have changed, also during the
+                # comparison.
                 while (back_to := self._revisions.proven()) is not compared_with:
                     compared_with = back_to
                     if compared_with is not None:
@@ -404,7 +405,7 @@ class Rollout:
             self._close([loaded])
 
     async def _watch(self, loaded: LoadedRevision) -> None:
-        """Take *loaded* back if it gets out of bounds; let go of its predecessor if not."""
+        """Roll *loaded* back if it gets out of bounds; otherwise close its predecessor."""
         window = loaded.bundle.runtime.fallback.window
         ends_at = self._clock.monotonic() + window.total_seconds()
         while self._clock.monotonic() < ends_at:

@@ -1,4 +1,4 @@
-"""The last good policies: what this process knows of them, and saving that to the store.
+"""The last good policies as this process knows them, and saving them to the store.
 
 Owns when the store is read and written, and what a new leader takes over from it. The stores are
 `last_good`'s, what is good is `rollout`'s.
@@ -67,7 +67,7 @@ class SavedPolicies:
 
     @property
     def rolled_back(self) -> tuple[str, ...]:
-        """Revisions that were taken back, the newest last."""
+        """Revisions that were rolled back, the newest last."""
         return self.last_good.rolled_back if self.last_good is not None else ()
 
     # --- changes -------------------------------------------------------------------------------
@@ -77,14 +77,14 @@ class SavedPolicies:
         self._set(LastGood(loaded.bundle.revision, dict(loaded.files), self.rolled_back))
 
     def remember_rolled_back(self, revision: str, back_to: LoadedRevision) -> None:
-        """Have *back_to* saved, and that *revision* was taken back."""
+        """Have *back_to* saved, and that *revision* was rolled back."""
         rolled_back = (self.last_good or LastGood()).without(revision)
         self._set(LastGood(back_to.bundle.revision, dict(back_to.files), rolled_back))
 
     def adopt(self, stored: LastGood, active: str, *, is_fallback: bool) -> bool:
         """Take over what another leader saved; True if its policies are to replace ours.
 
-        They do if the revision *active* was taken back, or if it was only our fallback.
+        They do if the revision *active* was rolled back, or if it was only our fallback.
         """
         ours = self.last_good if self.last_good is not None else stored
         self.last_good = replace(ours, rolled_back=stored.rolled_back)
@@ -92,7 +92,7 @@ class SavedPolicies:
         if is_replaced:
             self.last_good = stored
         if self._unsaved is not None:
-            self._unsaved = self.last_good  # it did not know what was taken back
+            self._unsaved = self.last_good  # it did not know what was rolled back
         return is_replaced
 
     def _set(self, last_good: LastGood) -> None:
@@ -142,7 +142,7 @@ class SavedPolicies:
     async def keep_saving(self, take_over: Callable[[LastGood | None], Awaitable[None]]) -> None:
         """Save what could not be saved, or was deleted, until cancelled.
 
-        A restart must neither find an older state, nor try again what was taken back. *take_over*
+        A restart must neither find an older state, nor try again what was rolled back. *take_over*
         is called with the content of a store that did not answer when this process began to lead.
         """
         pause = _SAVE_AGAIN_SECONDS
@@ -170,7 +170,7 @@ class SavedPolicies:
         return None
 
     async def _load_again(self, take_over: Callable[[LastGood | None], Awaitable[None]]) -> None:
-        # What was taken back before may be in force until the store is read.
+        # A revision that was rolled back earlier may be in force until the store is read.
         ours = self.rolled_back
         stored = await self.load("what is in force stays")
         if self._is_unread:

@@ -1,4 +1,4 @@
-"""Where policy texts come from while the scheduler runs: a ConfigMap, a directory, or nowhere.
+"""The sources of policy texts while the scheduler runs: a ConfigMap, a directory, or none.
 
 Owns noticing that the texts changed. What becomes of them is `rollout`'s. The directory's watching
 itself is `engine.policy.source`'s, which knows no API server.
@@ -27,8 +27,8 @@ class Offer:
 
     Attributes:
         files: Texts by name; None if the source itself is gone. Empty means: built-ins alone.
-        version: The source's own word for this state, for people.
-        reference: The object to tell about it, if there is one.
+        version: The source's own name for this state, for people.
+        reference: The object that events about it are written for, if there is one.
         problems: What could not be read as text; then the offer is refused as it stands.
     """
 
@@ -42,7 +42,7 @@ OnOffer = Callable[[Offer], None]
 
 
 class PolicySource(Protocol):
-    """Tells what policy texts there are, at first and whenever they change."""
+    """Reports the policy texts, at first and whenever they change."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
 """What a candidate must pass before it decides for real pods: checks, its tests, a trial.
 
-Owns these steps and their order, and what a rejection says. Everything slow runs beside the event
-loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker thread
-on a copy of the snapshot, by a sandbox of the candidate's own.
+Owns these steps and their order, and what a rejection says. Everything slow runs outside the event
+loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker thread on
+a copy of the snapshot, by a sandbox of the candidate's own.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Rejected(Exception):
     """A candidate that must not come into force.
 
     Attributes:
-        stage: `read`, `check`, `test`, `load`, `trial` or `rolled_back`: what it failed.
+        stage: `read`, `check`, `test`, `load`, `trial` or `rolled_back`: the one it failed.
         problems: Everything found at that stage.
         revision: Its bundle's revision, or "" if there is no bundle.
     """
@@ -57,7 +57,7 @@ class Rejected(Exception):
 
 
 def first_of(problems: Sequence[Problem]) -> str:
-    """One line: the first of *problems*, of which there is one, and how many more there are."""
+    """One line: the first of *problems* (at least one) and the number of the others."""
     first = str(problems[0]).replace("\n", "; ")
     more = len(problems) - 1
     return f"{first} (and {more} more)" if more else first
@@ -65,7 +65,7 @@ def first_of(problems: Sequence[Problem]) -> str:
 
 @dataclass(slots=True, eq=False)
 class LoadedRevision:
-    """A bundle with the evaluator and the scheduler that run it: a candidate, or what decides.
+    """A bundle with the evaluator and the scheduler that run it: a candidate, or the one in force.
 
     Attributes:
         unchanged: The policies that are equal to those of the revision that it was compared with.
@@ -85,7 +85,7 @@ class LoadedRevision:
         self.scheduler.reuse_from(before.scheduler, await self.compare(before))
 
     async def compare(self, before: "LoadedRevision") -> Mapping[int, int]:
-        """Find out which policies are as they were in *before*; their index there -> here."""
+        """Find the policies that are equal in *before*; maps their index there to the one here."""
         programs = before.bundle.program, self.bundle.program
         unchanged = await asyncio.to_thread(unchanged_instances, *programs)
         kept = frozenset(unchanged.values())
@@ -157,7 +157,7 @@ class CandidateStages:
         self._run_tests = run_tests
 
     def building(self, build: BuildBundle) -> "CandidateStages":
-        """An stages that makes its bundles by *build* and is like this one otherwise."""
+        """A copy of these stages that makes its bundles with *build*."""
         return CandidateStages(
             build=build,
             make_evaluator=self._make_evaluator,
@@ -199,7 +199,7 @@ class CandidateStages:
     async def try_out(self, candidate: LoadedRevision, world: World) -> None:
         """Decide sample pods on a copy of the live snapshot. Raises `Rejected` on any failure.
 
-        A pod that fits nowhere is no failure: what fits is for policies to say.
+        A pod that fits nowhere is no failure: policies may reject every node.
         """
         snapshot = frozen_copy(world.snapshot())
         pods = [p for p in world.sample_pods() if candidate.scheduler.profile_of(p) is not None]

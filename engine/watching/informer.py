@@ -1,11 +1,11 @@
-"""A reflector with a store and handlers: tells what changed, each change once.
+"""A reflector with a store and handlers: reports what changed, each change once.
 
-Owns the difference between what handlers were told and what the API server now says, whether that
-arrives as events or as a list. Owns no request and no retry: those are the reflector's.
+Owns the difference between what was reported to handlers and what the API server now says, whether
+that arrives as events or as a list. Owns no request and no retry: those are the reflector's.
 
 Per object: `unknown --on_add--> known --on_update--> known --on_delete--> unknown`. An object
 replaced by another of the same name (another uid) is deleted and added. `on_delete` gets the
-object as the handlers last saw it, so undoing needs no guess. A resourceVersion is told once.
+object as the handlers last saw it, so undoing is exact. A resourceVersion is reported once.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _REASON_LENGTH = 300
 
 
 class Handler(Protocol[T_contra]):
-    """Told of every change, synchronously and in the order of resourceVersions per object.
+    """Called for every change, synchronously and in the order of resourceVersions per object.
 
     An exception is logged and counted; the other handlers and the stream go on.
     """
@@ -44,16 +44,16 @@ class Handler(Protocol[T_contra]):
         ...
 
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
-        """An object changed from the version last told to *new*; versions between may be missed."""
+        """An object changed from the version last reported to *new*; others may be skipped."""
         ...
 
     def on_delete(self, obj: T_contra, /) -> None:
-        """An object is gone (or left the selector); *obj* is the version last told."""
+        """An object is gone (or left the selector); *obj* is the version last reported."""
         ...
 
 
 def _ignore(*_: Any) -> None:
-    """The default of a handler that does not care."""
+    """The default handler, which does nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class _Object(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Known(NamedTuple, Generic[T]):
-    """What the handlers were last told of one object."""
+    """What was last reported to the handlers about one object."""
 
     uid: str | None
     resource_version: str
@@ -90,7 +90,7 @@ _decode_identity = msgspec.json.Decoder(_Object).decode
 
 
 class Informer(Generic[T]):
-    """Mirrors one resource and tells handlers what changes.
+    """Mirrors one resource and reports changes to handlers.
 
     Run `run()` as a task; cancel it to stop. All handlers are called on the event loop.
 
@@ -162,16 +162,16 @@ class Informer(Generic[T]):
 
     @property
     def resource_version(self) -> str:
-        """Everything up to this version was told."""
+        """Everything up to this version was reported."""
         return self._reflector.resource_version
 
     def get(self, key: str) -> T | None:
-        """The object of *key* (`namespace/name`, or `name`) as last told, or None."""
+        """The object of *key* (`namespace/name`, or `name`) as last reported, or None."""
         known = self._store.get(key)
         return None if known is None else known.obj
 
     def values(self) -> Iterator[T]:
-        """Every object as last told."""
+        """Every object as last reported."""
         return (known.obj for known in self._store.values())
 
     def __len__(self) -> int:
@@ -184,7 +184,7 @@ class Informer(Generic[T]):
         self._unlisted = set(self._store)
 
     def put(self, raw: msgspec.Raw) -> str:
-        """Tell the handlers of an object's current version, unless they know it."""
+        """Report an object's current version to the handlers, unless they know it."""
         try:
             meta = decoded_deeply(_decode_identity, raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -217,7 +217,7 @@ class Informer(Generic[T]):
         return meta.resource_version
 
     def remove(self, raw: msgspec.Raw) -> str:
-        """Tell the handlers that an object is gone, if they knew it."""
+        """Report to the handlers that an object is gone, if they knew it."""
         try:
             meta = decoded_deeply(_decode_identity, raw).metadata
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

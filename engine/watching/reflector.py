@@ -48,10 +48,10 @@ State = Literal["new", "listing", "watching", "waiting", "absent"]
 #: Errors after which the same watch may simply be opened again.
 _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 
-#: So many refusals in a row, over ten seconds or so, are meant: a server that starts forbids
-#: everything until it has read who may do what.
+#: This many refusals in a row, over about ten seconds, are taken as final: a server that is
+#: starting forbids everything until it has read the RBAC roles.
 _MOST_REFUSALS = 6
-#: What one of a server counts that is known to have read that: they take two seconds or so.
+#: What one refusal counts if the server is known to have read the roles: two seconds in all.
 _REFUSAL_OF_ONE_THAT_KNOWS = 2
 #: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
 _SHORT_WATCH_SECONDS = 1.0
@@ -75,15 +75,15 @@ class WatchOptions:
         field_selector: The server filters; what leaves the selection arrives as a deletion.
         label_selector: Likewise.
         optional: The cluster may not serve it (404) or may not allow it (403): then it is empty.
-        has_read_roles: True once the server has shown that it knows who may do what, so that what
-            it forbids is meant.
+        has_read_roles: True once the server has shown that it has read the RBAC roles, so that what
+            it forbids is final.
         page_size: Objects per page of a list.
         watch_seconds: Least and most seconds after which the server closes a watch; the actual
             figure is drawn between them, so that watches do not all reconnect at once.
         grace: Seconds after that until a watch counts as hung.
         list_timeout: Seconds for one page.
         absent_retry: Most seconds between looks for an absent optional resource.
-        slice_size: Objects handed over before other tasks get a turn.
+        slice_size: Objects handed over before other tasks may run.
     """
 
     namespace: str | None = None
@@ -161,7 +161,7 @@ class Reflector:
     Args:
         client: The API server.
         resource: What to watch.
-        sink: Who is told.
+        sink: What the objects are handed to.
         options: See `WatchOptions`.
         counts: Counted up as things happen.
         clock: For the length of watches.
@@ -217,8 +217,8 @@ class Reflector:
 
     async def _list(self) -> None:
         self.state = "listing"
-        # Asked before the list: its refusal may be older than what shows that the roles are read.
-        # Who has listed already keeps what it knows, and has time.
+        # Asked before the list: its refusal may be older than what shows that the roles are read. A
+        # reflector that has listed already keeps what it knows, and has time.
         self._asks_one_that_knows = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
         try:
@@ -351,7 +351,7 @@ class Reflector:
                     return
 
     async def _check_version(self) -> None:
-        """Ask if the server knows our version, after it was away; a watch would not tell.
+        """Ask if the server knows our version, after it was away; a watch would not show that.
 
         One that comes back as an earlier state takes the watch, says nothing until its versions
         have passed ours, and goes on then as if nothing had happened.
@@ -428,7 +428,7 @@ class Reflector:
         delay = self._backoff.next()
         if error is not None and error.retry_after is not None:
             delay = max(delay, error.retry_after)
-        # Once per outage; the rest is for those who look closely.
+        # Once per outage; the rest is logged at debug level.
         self._log.log(
             _WARNING if is_first else _DEBUG,
             what,
@@ -449,4 +449,4 @@ async def _end(task: "asyncio.Future[Any]") -> None:
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
-        task.exception()  # its waiters have seen it
+        task.exception()  # the tasks that wait for it have seen it
