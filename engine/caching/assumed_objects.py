@@ -1,7 +1,7 @@
 """Objects of the API as they will be once our own writes have come back through the watch.
 
 Owns the overlay: a decision that changes a volume or a claim shows it changed at once, so that the
-next decision does not give the same thing away again. The store below is the watch's alone.
+next decision does not give the same thing away again. Only the watch writes to the store below.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ class AssumedObjects:
         as stored --assume--> assumed --restore--> as stored
         assumed --the store has another version, or none--> as stored
 
-    What the watch brings is the truth: it ends the assumption whatever it says.
+    The watch is authoritative: any other version that it brings ends the assumption.
     """
 
     def __init__(self, objects: ObjectStore, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Which CSI volume a pod's claim or disk stands for, and who uses which.
+"""Which CSI volume a pod's claim or disk stands for, and which nodes use it.
 
 Owns the way from a claim to the volume that a driver attaches, an index of the nodes on which
 claims and disks are used, and which nodes a change of a storage object is about.
@@ -119,7 +119,7 @@ class VolumeUsers:
         self._attachments: dict[Attachment, int] = {}  # of disks: on how many nodes
 
     def move(self, old: NodeInfo | None, new: NodeInfo | None) -> None:
-        """Take in that *old* has become *new*, which is the same node or none."""
+        """Note that *old* has become *new*, which is the same node or none."""
         before = {} if old is None else old.volumes
         after = {} if new is None else new.volumes
         if before is after:
@@ -163,7 +163,7 @@ class VolumeUsers:
 
 
 class StorageChanges:
-    """Collects the nodes of which changes of storage objects say something else than before."""
+    """Collects the nodes that are affected by changes of storage objects."""
 
     def __init__(self, objects: ObjectStore, users: VolumeUsers) -> None:
         self._objects = objects

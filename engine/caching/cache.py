@@ -32,8 +32,8 @@ class Cache:
         assumed --remove (deleted before it was bound)--> unknown
 
     An assumed pod stays assumed until one of those happens: there is no expiry, because a pod that
-    was bound and is not yet seen must not lose its room. Where the informer says that a pod is on
-    another node than assumed, the informer is right and the pod moves.
+    was bound and is not yet seen must not lose its capacity. Where the informer says that a pod is
+    on another node than assumed, the informer is right and the pod moves.
 
     A node, by name::
 
@@ -61,7 +61,7 @@ class Cache:
     # --- nodes -------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
-        """Take *node* in, with the pods that came before it."""
+        """Add *node*, with the pods that came before it."""
         info = self._infos.get(node.name)
         if info is None or info.node is None:
             self._node_count += 1
@@ -103,7 +103,7 @@ class Cache:
         snapshot.pod_facts = dict(pods)
 
     def set_pod_facts(self, key: str, facts: Facts) -> None:
-        """Show *facts* for the pod of *key*, and leave those of others."""
+        """Show *facts* for the pod of *key*; those of other pods stay."""
         if facts:
             self._snapshot.pod_facts[key] = facts
         else:
@@ -118,7 +118,7 @@ class Cache:
         return self._facts.get(name, NO_FACTS)
 
     def node_facts(self) -> Mapping[str, NodeFacts]:
-        """All facts of nodes that are shown, by name; also of nodes that are not there."""
+        """All facts of nodes that are shown, by name, including those of unknown nodes."""
         return self._facts
 
     # --- pods --------------------------------------------------------------------------------

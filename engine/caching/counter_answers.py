@@ -18,12 +18,12 @@ OUTSIDE: Final = -(2**63)
 # Of so few counts plain Python finds the least faster than numpy.
 _SHORT: Final = 64
 
-# How many changes of sums are remembered; who missed more looks at all.
+# How many changes of sums are remembered; a reader that missed more looks at all domains.
 _LOG_SIZE: Final = 512
 
 
 class SumsLog:
-    """The domains whose sums changed, in order, and by how much; begun again when all may have."""
+    """The domains whose sums changed, in order, and by how much; cleared when any may have."""
 
     __slots__ = ("_changes",)
 
@@ -185,7 +185,7 @@ class CounterColumn:
         return found
 
     def shown(self, count: int) -> int:
-        """What a hook is told of one of `counts_by_slot`."""
+        """What a hook is shown of one of `counts_by_slot`."""
         return count if self._up_to is None else min(count, self._up_to)
 
     @property

@@ -27,7 +27,7 @@ def object_key(obj: ApiObject) -> str:
 Value = Callable[[Any], str | None]
 """What an index files an object under; None leaves it out."""
 Listener = Callable[[Any | None, Any | None], None]
-"""Told of a change: the object before (None: new) and after it (None: gone)."""
+"""Called with a change: the object before (None: new) and after it (None: gone)."""
 
 
 class ObjectStore:
@@ -88,7 +88,7 @@ class ObjectStore:
         return list(self._by_kind.get(kind, {}).values())
 
     def listen(self, kind: str, listener: Listener) -> Callable[[], None]:
-        """Tell *listener* of every change of *kind*, once it is made; returns what ends that."""
+        """Call *listener* after every change of *kind*; returns a function that ends that."""
         listeners = self._listeners.setdefault(kind, [])
         listeners.append(listener)
         return lambda: listeners.remove(listener)
@@ -113,7 +113,7 @@ class ObjectStore:
 def _file(
     index: dict[str, dict[str, Any]], by: Value, key: str, before: Any | None, after: Any | None
 ) -> None:
-    """Take the object of *key* from where *by* filed it before to where it belongs now."""
+    """Move the object of *key* from where *by* filed it before to where it belongs now."""
     old = None if before is None else by(before)
     new = None if after is None else by(after)
     if old is not None and old != new:

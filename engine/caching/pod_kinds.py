@@ -1,4 +1,4 @@
-"""The placed pods by kind and node: pods that no counter can tell apart.
+"""The placed pods by kind and node; a kind is all pods that no counter can distinguish.
 
 Owns the kinds and the log of their changes; a counter follows the log instead of the pods.
 """

@@ -1,8 +1,8 @@
 """How an attempt begins to hold a node, gives it back, and ends.
 
-Owns doing and undoing, side by side: whatever counts a pod on a node before the API server says so
-is here, and so is what takes it back. Also the ends of attempts: back in the queue, with or without
-a nomination, and reported.
+Owns each step together with its undo: what counts a pod on a node before the API server does is
+here, next to what reverts it. Also owns how a failed attempt ends: its pod goes back to the queue,
+with or without a nomination, and the failure is reported.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Attempts:
     Args:
         cache: Where pods are assumed.
         queue: Where pods that were not placed go back to.
-        out: Takes instructions.
+        out: Receives the instructions.
     """
 
     def __init__(self, cache: Cache, queue: SchedulingQueue, out: list[Instruction]) -> None:
@@ -83,12 +83,12 @@ class Attempts:
         return assumed
 
     def release(self, placement: Placement) -> None:
-        """Undo `hold`: plugins let go in reverse, and the pod counts on its node no more."""
+        """Undo `hold`: plugins unreserve in reverse order, the pod no longer counts on its node."""
         self.unreserve(placement.reserves, placement.pod, placement.node)
         self.forget(placement.pod.uid)
 
     def unreserve(self, reserves: Sequence[tuple[Any, Any]], pod: Pod, node: str) -> None:
-        """Have plugins let go of what they hold for *pod*."""
+        """Have plugins release what they hold for *pod*."""
         for plugin, state in reversed(reserves):
             plugin.unreserve(state, pod, node)
 
@@ -147,12 +147,12 @@ class Attempts:
 
     @property
     def has_failed(self) -> bool:
-        """True if `take_failed` has something to give."""
+        """True if `take_failed` would return a pod."""
         return bool(self._failed)
 
 
 def _refused(plugin: str, status: Status) -> Rejection:
-    """What a plugin that could not reserve has to say."""
+    """The rejection of a pod for which a plugin could not reserve."""
     if status.code is Code.ERROR:
         message = f'running Reserve plugin "{plugin}": {status.message}'
         return Rejection(message, is_error=True)

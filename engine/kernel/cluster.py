@@ -1,8 +1,9 @@
-"""What a change of an object means: to the cache, and to the pods that wait.
+"""Applies changes of objects to the cache, the groups, the queue and the pods in permit.
 
-Owns which change goes where, and in which order: groups first, since a pod that is queued is asked
-about with its group; then the cache, so that a pod that is woken sees why; then the queue; then
-pods that wait in permit, whose capacity in the cache is gone by then.
+Owns which part learns of a change, and in which order: groups first, since policies are asked about
+a queued pod together with its group; then the cache, so that a pod that is retried sees the change
+that it is retried for; then the queue; then the pods in permit, whose capacity in the cache is
+released by then.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,16 +66,16 @@ _EVENTS: Final = {
 
 
 class ClusterChanges:
-    """Takes changes of objects in.
+    """Applies changes of objects to the parts of the kernel.
 
-    Pods of every scheduler count on their nodes; only those that a profile is for are queued.
-    Pending pods of others are remembered too: with other policies they may be ours.
+    Pods of every scheduler count on their nodes; only those that name one of our profiles are
+    queued. Other pending pods are remembered too: the next revision may have a profile for them.
 
     A pod, as seen here: `unknown --> pending --> placed --> unknown`; a pod may skip a state.
 
     Args:
-        cache, queue, groups, permits: Take the changes.
-        out: Takes instructions.
+        cache, queue, groups, permits: Receive the changes.
+        out: Receives the instructions.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class ClusterChanges:
     # --- changes -----------------------------------------------------------------------------
 
     def take(self, event: ObjectChanged) -> None:
-        """Take one change in."""
+        """Apply one change."""
         if event.plural == PODS:
             self._take_pod(event.old, event.new)
         elif event.plural == NODES:
@@ -121,7 +122,7 @@ class ClusterChanges:
             self._take_object(event.plural, event.old, event.new)
 
     def use(self, scheduler: Scheduler) -> None:
-        """Queue the pods that *scheduler* has a profile for, and let go of the others."""
+        """Queue the pods that *scheduler* has a profile for, and drop the others."""
         before, self._scheduler = self._scheduler, scheduler
         for pod in list(self._pending.values()):
             was_ours = before is not None and before.profile_of(pod) is not None
@@ -181,7 +182,7 @@ class ClusterChanges:
             self._pend(pod)
 
     def _changed(self, old: Pod, new: Pod) -> None:
-        """Take a new version in; between the two there may have been others."""
+        """Apply a new version; versions between the two may have been missed."""
         if old.uid != new.uid:
             self._gone(old)
             self._appeared(new)
@@ -201,7 +202,7 @@ class ClusterChanges:
             self._placed(new)
 
     def _gone(self, pod: Pod) -> None:
-        """A pod is gone, or has come to its end; *pod* is the version seen last."""
+        """Handle a pod that was deleted or has finished; *pod* is the version seen last."""
         self._out.append(ForgetReports(pod.uid))
         if not pod.node_name:
             self._unpend(pod)
@@ -246,14 +247,14 @@ class ClusterChanges:
         self._queue.delete(pod)
 
     def _give_back(self, pod: Pod) -> None:
-        """Free the capacity of a pod that is not going to be bound any more, if it holds some."""
+        """Free the capacity of a pod that will not be bound any more, if it holds some."""
         assumed = self._cache.get_pod(pod.uid)
         if assumed is not None:
             self._uncount(assumed)
             self._queue.move(ASSIGNED_POD_DELETE, assumed, None)
 
     def _is_ours(self, pod: Pod) -> bool:
-        # Without policies none is; pods are remembered until there are some.
+        # None is before the first policies are in force; pods are remembered until then.
         return self._scheduler is not None and self._scheduler.profile_of(pod) is not None
 
     def _count(self, pod: Pod) -> None:
@@ -263,7 +264,7 @@ class ClusterChanges:
         if namesake is not None and namesake != pod.uid:
             self._out.append(PodUncounted(namesake))
         self._cache.add_pod(pod)
-        is_counted = self._cache.get_pod(pod.uid) is not None  # else it has come to its end
+        is_counted = self._cache.get_pod(pod.uid) is not None  # else it has finished
         self._out.append(PodCounted(pod) if is_counted else PodUncounted(pod.uid))
 
     def _uncount(self, pod: Pod) -> None:

@@ -1,4 +1,4 @@
-"""What can happen, as reported to the kernel: one record for each kind of event.
+"""The events that the kernel handles: one record for each kind.
 
 Owns the records. What each of them means is `kernel`'s and `cluster`'s.
 """
@@ -76,15 +76,15 @@ class LeadershipAcquired(msgspec.Struct, frozen=True):
 
 
 class TurnBegan(msgspec.Struct, frozen=True):
-    """Some decisions follow. What changed about groups since the last turn is followed first."""
+    """A turn of decisions begins; changes of groups since the last one are processed first."""
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """Nothing happened but time; to be reported when `Kernel.wakes_at` is reached."""
+    """Time has passed; to be reported when `Kernel.wakes_at` is reached."""
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The API server has taken a placement."""
+    """The API server has accepted a placement."""
 
     placement: Placement
 
@@ -98,7 +98,7 @@ class BindingFailed(msgspec.Struct, frozen=True):
 
 
 class BindingGivenUp(msgspec.Struct, frozen=True):
-    """This process does not wait for a placement any more; whether it is bound is not known."""
+    """This process has stopped waiting for a binding; whether the pod is bound is unknown."""
 
     placement: Placement
 
@@ -112,16 +112,16 @@ class WaitingPodPreempted(msgspec.Struct, frozen=True):
 class PreemptionEnd(enum.Enum):
     """How the eviction of the victims for a pod ended."""
 
-    #: All of them are on their way out, or the pod does not need their capacity any more.
+    #: All victims are terminating or gone, or the pod does not need their capacity any more.
     DONE = "done"
-    #: The API server could not be asked, or must not be by this process: the pod is tried at once.
+    #: The API server could not be reached, or this process must not ask it: retried at once.
     INTERRUPTED = "interrupted"
-    #: The API server refused. The pod waits for its backoff, for the same may happen again.
+    #: The API server refused. The pod waits out its backoff, since the same may happen again.
     REFUSED = "refused"
 
 
 class PreemptionEnded(msgspec.Struct, frozen=True):
-    """No victim of `preemptor` on `node` is evicted any more."""
+    """The eviction of victims for `preemptor` on `node` has ended."""
 
     preemptor: Pod
     node: str

@@ -1,7 +1,7 @@
-"""What the kernel wants done: one record for each kind of instruction.
+"""The instructions that the kernel returns: one record for each kind.
 
 Owns the records. A shell carries them out in order, or leaves out what does not concern it; the
-kernel does not wait for any of them, and hears of those with an outcome by an event.
+kernel does not wait for any of them, and learns the outcome, where there is one, from an event.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -28,8 +28,8 @@ class Evict(msgspec.Struct, frozen=True):
     """Evict the victims for a pod, the last one last. Ends with `PreemptionEnded`.
 
     A victim that waits in permit is sent back by `WaitingPodPreempted`, one that is being prepared
-    for its binding by cancelling that. `victims` are those of the preemption that are not on their
-    way out yet.
+    for its binding by cancelling that. `victims` are those of the preemption that are not
+    terminating yet.
     """
 
     preemptor: Pod
@@ -95,7 +95,7 @@ class ReportThrottled(msgspec.Struct, frozen=True):
 
 
 class ReportDeleting(msgspec.Struct, frozen=True):
-    """A pod that is being deleted came up and was not tried."""
+    """A pod was popped and not tried, because it is being deleted."""
 
     pod: Pod
     revision: str
@@ -109,13 +109,13 @@ class ReportNomination(msgspec.Struct, frozen=True):
 
 
 class ForgetReports(msgspec.Struct, frozen=True):
-    """The pod of `uid` is bound, gone or not ours: reports of it have no use any more."""
+    """The pod of `uid` is bound, gone or not ours: what was reported of it can be dropped."""
 
     uid: str
 
 
 class RepeatReports(msgspec.Struct, frozen=True):
-    """A pending pod changed; what others have overwritten in its status has to be said again."""
+    """A pending pod changed; what others have overwritten in its status has to be written again."""
 
     old: Pod
     new: Pod
@@ -177,7 +177,7 @@ class PodAssumed(msgspec.Struct, frozen=True):
 
 
 class PodForgotten(msgspec.Struct, frozen=True):
-    """A placement holds nothing any more. Not `was_assumed`: the API server showed it there."""
+    """A placement no longer holds anything. Not `was_assumed`: the API server showed it there."""
 
     uid: str
     was_assumed: bool

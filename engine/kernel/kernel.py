@@ -62,19 +62,19 @@ class Kernel:
     """The state of a scheduler: `handle` changes it, `decide` tries one pod.
 
     Single-threaded. While `decide` waits for a reply, events may be handled; the decision goes on
-    with the cluster as it was, and what is carried out of it heeds what happened meanwhile.
+    with the cluster as it was, and its outcome takes into account what happened meanwhile.
 
     Args:
         cache: Nodes and placed pods; changed by the kernel alone from here on.
         plugins: The plugins of the runtime by name, made for the cache's objects.
         metrics: Counted in.
-        stopwatch: Measures how long policies take; the default lets nothing take time.
+        stopwatch: Measures how long policies take; with the default they take no time.
         initial_backoff, max_backoff: Seconds that a rejected pod waits at least and at most.
         max_unschedulable: Seconds after which a rejected pod is tried again in any case.
         on_incoming: Counts each pod that enters a queue, by the queue and the event's label.
 
     Attributes:
-        time: The moment of the event that is handled.
+        time: The time of the event that is handled.
         queue, groups, permits, preemptions, throttle, cluster: The parts, for reading.
     """
 
@@ -97,7 +97,7 @@ class Kernel:
         self._metrics = metrics
         self._is_leading = False
         self._out: list[Instruction] = []
-        # 1. What pods wait for.
+        # 1. The parts for pods without a node.
         self.throttle = Throttle(self.time, self._hook_failed)
         self.preemptions = Preemptions()
         self._hooks = QueueHooks(
@@ -112,7 +112,7 @@ class Kernel:
             max_unschedulable=max_unschedulable,
             on_incoming=on_incoming,
         )
-        # 2. What pods that have a node wait for.
+        # 2. The parts for pods with a node that is not bound yet.
         self.groups = PodGroups(cache, throttle=self.throttle, clock=self.time)
         self.attempts = Attempts(cache, self.queue, self._out)
         self.permits = Permits(
@@ -125,7 +125,7 @@ class Kernel:
             throttle=self.throttle,
             out=self._out,
         )
-        # 3. What the API server says.
+        # 3. The part that applies what the API server reports.
         self.cluster = ClusterChanges(cache, self.queue, self.groups, self.permits, self._out)
         self._handlers: Mapping[type[Any], Callable[[Any], None]] = {
             events.ObjectChanged: self.cluster.take,
@@ -256,7 +256,7 @@ class Kernel:
         self.attempts.fail_placement(placement, rejection)
 
     def _binding_given_up(self, event: events.BindingGivenUp) -> None:
-        # The request may yet arrive, or has: then what was made for the pod is in use.
+        # The request may still arrive, or has arrived: then what was made for the pod is in use.
         self.attempts.forget(event.placement.pod.uid)
 
     # --- preemptions
@@ -274,7 +274,7 @@ class Kernel:
         elif event.end is PreemptionEnd.INTERRUPTED:
             self.queue.activate([uid])
         else:
-            # The same refusal may come again at once: without the wait this would never rest.
+            # Without the backoff, a refusal that repeats at once would loop for ever.
             self.queue.recheck(uid, Trigger.PREEMPTION_FAILED)
         for held in released:
             self.queue.recheck(held, Trigger.PREEMPTION_DONE)
@@ -290,7 +290,7 @@ class Kernel:
         self._out.append(ReportHookFailure(pod, failures, lost, seconds))
 
     def _try_again(self, work: Work, uid: str) -> bool:
-        """Do what was throttled or failed about a pod again; True if the pod may be tried now."""
+        """Repeat work that was throttled or failed for a pod; True if the pod may be tried now."""
         match work:
             case Work.ATTEMPT:
                 return self.queue.recheck(uid, Trigger.THROTTLE_ENDED)
@@ -308,7 +308,7 @@ class Kernel:
         """Try the pod that goes first, if one is ready; ends with what is to be done about it.
 
         Yields questions to extenders. Until it ends no other decision may begin. An exception costs
-        the pod its attempt, and goes no further.
+        the pod its attempt and does not propagate.
         """
         self.time.enter(now)
         # 1. Take the pod that goes first.
@@ -324,7 +324,7 @@ class Kernel:
                 # 3. Choose a node, on the cluster as it is now.
                 answers: list[Answer] = []
                 decision, waited = yield from self.choose(queued.pod, scheduler, answers)
-                # 4. Account for it, also where the pod went meanwhile.
+                # 4. Account for it, even if the pod is gone by now.
                 self._account(queued.pod, decision, answers, started_at, waited)
                 if not answers or self._wants_node(queued, scheduler):
                     # 5. Hold the node, or put the pod back.
@@ -333,7 +333,7 @@ class Kernel:
                     else:
                         self._place(queued, decision, decision.node, started_at)
         except Exception as error:
-            # A fault of ours or of a library. It costs this pod one attempt.
+            # A bug of ours or of a library. It costs this pod one attempt.
             self._out.append(ReportFault(queued.pod, error))
             rejection = Rejection(f"{type(error).__name__}: {error}", is_error=True)
             self._fail(queued, rejection, scheduler.bundle.revision, started_at)
@@ -406,7 +406,7 @@ class Kernel:
         seconds = self.time.monotonic() - started_at
         failures: Failures = ()
         if decision.failures or decision.ignored:
-            # Policies are not to blame for extenders: those must not have them taken back.
+            # A failing extender is not the policies' fault: it must not cause a fallback.
             found = (*decision.failures, *decision.ignored)
             failures = [one for one in found if not isinstance(one, ExtenderFailure)]
         lost = self.throttle.charge(Work.ATTEMPT, pod, failures, seconds - waited)

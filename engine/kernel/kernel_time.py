@@ -1,4 +1,4 @@
-"""The time of the kernel: what it was given last, and what its policies have taken since."""
+"""The kernel's clock: the time of the last event, plus what policies have taken since."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ class KernelTime:
         self._offset = 0.0
 
     def enter(self, now: float) -> None:
-        """Take *now* (monotonic seconds) as the present moment."""
+        """Set the clock to *now* (monotonic seconds)."""
         self._offset = now - self._stopwatch()
 
     def monotonic(self) -> float:

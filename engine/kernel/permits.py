@@ -1,24 +1,24 @@
 """Permit: the placements that wait for approval, and pod groups that get it together.
 
 Owns which placements wait, for how long, and that a group which cannot be placed whole holds
-nothing. Whether a pod is approved is the policies' `permit`. A placement that waits is no task and
-takes no place among the bindings in flight; it only keeps its capacity on its node.
+nothing. Whether a pod is approved is the policies' `permit`. A placement that waits is not a task
+and does not count as a binding in flight; it only keeps its capacity on its node.
 
     decided --ask--> approved --> Bind
                 \\--> refused --> queue
                  \\--> waiting --the group changes, ask again--> approved | refused | waiting
-                          \\--time is up, the pod goes, the group cannot be whole--> queue
+                          \\--timeout, the pod goes, the group cannot be whole--> queue
 
 **Groups.** From the first pod of a group that waits, an attempt at the group is under way: its
 other pods that want a node are tried before every other pod. If so many of them are rejected that
 `min_count` is out of reach, the attempt ends and all that wait let go of their nodes, before the
 next decision. So no other pod is decided while half of a group holds capacity, and two groups
-cannot each hold what the other one needs. No event says that this capacity is free again, since no
-other pod missed it; an event would make two groups that fit nowhere wake each other for ever. When
-another pod was rejected during the attempt all the same, there is one.
+cannot each hold what the other one needs. No event reports that this capacity is free again, since
+no other pod was rejected for want of it; with an event, two groups that fit nowhere would wake each
+other for ever. Only if another pod was rejected during the attempt after all is there one.
 
 **Order.** Nothing is called in the middle of a loop over placements: an approval is an instruction,
-and a failed attempt is noted by `Attempts`. What that means for groups is worked off by `settle`.
+and a failed attempt is noted by `Attempts`. `settle` then does what that means for groups.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,9 +48,9 @@ log = structlog.get_logger(component="permit")
 
 #: Seconds that a pod waits at most, whatever a policy says.
 MOST_SECONDS: Final = 900.0
-#: After so many seconds of waiting a pod's event and condition say so; most waits end before.
+#: A wait is reported by an event and a condition after so many seconds; most end before.
 REPORT_SECONDS: Final = 1.0
-#: What a pod is said to wait for is brought up to date so often, if it has changed.
+#: Seconds between updates of the reported reason for a wait, if it has changed.
 REPORT_AGAIN_SECONDS: Final = 60.0
 #: What rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
 #: the group does, which was rejected by a filter and is woken by what that filter waits for.
@@ -148,7 +148,7 @@ class _GroupAttempt:
 
 
 class Permits:
-    """Stands between decisions and bindings: lets through what is approved.
+    """The placements in permit: asks the policies, and lets through what they approve.
 
     Every method but `settle` leaves groups to be looked at; the kernel calls that one at the end of
     each event and of each decision.
@@ -160,7 +160,7 @@ class Permits:
         attempts: Releases placements that are refused, and puts their pods back into the queue.
         metrics, time: Measure.
         throttle: Charged with the time that `permit` loses.
-        out: Takes instructions.
+        out: Receives the instructions.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Permits:
     # --- time --------------------------------------------------------------------------------
 
     def pass_time(self) -> None:
-        """Refuse placements whose time is up, and report what others wait for."""
+        """Refuse placements that have timed out, and report what others wait for."""
         now = self._time.monotonic()
         # One after the other: the end of one may be that of its group.
         while (expired := self._next_expired(now)) is not None:
@@ -279,12 +279,12 @@ class Permits:
                 self._report_waiting(entry, now)
 
     def next_expiry(self) -> float | None:
-        """When the time of a placement is up (monotonic seconds); None if none waits."""
+        """When the next placement times out (monotonic seconds); None if none waits."""
         ends = (wait.until for entry in self._entries.values() for wait in entry.waits.values())
         return min(ends, default=None)
 
     def last_expiry(self) -> float | None:
-        """When the time of all placements that wait now is up; None if none waits."""
+        """When the last of the placements that wait now times out; None if none waits."""
         ends = (wait.until for entry in self._entries.values() for wait in entry.waits.values())
         return max(ends, default=None)
 
@@ -309,7 +309,7 @@ class Permits:
             self._lose(uid, self._groups_of(uid))
 
     def preempt(self, uid: str) -> None:
-        """Send the pod of *uid* back if it waits: a more important one needs its capacity."""
+        """Requeue the pod of *uid* if it waits: a more important one needs its capacity."""
         if uid in self._entries:
             self._lose(uid, self._groups_of(uid), _PREEMPTED)
 
@@ -347,7 +347,7 @@ class Permits:
         for entry in waited:
             self._observe(entry, is_success=False)
             self._attempts.release(entry.placement)
-        # 2. The new policies, and groups in their eyes.
+        # 2. The new policies, and groups as they see them.
         self._scheduler = scheduler
         bundle = scheduler.bundle
         self._permitting = frozenset(
@@ -469,7 +469,7 @@ class Permits:
                 self._lose(uid, {*entry.groups, *groups}, _MOVED)
 
     def _groups_of(self, uid: str) -> list[GroupKey]:
-        """The pod's groups in the eyes of policies that approve."""
+        """The pod's groups as seen by the policies that have a `permit` hook."""
         return [key for key in self._groups.keys_of(uid) if key.instance in self._permitting]
 
     def _follow(self, key: GroupKey, is_membership: bool) -> None:
@@ -496,7 +496,7 @@ class Permits:
             answer: _Refusal | bool = False
             with self._groups.held():
                 for uid in self._groups.waiting_in(key):
-                    # What ran into a limit for one would for each of them.
+                    # A policy that hit a limit for one pod would hit it for each of them.
                     if not (isinstance(answer, _Refusal) and answer.lost_time):
                         answer = self._ask(self._entries[uid], scheduler)
                     answers[uid] = answer
@@ -531,7 +531,7 @@ class Permits:
             self._release(key)
 
     def _release(self, key: GroupKey) -> None:
-        """End the attempt: all that wait let go, and those whose turn would come lose it."""
+        """End the attempt: pods that wait release their nodes, and untried ones are requeued."""
         attempt = self._group_attempts.pop(key, None)
         if attempt is None:
             return

@@ -198,7 +198,7 @@ class PodGroups:
 
     @property
     def has_changes(self) -> bool:
-        """True if `take_changes` has something to give."""
+        """True if `take_changes` would return a group."""
         return bool(self._changes)
 
     def keys_of(self, uid: str) -> tuple[GroupKey, ...]:

@@ -20,7 +20,7 @@ class Preemptions:
 
     While a pod is preempting, the queue's gate keeps it out: otherwise the deletion of the first of
     several victims would have it tried, and maybe more victims chosen, too early. When it is free
-    again the queue looks at the gate once more, so that an event that came too early is not lost.
+    again the queue checks the gate again, so that an event that came too early is not lost.
 
     The gate also keeps out a pod that is nominated for a node on which another one preempts: the
     node has to hold both, so it does not fit before those victims have gone, too. As long as the

@@ -23,7 +23,7 @@ class QueueHooks:
         throttle: Says which pods must not be tried, or asked about, for now.
         metrics: Measure how long gates take.
         time: Measures.
-        out: Takes instructions.
+        out: Receives the instructions.
     """
 
     def __init__(

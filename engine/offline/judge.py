@@ -13,7 +13,7 @@ from engine.framework.status import Status
 from engine.model.pod import Pod
 from engine.offline.world import World
 from engine.queueing.nominator import Nominator
-from engine.scheduling.scheduling_cycle import NOBODY, Scheduler
+from engine.scheduling.scheduling_cycle import NO_NOMINATIONS, Scheduler
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -57,7 +57,9 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-def judge(world: World, scheduler: Scheduler, pod: Pod, nominator: Nominator = NOBODY) -> Judgement:
+def judge(
+    world: World, scheduler: Scheduler, pod: Pod, nominator: Nominator = NO_NOMINATIONS
+) -> Judgement:
     """What *scheduler*'s policies say of *pod* in *world*, where *nominator* has promised nodes.
 
     Raises `KeyError` if no profile of the scheduler has the pod's `schedulerName`.

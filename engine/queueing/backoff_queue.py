@@ -59,7 +59,7 @@ class BackoffQueue:
         return self.expiry(queued) >= math.floor(self._clock.monotonic())
 
     def seconds_left(self, queued: QueuedPod) -> float:
-        """How long until it can be popped in its turn; 0 if it can be popped now."""
+        """Seconds until its backoff ends; 0 if it is over."""
         return max(self.expiry(queued) + 1 - self._clock.monotonic(), 0.0)
 
     def add(self, queued: QueuedPod) -> None:

@@ -2,7 +2,8 @@
 
 Owns every pod that wants a node, from its first sight until it is bound or deleted. Knows nothing
 of policies but what it is given: a sort key, a gate and queueing hints. Pure: time comes from a
-clock, events from the caller. Where a pod goes on what is one table, in `transitions.py`.
+clock, events from the caller. Which event moves a pod from where to where is one table, in
+`transitions.py`.
 """
 
 from collections import Counter
@@ -407,13 +408,13 @@ class SchedulingQueue:
         return activated
 
     def recheck(self, uid: str, trigger: Trigger) -> bool:
-        """Look again at a pod of which there is news that no cluster event reports.
+        """Check a pod again about which something changed that no cluster event reports.
 
         Its gate is asked, then it waits out its backoff. Which pods a trigger concerns, and where
         they may go, the table says; others are left alone.
 
         Returns:
-            True if the pod is in another place by this.
+            True if the pod moved to another place.
         """
         queued = self._places.get(uid)
         if queued is None or not self._places.can(queued, trigger):

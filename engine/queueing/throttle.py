@@ -6,7 +6,7 @@ reports how long that took and what failed.
 
 Decisions are made one at a time, and so are the questions of the queue, so a hook that runs into
 its deadline keeps the pods of every other profile waiting. The cause may be the policy, or pods
-that someone has made for it; therefore a namespace is throttled before its whole profile is.
+that were crafted to slow it down; therefore a namespace is throttled before its whole profile is.
 """
 
 import enum
@@ -34,7 +34,7 @@ _LONGEST_PAUSE: Final = 30.0
 # Between two tries of hooks that fail; doubled by each failure.
 _FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
-# Hooks are asked again between two decisions: so long in a row, then a decision has its turn.
+# Hooks are asked again between two decisions: for so long in a row, then a decision is made.
 _SLICE_SECONDS: Final = 0.1
 
 
@@ -142,10 +142,10 @@ class Throttle:
         return None
 
     def charge(self, work: Work, pod: Pod, failures: Failures, seconds: float) -> Failures:
-        """Take in that *failures* came of *work* about *pod*, which took *seconds* in all.
+        """Record that *work* about *pod* took *seconds* in all and ended with *failures*.
 
         Returns:
-            Those of them that lost time. One that is over at once costs no other pod anything.
+            Those of them that lost time. A failure that comes at once delays no other pod.
         """
         lost = [one for one in failures if one.is_timeout] if seconds >= SLOW_SECONDS else []
         if lost:
@@ -166,7 +166,7 @@ class Throttle:
         return lost
 
     def succeeded(self, work: Work, pod: Pod) -> None:
-        """Take in that *work* about *pod* was done, and no time was lost."""
+        """Record that *work* about *pod* was done, and no time was lost."""
         if not self:
             return
         if (retries := self._retries.get(work)) is not None:
@@ -247,7 +247,7 @@ class Throttle:
                 retries.next_at = self._clock.monotonic() + retries.wait
                 retries.wait = min(retries.wait * 2, _LONGEST_RETRY)
                 return
-        # A pause is no answer: a pod that is not due because of one has failed last.
+        # A pause does not count as a success: a pod that is not due because of one failed last.
         if due:
             retries.wait = _FIRST_RETRY
 

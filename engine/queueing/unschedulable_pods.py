@@ -83,7 +83,7 @@ class UnschedulablePods:
         self._unfile(queued)
 
     def follow(self, queued: QueuedPod) -> None:
-        """Take in that there is a new version of a pod that is here."""
+        """Note a new version of a pod that is here."""
         self._unfile(queued)
         self._file(queued)
 

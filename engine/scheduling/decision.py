@@ -26,9 +26,9 @@ class Decision(msgspec.Struct, frozen=True):
 
     Placed: `annotations` are what the pod gets with its binding; `reserves` are the plugins of the
     runtime that have to reserve something for the pod, with their states. Not placed: `eviction`
-    says whom to evict where, so that the pod fits later; `actions` are what other plugins do about
-    it; `nominated_node` is the node to nominate it to ("" clears a nomination, None leaves it);
-    `sought_victims`: preemption was asked.
+    names the pods to evict, and where, so that the pod fits later; `actions` are what other plugins
+    do about it; `nominated_node` is the node to nominate it to ("" clears a nomination, None leaves
+    it); `sought_victims`: preemption was asked.
     """
 
     node: str | None

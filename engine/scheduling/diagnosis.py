@@ -22,7 +22,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     `post_filter` is what preemption had to say, if it was asked.
     `narrowed_by` are the policies whose pre-filters left nodes out, each for its own reasons.
     `kept_by` are those that keep pods whose eviction would help, with the number of nodes.
-    `refused_by` are those for whom no eviction would help: once they change their minds, one may.
+    `refused_by` are those that no eviction would satisfy: once their verdict changes, one may help.
     """
 
     node_count: int

@@ -1,4 +1,4 @@
-"""Disruption budgets: whose eviction would violate one.
+"""Disruption budgets: which evictions would violate one.
 
 Owns kube-scheduler's split of pods by the budgets that cover them.
 """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.encode
 _MANAGED: Final = b'"managedFields"'
-# Questions between two looks at what texts that are not needed any more.
+# Questions between two sweeps of texts that are not needed any more.
 _SWEEP_EVERY: Final = 256
 
 
@@ -88,10 +88,10 @@ def ask_about_nodes(pod: Pod, nodes: Sequence[bytes] | None, names: Sequence[str
 
 def ask_about_victims(pod: Pod, victims: Mapping[str, NodeVictims], *, meta: bool) -> bytes:
     """`ExtenderPreemptionArgs`: with the pods, or with their uids alone if *meta*."""
-    told = _meta_victims(victims) if meta else _full_victims(victims)
+    encoded = _meta_victims(victims) if meta else _full_victims(victims)
     key = b"NodeNameToMetaVictims" if meta else b"NodeNameToVictims"
     other = b"NodeNameToVictims" if meta else b"NodeNameToMetaVictims"
-    return b'{"Pod":%b,"%b":%b,"%b":null}' % (pod_text(pod), key, told, other)
+    return b'{"Pod":%b,"%b":%b,"%b":null}' % (pod_text(pod), key, encoded, other)
 
 
 def _meta_victims(victims: Mapping[str, NodeVictims]) -> bytes:

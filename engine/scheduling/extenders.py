@@ -51,7 +51,7 @@ class FilterAnswer:
         feasible: Names of the nodes that are left, each one of those asked about.
         rejected: Statuses by node name, with `EXTENDER` as plugin and at most one reason; they
             take the place of what a node had. May name nodes that were not asked about, even
-            unknown ones. A node that is neither here nor in *feasible* was dropped without a word:
+            unknown ones. A node that is neither here nor in *feasible* was dropped in silence:
             it counts as unresolvable, without a reason (`DROPPED`).
         failure: Set if the attempt is lost: an extender failed that may not be ignored.
     """

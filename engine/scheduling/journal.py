@@ -1,6 +1,6 @@
-"""Whoever keeps a record of what the loop decides.
+"""The interface of a component that records decisions.
 
-Owns the words that the loop says to it. What is kept, and where, is `engine.recording`'s.
+Owns the calls that it receives. What is kept, and where, is `engine.recording`'s.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from engine.scheduling.extenders import Answer
 
 
 class Journal(Protocol):
-    """Told of each decision, before and after. Must not raise, and must not take long.
+    """Notified before and after each decision. Must not raise, and must not take long.
 
     `deciding --> decided | lost`, in every turn that comes to a decision.
     """

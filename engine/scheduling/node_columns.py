@@ -120,7 +120,7 @@ class NodeColumns:
             if snapshot.image_generation != self._image_generation:
                 shared = [c for c in self._columns.values() if c.projector.is_shared]
                 whole = [column for column in shared if column not in self._behind]
-            # Before single slots: a new column has no room for any yet.
+            # Before single slots: a new column has no entries yet.
             for column in self._behind:
                 column.update_all(snapshot)
             for slot in changed:

@@ -505,7 +505,7 @@ class PodClass:
             vector.constant = raw.item(0), answer.item(0)
 
     def _current_tables(self, memo: VerdictMemo) -> list[Table]:
-        """The table of every filter and score, with room for all projections.
+        """The table of every filter and score, large enough for all projections.
 
         A class holds on to its tables: the memo may forget them, but not renumber them behind the
         class's back: the epoch shows that.

@@ -33,7 +33,7 @@ class PostFiltered:
 
     `message` is empty if pods will be evicted. `sought_victims`: preemption was asked.
     `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way. `refused_by`:
-    who rejects the pod even where everybody is gone who may go.
+    those that reject the pod even with all possible victims gone.
     """
 
     message: str = ""

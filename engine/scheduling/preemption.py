@@ -59,7 +59,7 @@ class Candidates:
 
     `slots` are the nodes. `refusal` says, as kube-scheduler does, that preemption cannot help;
     `kept_by`, by policy, on how many nodes that is because of pods that it keeps; `refused_by` are
-    those that reject the pod even where everybody is gone who may go. `keeps_nomination`: what the
+    those that reject the pod even with all possible victims gone. `keeps_nomination`: what the
     pod was nominated to before still holds.
     """
 

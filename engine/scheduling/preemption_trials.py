@@ -41,7 +41,7 @@ class Trials:
         refusals: Where evicting does not help, the interned status that says why.
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.
-        nominated: By slot, the pods that must find room there as well, as the trials knew them.
+        nominated: By slot, the pods that must fit there as well, as the trials knew them.
         reach: How many nodes the last pod had to look at.
     """
 
@@ -93,7 +93,7 @@ class Trials:
             self.states[slot] = UNKNOWN
 
     def nominate(self, nominated: Mapping[int, tuple[Pod, ...]]) -> None:
-        """Forget the nodes that other pods are nominated to than when they were tried."""
+        """Forget the nodes whose nominated pods are not those of when they were tried."""
         before = self.nominated
         if not (before or nominated):
             return
@@ -144,7 +144,7 @@ class Trials:
             self.refusals[slot] = reasons.intern(answer)
 
     def victims_on(self, slot: int) -> NodeVictims:
-        """Who is evicted from a node where that helps."""
+        """The pods to evict from a node where that helps."""
         found = self.victims[slot]
         assert found is not None
         return found

@@ -1,4 +1,4 @@
-"""From codes by slot to what people read: failures, reasons by node, the diagnosis.
+"""Turns codes by slot into what users read: failures, reasons by node, the diagnosis.
 
 Owns the way back from the arrays that a decision works on. Plain functions.
 """

@@ -1,4 +1,4 @@
-"""Plugins of the runtime: parts of a decision that hold or write objects, beside the policies.
+"""Plugins of the runtime: parts of a decision, next to the policies, that hold or write objects.
 
 Owns what such a plugin may take part in and what passes between its steps. A plugin decides like a
 policy does (pure, on the snapshot), but it also remembers what it has reserved for pods that are
@@ -23,8 +23,8 @@ Arguments = Mapping[str, Any]
 class PostFilterResult:
     """What a plugin says about a pod that fits nowhere.
 
-    `message` is shown after the reasons. `action`, if any, is carried out beside the next
-    decisions. `is_final`: no later plugin is asked.
+    `message` is shown after the reasons. `action`, if any, is carried out while the next decisions
+    are made. `is_final`: no later plugin is asked.
     """
 
     message: str
@@ -57,13 +57,13 @@ def filter_failure(status: Status) -> PluginFailure:
 
 
 class RuntimePlugin:
-    """A plugin of the runtime; what it does not override, it has nothing to say to.
+    """A plugin of the runtime; a method that it does not override has no effect.
 
     One object lives as long as the process, over all revisions of the policies; a profile's
     arguments are given with each question. `state` is whatever `pre_filter` returned for this
     pod in this cycle; it must not be changed by `filter` and `score`.
 
-        pre_filter -> filter per node -> score -> reserve -> (waiting for leave) -> pre_bind -> bind
+        pre_filter -> filter per node -> score -> reserve -> (permit) -> pre_bind -> bind
                                                      \\-- any failure after it --> unreserve
     """
 

@@ -1,4 +1,4 @@
-"""The scheduling cycle: one pod, one snapshot, one decision. Pure: no clock, no I/O, no chance.
+"""The scheduling cycle: one pod, one snapshot, one decision. Pure: no clock, no I/O, no randomness.
 
 Owns the order of the steps and what happens when a policy fails. What fits and what is best is the
 policies'; how their answers are reused is `policy.verdicts`, `pod_class` and `counted`; what the
@@ -60,12 +60,12 @@ from engine.scheduling.tie_keys import TieKeys
 from engine.scheduling.totals import Totals
 
 #: No pod is nominated to a node.
-NOBODY: Final = Nominator()
+NO_NOMINATIONS: Final = Nominator()
 
 # Decisions between two looks at what memory can be given back.
 _HOUSEKEEPING_EVERY: Final = 256
-# Distinct rejections that are kept, and characters of them: reasons with numbers in them are ever
-# new ones, and as long as their policy likes.
+# Distinct rejections that are kept, and characters of them: reasons that contain numbers keep being
+# new, and a policy may make them of any length.
 _MOST_REASONS: Final = 65_536
 _MOST_CHARACTERS: Final = 16 << 20
 # Bytes of the pods whose classes were made. What is kept of a class takes twenty times its pod,
@@ -134,7 +134,7 @@ class Scheduler:
         self.hooks = PodHooks(bundle, self._classifier, self._plugins)
 
     def _begin(self) -> None:
-        """Know nothing yet."""
+        """Start with nothing remembered."""
         bundle = self.bundle
         self._memo = VerdictMemo(self._evaluator, [i.policy for i in bundle.program.instances])
         self._normalizer = Normalizer(self._memo)
@@ -230,7 +230,9 @@ class Scheduler:
 
     # --- the cycle --------------------------------------------------------------------------
 
-    def schedule(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Decision:
+    def schedule(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NO_NOMINATIONS
+    ) -> Decision:
         """Choose a node for *pod*; *nominator* knows the nodes that pods are nominated to.
 
         Same pod, same snapshot, same bundle: same decision, whatever was decided before. No
@@ -239,7 +241,9 @@ class Scheduler:
         """
         return _without_extenders(self.steps(pod, snapshot, nominator)).decision
 
-    def explain(self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NOBODY) -> Explanation:
+    def explain(
+        self, pod: Pod, snapshot: Snapshot, nominator: Nominator = NO_NOMINATIONS
+    ) -> Explanation:
         """As `schedule`, with the verdict of every node and the scores of every policy."""
         return _without_extenders(self.steps(pod, snapshot, nominator, detailed=True))
 
@@ -247,7 +251,7 @@ class Scheduler:
         self,
         pod: Pod,
         snapshot: Snapshot,
-        nominator: Nominator = NOBODY,
+        nominator: Nominator = NO_NOMINATIONS,
         *,
         detailed: bool = False,
     ) -> Steps:
@@ -295,7 +299,7 @@ class Scheduler:
     def _annotated(self, pod: Pod, snapshot: Snapshot, explanation: Explanation) -> Explanation:
         """*explanation* with the annotations that policies give to a pod that has a node.
 
-        Where two give the same, the earlier one in the profile's order has its way.
+        Where two give the same key, the earlier one in the profile's order wins.
         """
         decision = explanation.decision
         enabled = self._profiles[pod.scheduler_name].at("annotate")

@@ -48,7 +48,7 @@ class _Keys:
         return self.numbers.nbytes + self.ranks.nbytes + _KEY_BYTES * (1 + len(self.distinct))
 
     def reserve(self, size: int) -> None:
-        """Make room for ids below *size*."""
+        """Extend the table to ids below *size*."""
         have = len(self.numbers)
         if size > have:
             grown = np.full(max(size, 2 * have), _UNKNOWN, np.int32)

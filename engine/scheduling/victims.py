@@ -1,4 +1,4 @@
-"""The victims of a node: the fewest and least important pods whose going makes another one fit.
+"""The victims of a node: the fewest and least important pods to evict so that another one fits.
 
 Owns kube-scheduler's SelectVictimsOnNode: take every less important pod away, then spare one after
 the other while the pod still fits. Which pods matter more is the hook `victim_key`; those of which
@@ -60,7 +60,7 @@ class _Node:
     holds: list[int] | None = None
 
     def keep(self, orders: Sequence[Order | None]) -> None:
-        """Let those stay whose order is None."""
+        """Keep the pods whose order is None."""
         self.orders = [order for order in orders if order is not None]
         if len(self.orders) < len(orders):
             pairs = list(zip(self.removed, orders, strict=True))
@@ -133,7 +133,7 @@ class VictimSelector:
         enabled = last_enabled(filters.profile, "victim_key")
         nodes = [_node(filters, slot) for slot in slots]
         failed: dict[int, PolicyFailure] = {}
-        # 1. Who never goes stays where it is in all that follows.
+        # 1. Pods that are never evicted stay where they are in all that follows.
         if enabled is not None and self._classifier.keeps_pods(enabled):
             failed = self._ask(enabled, filters, nodes)
         # 2. Does the pod fit at all once every other less important pod is gone?
@@ -170,12 +170,12 @@ class VictimSelector:
                 node.keep(orders)
         return failed
 
-    # --- everybody gone ---------------------------------------------------------------------
+    # --- without all possible victims -------------------------------------------------------
 
     def _without_all(
         self, filters: Filters, node: _Node, patterns: TrialPatterns | None
     ) -> Status | PolicyFailure | None:
-        """None if the pod fits once all are gone that may go, else why not."""
+        """None if the pod fits once all possible victims are gone, else why not."""
         verdict: int | PolicyFailure | None = None
         if node.removed:
             verdict = self._verdict_without_all(filters, node, patterns)
@@ -184,9 +184,9 @@ class VictimSelector:
         if verdict == FITS:
             return None
         if node.kept:
-            # Are they to blame?
-            everybody = [*node.removed, *node.kept]
-            bare = self._fits(filters, node.slot, _without(node.info, everybody), everybody)
+            # Is it the kept pods that stand in the way?
+            lower = [*node.removed, *node.kept]
+            bare = self._fits(filters, node.slot, _without(node.info, lower), lower)
             if bare == FITS:
                 enabled = last_enabled(filters.profile, "victim_key")
                 assert enabled is not None
@@ -234,7 +234,7 @@ class VictimSelector:
         budgets: Budgets,
         patterns: TrialPatterns | None,
     ) -> NodeVictims | Status | PolicyFailure:
-        """Who is left of *node*'s pods when all are spared that can be, smallest orders first."""
+        """The victims on *node* once all pods are spared that can be, smallest orders first."""
         removed, holds, orders = node.removed, node.holds, node.orders
         sequence = list(range(len(removed)))
         if orders is not None:
@@ -257,7 +257,7 @@ class VictimSelector:
         if isinstance(places, PolicyFailure):
             return _about(places, node.info)
         if not places:
-            # The filters contradict each other: what was rejected fits with everybody back.
+            # The filters contradict each other: what was rejected fits with all pods back.
             text = f"expected at least one victim pod on node {node.info.name}"
             return Status(Code.ERROR, (text,))
         victims = [sequence[place] for place in places]

@@ -49,7 +49,7 @@ HINTS: Final[Table] = {
         on(OWN_POD, "UpdatePodGeneratedResourceClaim"),
         on("ResourceClaim", ADD, UPDATE, DELETE, check=_claim_changed),
         on("DeviceClass", ADD, UPDATE),
-        # Without a slice that goes, its pool may be complete.
+        # Once a slice is gone, its pool may be complete.
         on("ResourceSlice", ADD, UPDATE, DELETE),
         on("DeviceTaintRule"),
     ),

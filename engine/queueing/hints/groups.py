@@ -1,4 +1,4 @@
-"""Hints of what keeps pods waiting: gates, gangs, preemption under way, the throttle.
+"""Hints for what keeps pods waiting: gates, gangs, preemption under way, the throttle.
 
 Source: `EventsToRegister` of kube-scheduler's plugins of these names; groups and the throttle are
 our own.

@@ -1,4 +1,4 @@
-"""Which devices a claim gets (dynamic resource allocation). Pure: no I/O, no clock, no chance.
+"""Which devices a claim gets (dynamic resource allocation). Pure: no I/O, no clock, no randomness.
 
 Owns the pools that ResourceSlices describe (`pools`), selectors and the CEL evaluator behind them
 (`selectors`; `expressions`, `evaluation`, `functions`, `values`), and the search for an allocation

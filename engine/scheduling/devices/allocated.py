@@ -28,7 +28,7 @@ class AllocatedDevices:
         self._count(allocation, 1)
 
     def remove(self, allocation: AllocationResult) -> None:
-        """Count the devices of *allocation* no more; it was added before."""
+        """Stop counting the devices of *allocation*, which was added before."""
         self._count(allocation, -1)
 
     def is_owned(self, device: DeviceId) -> bool:

@@ -38,7 +38,7 @@ class Claims:
 
     Args:
         objects: What the watch has brought.
-        follow: Be told of its changes; otherwise the view is of this moment.
+        follow: Follow its changes; otherwise the view is of this moment.
     """
 
     def __init__(self, objects: ObjectStore, *, follow: bool) -> None:
@@ -54,7 +54,7 @@ class Claims:
             self._count(claim.key, claim.allocation)
 
     def close(self) -> None:
-        """Be told of changes no more."""
+        """Stop following changes."""
         if self._end is not None:
             self._end()
 
@@ -91,7 +91,7 @@ class Claims:
         known.pods.add(pod_uid)
 
     def withdraw(self, claim_uid: str, pod_uid: str) -> None:
-        """The pod has no use for the reservation any more; the last one takes it back."""
+        """The pod no longer uses the reservation; it is dropped with its last pod."""
         known = self._reservations.get(claim_uid)
         if known is None:
             return

@@ -9,7 +9,7 @@ from engine.scheduling.devices.pools import PoolDevice
 class Constraint:
     """What must hold over the devices of some requests; devices come and go while searching.
 
-    Once it refuses a device beside those that it has, more devices do not change its mind.
+    Once it refuses a device in addition to those that it has, adding others does not change that.
     """
 
     def __init__(self, record: DeviceConstraint) -> None:
@@ -26,7 +26,7 @@ class Constraint:
         )
 
     def add(self, request: str, sub_request: str, device: PoolDevice) -> bool:
-        """Take *device* in, if that keeps the constraint; False if it does not."""
+        """Add *device* if the constraint then still holds; False if it does not."""
         if not self._applies(request, sub_request):
             return True
         value = _attribute(device, self._attribute)
@@ -42,7 +42,7 @@ class Constraint:
         return True
 
     def remove(self, request: str, sub_request: str) -> None:
-        """Let the device that was added last go."""
+        """Remove the device that was added last."""
         if self._applies(request, sub_request):
             self._values.pop()
 

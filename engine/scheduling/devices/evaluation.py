@@ -1,4 +1,4 @@
-"""Evaluating expressions over a device, within a cost.
+"""Evaluates expressions over a device, within a cost limit.
 
 Owns the meaning of the operators, of selecting and of comprehensions. A tree is turned into nested
 functions once; each of them counts what it does, so that no expression, however it was written,
@@ -48,8 +48,7 @@ _TYPES: Final = frozenset(
 
 
 class Domains(dict[str, Any]):
-    """A map in which every domain has values, if only none: a device that lacks it has no value
-    of that domain, which is not an error."""
+    """A map in which every domain is present: one that a device lacks is empty, not an error."""
 
 
 class Scope:
@@ -70,7 +69,7 @@ class Scope:
 
 
 class _Failure:
-    """In place of a value that could not be had; met when, and only if, it is used."""
+    """Stands for a value whose evaluation failed; raised only if the value is used."""
 
     __slots__ = ("error",)
 
@@ -287,7 +286,7 @@ def _call(node: Call) -> Evaluator:
 
     def evaluate(scope: Scope) -> Any:
         values = [part(scope) for part in parts]
-        # What is copied or compared costs by its size; what is made is paid for in the same way.
+        # Copying, comparing and creating values costs by their size.
         scope.spend(1 + sum(map(size_of, values)) // _SIZE_PER_COST)
         try:
             value = function(*values)

@@ -337,7 +337,7 @@ def _read_constant(data: bytes) -> Constant:
 
 
 def _read(data: bytes) -> Node:
-    """One `Expr`: its kind is the number of the one field that is set beside the id."""
+    """One `Expr`: its kind is the number of the one field that is set next to the id."""
     for number, value in _fields(data):
         match number:
             case 3:

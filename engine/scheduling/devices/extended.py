@@ -169,7 +169,7 @@ def _request(
     class_name: str,
     reusable: Iterable[DeviceRequest],
 ) -> tuple[DeviceRequest | None, list[RequestMapping]]:
-    """What a container needs beside *reusable* requests, and what serves it."""
+    """What a container needs in addition to *reusable* requests, and what serves it."""
     requests = container.resources.requests
     wanted = _amount(requests, resource)
     if not wanted:

@@ -1,4 +1,4 @@
-"""Making requests ready for a search: their classes, counts, and which devices suit them.
+"""Prepares requests for a search: their classes, counts, and which devices suit them.
 
 Owns the checks that make a claim impossible everywhere, whatever is free, and the answers of
 selectors. What is free is the search's.
@@ -123,7 +123,7 @@ class Planner:
     def suits(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
         """If *device* is of the class, suits the request and is for the node.
 
-        Raises `AllocationError` if a selector cannot tell.
+        Raises `AllocationError` if a selector cannot be evaluated.
         """
         device_class = plan.device_class
         owner = f"class {device_class.metadata.name}"
@@ -134,7 +134,7 @@ class Planner:
         )
 
     def consumption(self, plan: RequestPlan, device: PoolDevice) -> Nanos | None:
-        """What the request takes of *device*; None if its amounts are not to be had there."""
+        """What the request takes of *device*; None if the device cannot provide the amounts."""
         if device not in plan.consumption:
             plan.consumption[device] = consumption(plan.amounts, device.amounts)
         return plan.consumption[device]
@@ -182,7 +182,7 @@ class Planner:
         return chosen
 
     def _is_wanted(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
-        """If *device* is one of all that are wanted, free or not; a shared one must have room."""
+        """If *device* is one of all that are wanted, free or not; a shared one needs capacity."""
         self._steps.spend(1)
         if not self.suits(claim, plan, device):
             return False

@@ -28,7 +28,7 @@ class AllocationError(Exception):
 
 
 class NodeUnsuitable(Exception):
-    """Nothing can be allocated on this node, for a reason worth telling."""
+    """Nothing can be allocated on this node, for a reason worth reporting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class RequestPlan:
-    """A wanted thing, made ready: its class, how many devices, and what is known of candidates.
+    """A request prepared for the search: its class, device count, and what is known of candidates.
 
     `alive` has a 1 for each device of the node, in the order of trying, that may still suit.
     """
@@ -78,7 +78,7 @@ class RequestPlan:
 
 
 def alternatives(request: DeviceRequest) -> list[Wanted]:
-    """What *request* wants: one thing, or the alternatives in the order of preference."""
+    """What *request* wants: itself, or its alternatives in the order of preference."""
     if request.first_available:
         return [
             Wanted(
@@ -123,7 +123,7 @@ def wants_all(wanted: Wanted) -> bool:
 
 
 def is_kept_away(taints: list[DeviceTaint], tolerations: tuple[DeviceToleration, ...]) -> bool:
-    """If one of *taints* is not borne."""
+    """If one of *taints* is not tolerated."""
     return any(
         taint.effect in _KEEPING_AWAY and not any(_bears(t, taint) for t in tolerations)
         for taint in taints

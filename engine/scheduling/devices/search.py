@@ -1,8 +1,8 @@
 """The search for devices: the first way to satisfy all claims of a pod on one node.
 
-Owns the order of trying, which is kube-scheduler's, and backing out of what does not lead on. All
-requests are met one after another, each with the first devices that suit; when a later one cannot
-be met, the last choice is changed. Steps are counted: an unlucky search ends, and says so.
+Owns the order of trying, which is kube-scheduler's, and backtracking. All requests are met one
+after another, each with the first devices that suit; when a later one cannot be met, the last
+choice is changed. Steps are counted: an unlucky search ends, and says so.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -43,12 +43,12 @@ class ClaimChoice:
     wanted: tuple[tuple[Wanted, DeviceClass], ...]
 
 
-# What a step of the search comes to.
+# The result of a step of the search.
 _FOUND: Final = "found"
 _NOT_FOUND: Final = "not found"
 _TOO_MANY: Final = "more devices than a claim may have"
 
-# A step yields the step that it waits for and is sent what that came to; so the depth of a search
+# A step yields the step that it waits for and is sent its result; so the depth of a search
 # is not the depth of Python's stack.
 _Step = Generator[Any, str, str]
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -117,7 +117,7 @@ class Search:
         """What was found for each claim, in their order; None if the node cannot satisfy them.
 
         Raises `AllocationError` if no node can, `NodeUnsuitable` if this one cannot for a reason
-        worth telling, and `OutOfSteps`.
+        worth reporting, and `OutOfSteps`.
         """
         self._plans = [self._planner.plans(claim) for claim in self._claims]
         self._picked = [[0] * len(plans) for plans in self._plans]
@@ -180,8 +180,8 @@ class Search:
         if len(self._results[c]) + plan.count - count > MOST_RESULTS:
             return _TOO_MANY
         alive = plan.alive
-        # Too few are left: whichever are picked next, it cannot come out. (Not asked for the first
-        # one, so that every selector has its say.)
+        # Too few are left, whichever are picked next. (Not checked for the first one, so that every
+        # selector is evaluated.)
         if count and len(alive) - start - alive.count(DEAD, start) < plan.count - count:
             return _NOT_FOUND
         for place in range(start, len(alive)):
@@ -312,7 +312,7 @@ class Search:
     # --- counters ----------------------------------------------------------------------------
 
     def _has_counters(self, device: PoolDevice) -> bool:
-        """If the pool has what *device* consumes, beside what was chosen in this attempt."""
+        """If the pool has what *device* consumes, on top of what was chosen in this attempt."""
         pool = device.id[:2]
         available = self._available.get(pool)
         if available is None:

@@ -27,7 +27,7 @@ class CelError(Exception):
 
 
 class CelCostExceeded(CelError):
-    """The expression took more steps than an expression may; no other part of it can mend that."""
+    """The expression took more steps than it may; no other part of it can make up for that."""
 
 
 def no_overload() -> CelError:
@@ -149,7 +149,7 @@ def is_number(value: Any) -> bool:
 def equal(one: Any, two: Any) -> bool:
     """CEL's `==`: numbers across their types, everything else only within a type.
 
-    Raises `CelError` for a quantity or version beside something else, as they do in Kubernetes.
+    Raises `CelError` for a quantity or version next to another type, as Kubernetes does.
     """
     if isinstance(one, Quantity):
         if not isinstance(two, Quantity):

@@ -1,4 +1,4 @@
-"""What is written of device claims, and who writes it: the word between deciding and carrying out.
+"""The interface by which a decision has device claims written.
 
 Owns the protocol; knows neither how devices are chosen nor the API server.
 """

@@ -69,7 +69,7 @@ class DynamicResources(RuntimePlugin):
         objects: The store of the running scheduler: only there is anything reserved. None for
             decisions that are not carried out.
         writer: What writes to the API; None if nothing is carried out.
-        clock: Tells if devices took too long to be prepared.
+        clock: For the time-out of devices that must be prepared.
     """
 
     name: ClassVar[str] = NAME
@@ -508,7 +508,7 @@ def _seconds(arguments: Arguments, name: str, default: float) -> float:
 
 
 def _steps(seconds: float) -> int:
-    """The steps that a time-out stands for. None at all (0) is a minute's worth, not for ever."""
+    """The steps that a time-out stands for; 0, which is no time-out, counts as a minute."""
     return int((seconds if seconds > 0 else 60.0) * STEPS_PER_SECOND)
 
 

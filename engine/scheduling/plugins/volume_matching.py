@@ -25,7 +25,7 @@ Labels = Mapping[str, str]
 
 
 class Reach:
-    """The nodes that a node selector means, by their labels; made once, asked often.
+    """The nodes that a node selector matches, by their labels; compiled once.
 
     A node's name is unknown to it: a volume's affinity goes by labels alone.
     """
@@ -50,7 +50,7 @@ class Reach:
             self._terms.append((wanted, rest if others or term.match_fields else None))
 
     def includes(self, labels: Labels) -> bool:
-        """True if a node with *labels* is meant."""
+        """True if a node with *labels* is matched."""
         if self._terms is None:
             return True
         return any(
@@ -74,7 +74,7 @@ class Reach:
         )
 
     def pins(self) -> list[tuple[str, str]] | None:
-        """Labels of which every node that is meant has one; None if there are none such."""
+        """Labels of which every matching node has one; None if there are none such."""
         if self._terms is None or not all(wanted for wanted, _ in self._terms):
             return None
         return [
@@ -213,7 +213,7 @@ def _may_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> boo
 
 
 def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """If *volume* is one of those that anybody may have, and what *claim* asks for."""
+    """If *volume* is free for any claim, and is what *claim* asks for."""
     if volume.status.phase != AVAILABLE or volume.class_name != claim.class_name:
         return False
     if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):

@@ -1,4 +1,4 @@
-"""What a pod's claims get on its node: the word between deciding and writing it.
+"""The volumes that a pod's claims get on its node, and the interface that writes them.
 
 Owns the record and the protocol; knows neither the choice nor the API server.
 """
@@ -23,7 +23,7 @@ class VolumePlan:
 
 
 class VolumeWriter(Protocol):
-    """Makes a plan so."""
+    """Carries a plan out."""
 
     async def bind(self, pod: Pod, node_name: str, plan: VolumePlan, seconds: float) -> None:
         """Write *plan* and wait until every claim in it is bound, for *seconds* at most.

@@ -38,18 +38,18 @@ class Provisioning:
         found: StorageClass | None = objects.get("storageclasses", claim.class_name)
         self._is_possible = found is not None and found.provisioner not in ("", _NO_PROVISIONER)
         self._topologies = Reach(_topologies(found) if found is not None else None)
-        rooms = _rooms(claim, found, objects) if found is not None else None
-        self._rooms = rooms
-        self._room_labels = frozenset(
+        segments = _segments(claim, found, objects) if found is not None else None
+        self._segments = segments
+        self._segment_labels = frozenset(
             key
-            for room in rooms or ()
-            for key in (*room.match_labels, *(r.key for r in room.match_expressions))
+            for segment in segments or ()
+            for key in (*segment.match_labels, *(r.key for r in segment.match_expressions))
         )
 
     @property
     def labels(self) -> frozenset[str]:
         """The labels of a node that the answers look at."""
-        return self._topologies.labels | self._room_labels
+        return self._topologies.labels | self._segment_labels
 
     def may_be_made_for(self, labels: Labels) -> bool:
         """True if there is a provisioner that makes volumes where nodes with *labels* are."""
@@ -57,8 +57,8 @@ class Provisioning:
 
     def has_room_for(self, labels: Labels) -> bool:
         """True if enough storage is left there, or if it is not counted."""
-        rooms = self._rooms
-        return rooms is None or any(matches_label_selector(room, labels) for room in rooms)
+        segments = self._segments
+        return segments is None or any(matches_label_selector(s, labels) for s in segments)
 
 
 def _topologies(storage_class: StorageClass) -> NodeSelector | None:
@@ -77,7 +77,7 @@ def _topologies(storage_class: StorageClass) -> NodeSelector | None:
     )
 
 
-def _rooms(
+def _segments(
     claim: PersistentVolumeClaim, storage_class: StorageClass, objects: ObjectStore
 ) -> list[LabelSelector] | None:
     """Where enough storage is left for *claim*; None if it is not counted."""
