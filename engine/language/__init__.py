@@ -5,11 +5,11 @@ form of a verdict (`verdicts`). Checks, lints, the sandbox's drivers, translatio
 and the tables of the documents are made from these entries, so a new builtin is one entry with its
 implementation, and a test.
 
-Owns the meaning of a text as well: `syntax` parses it, `resolve` tells what its names and calls
+Owns the meaning of a text as well: `syntax` parses it, `resolve` finds what its names and calls
 mean, and `modules` has the top level of its files. `infer` works out what each expression may be
 (`values`), by the rules of `evaluate`, and what it reads (`effects`); `typing` gives the types of
-one file's expressions. What follows from that is the business of others: reads, checks and lints
-in `engine.policy`.
+one file's expressions. What follows from that is the business of others: reads, checks and lints in
+`engine.policy`.
 
 Does not run policies (`policy.sandbox`), and knows nothing of pods and nodes but the names and
 types of the fields that it is given. Begin with `table` for the first half, with `values` for the

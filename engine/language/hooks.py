@@ -391,9 +391,9 @@ def checks_text() -> str:
         if hook is AMONG:
             parts.append(verdicts.check_text("among", "hook", hook.forms, {}, ", hook"))
             continue
-        told = f'"{hook.name}"'
-        parts.append(verdicts.check_text(hook.name, told, hook.forms, hook.hints, more))
+        literal = f'"{hook.name}"'
+        parts.append(verdicts.check_text(hook.name, literal, hook.forms, hook.hints, more))
         if hook.raw_forms:
             name = f"raw_{hook.name}"
-            parts.append(verdicts.check_text(name, told, hook.raw_forms, hook.hints, more))
+            parts.append(verdicts.check_text(name, literal, hook.raw_forms, hook.hints, more))
     return "\n".join(parts)

@@ -272,7 +272,7 @@ class World:
         return self._modules[path]
 
     def close(self) -> None:
-        """Let go of the modules, which is to be done when nothing more is asked about them.
+        """Drop the modules, to be called when nothing more is asked about them.
 
         Modules refer to each other and to themselves, with syntax trees a hundred times their text:
         in a process that rarely looks for cyclic garbage they would stay for many bundles.

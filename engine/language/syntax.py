@@ -303,5 +303,5 @@ def shown(node: ast.expr) -> str:
 
 
 def short(text: str) -> str:
-    """*text* as far as a message has room for it."""
+    """*text*, cut to the length that a message may have."""
     return text if len(text) <= 40 else f"{text[:37]}..."

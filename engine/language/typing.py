@@ -123,7 +123,7 @@ class FileTypes:
         """The kind of *node*, as the table of builtins has them, or "" if it is not certain.
 
         That is none, bool, int, float, str, list, dict, tuple, function, struct or verdict. What
-        may be None besides is of its kind.
+        may also be None is of its kind.
         """
         return kind_of(self.of(node), self._schema)
 

@@ -375,7 +375,7 @@ NONE_TYPE: Final = "none"
 def type_of(value: Value, schema: Schema) -> str:
     """The type of *value* as a type text, "" if it is not certain.
 
-    The texts are the documents' (`dict[str, int]`, `Taint`, `int?`), and besides `@pod` for a
+    The texts are the documents' (`dict[str, int]`, `Taint`, `int?`), and in addition `@pod` for a
     view, `@counts` and `@over` for summaries, `items[T]` for the pairs of a dict whose values are
     of type T, and `none`, `list`, `dict`, `tuple` and `function`.
     """

@@ -80,8 +80,8 @@ def _in_range(low: int, high: int, value: Any) -> Any:
 
 
 def _wrong(want: str, kind: str, hint: str = "", value: str = "v") -> str:
-    told = f", {json.dumps(hint)}" if hint else ""
-    return f'return _wrong($hook, {value}, "{want}", "{kind}"{told})'
+    suffix = f", {json.dumps(hint)}" if hint else ""
+    return f'return _wrong($hook, {value}, "{want}", "{kind}"{suffix})'
 
 
 NOTHING: Final = Form(

@@ -2,6 +2,6 @@
 
 import warnings
 
-# Policies are parsed as Python too. What Python would have written otherwise is no concern of their
-# authors, who would be told of a file `<unknown>`, in the middle of a log of JSON.
+# Policies are parsed as Python too. Python's own warnings about style do not concern their authors,
+# and would appear for a file `<unknown>` in the middle of a log of JSON.
 warnings.filterwarnings("ignore", category=SyntaxWarning, module="<unknown>")

@@ -1,11 +1,11 @@
 """Which fields of the views a hook can reach, found from the source without running it.
 
 The result is sound by over-approximation. Nothing depends on its being exact: a hook is given only
-what is listed here, so a read that was missed is a loud missing attribute. Only a dict that is
+what is listed here, so a read that was missed shows as a missing attribute. Only a dict that is
 narrowed to some keys could answer wrongly in silence, and so a key narrows only if all its possible
 values are known strings.
 
-Owns no judgement: what is wrong with a policy is the business of `check`, which uses the notes
+Reports no problems: what is wrong with a policy is found by `check`, which uses the notes
 (unknown fields, changed parameters) that the walk leaves.
 """
 
@@ -89,7 +89,7 @@ class Analyses:
         return found
 
     def close(self) -> None:
-        """Let go of the syntax trees, which is to be done when nothing more is asked for."""
+        """Drop the syntax trees, to be called when nothing more is asked for."""
         self._world.close()
 
 
@@ -102,7 +102,7 @@ def examine(world: World, module: str) -> Analysis:
         inference.enter_hook(module, hook, signature.params)
         effects[hook] = inference.effects
     for hook in _MAKE_STATE & effects.keys():
-        # What is in a state is looked at by the hooks that are given it.
+        # The hooks that are given a state read what is in it.
         effects[hook].pass_on([e for h, e in effects.items() if "state" in signatures[h].params])
     reads = {
         hook: _as_reads(found.found(), found.summaries, signatures[hook].params)

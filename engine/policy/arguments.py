@@ -132,7 +132,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
         given = members.get(name)
         reader = schema.get(stem)
         if stem not in declared:
-            known = sorted(_spelt_like(name, argument) for argument in declared)
+            known = sorted(_in_case_of(name, argument) for argument in declared)
             hint = did_you_mean(name, known)
             if not hint:
                 hint = f"want one of {', '.join(f'`{n}`' for n in known)}" if declared else ""
@@ -157,7 +157,7 @@ def read_arguments(plugin: str, field: Field | None, declared: Mapping[str, Any]
     return found
 
 
-def _spelt_like(given: str, argument: str) -> str:
+def _in_case_of(given: str, argument: str) -> str:
     """The name *argument* as a configuration has it: in camelCase, unless *given* is not."""
     first, *rest = argument.split("_")
     camel = first + "".join(part.capitalize() for part in rest)

@@ -1,8 +1,8 @@
 """The policy files in force, checked: an immutable bundle with a revision.
 
-Owns the making of a bundle from texts: the user's files beside the shipped ones, the
-configuration, the profiles. Everything that can be known to be wrong without running Starlark is
-found here, all at once. A bundle says nothing about the policies being good; tests and trials do.
+Owns the making of a bundle from texts: the user's files together with the shipped ones, the
+configuration, the profiles. Every problem that shows without running Starlark is found here, and
+all are reported together. Whether the policies decide well is for tests and trials to say.
 """
 
 import contextlib
@@ -175,10 +175,10 @@ def _files(user_files: Mapping[str, str]) -> dict[str, str]:
 
 
 def _unreadable_names(files: Iterable[str]) -> list[Problem]:
-    """The names of files that are no text, and so cannot even be told of as they are."""
+    """The names of files that are not valid text, and so cannot be shown as they are."""
     shown = [(file, file.encode(errors="replace").decode()) for file in files]
     message = "want a name that is UTF-8 text, got other bytes"
-    return [Problem(told, 0, 0, message) for file, told in sorted(shown) if told != file]
+    return [Problem(name, 0, 0, message) for file, name in sorted(shown) if name != file]
 
 
 def _file_names(user_files: Mapping[str, str]) -> list[Problem]:
@@ -283,7 +283,7 @@ def _facts_of_no_source(
 ) -> Iterator[Problem]:
     """Policies in use that read facts of which no source can give any.
 
-    Nothing is said where one is given: the others may be of more use than they are needed.
+    Not reported for a policy that has a source for one of its facts: the others may be optional.
     """
     used = {e.policy for p in resolved.profiles for point in p.points.values() for e in point}
     for policy in (policies[name] for name in sorted(used)):
@@ -305,7 +305,7 @@ def _facts_of_no_source(
 def _ignore_resources(
     resolved: Profiles, names: Sequence[str], policies: Mapping[str, Policy]
 ) -> None:
-    """Have NodeResourcesFit leave out the resources that an extender counts, and only those.
+    """Have NodeResourcesFit ignore the resources that an extender counts, and only those.
 
     As for kube-scheduler, the extenders' list takes the place of an `ignoredResources` argument.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with policy files, found without running them: all of it, each with its place.
+"""Finds every problem of policy files without running them, each with its place.
 
 Owns the rules of the language that the interpreter does not enforce, or enforces only when the
 line is reached: names, hooks and their parameters, loads, recursion, changed parameters, fields.
@@ -64,10 +64,10 @@ _TESTING_NAMES: Final = frozenset(
 # How alike (0..1) a function's name and a hook's are when one is taken for the other.
 _MISSPELT: Final = 0.8
 
-# Those of whose fields a list is kept.
+# Objects whose fields are listed for the hints.
 _LIBRARIES: Final = frozenset({"json", "math"})
 
-# What is looked for in a view under a name that it has not, and where that is.
+# Names that authors look for in a view that lacks them, and where to find the value.
 _MANIFEST: Final = "what decisions go by is a field of its own; `manifest` is the whole object"
 _CLOCK: Final = "there is no clock: `created_at` can be compared, and a fact can say the time"
 _AMOUNT: Final = 'amounts are in dicts: `requests.get("cpu", 0)`, `allocatable.get("cpu", 0)`'

@@ -1,4 +1,4 @@
-"""What leads back to itself: functions by their calls, files by what they load."""
+"""Finds cycles: functions that call each other, and files that load each other."""
 
 import ast
 from collections import deque

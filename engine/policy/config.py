@@ -1,8 +1,9 @@
-"""The configuration documents: KubeSchedulerConfiguration, and PolicyRuntime for what it lacks.
+"""The configuration documents: KubeSchedulerConfiguration, and PolicyRuntime for the rest.
 
 Owns their fields, defaults and validation rules, which for KubeSchedulerConfiguration are
-kube-scheduler's: a file that works there works here. Reading is strict and all problems come at
-once. What a profile means (which policy runs where) is `profiles`; plugin arguments `arguments`.
+kube-scheduler's: a file that works there works here. Reading is strict, and all problems are
+reported together. What a profile means (which policy runs where) is `profiles`; plugin arguments
+`arguments`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -88,7 +89,7 @@ class LeaderElection:
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """How the API server is talked to. `qps` and `burst` bound the requests per second."""
+    """How requests are sent to the API server. `qps` and `burst` bound the requests per second."""
 
     kubeconfig: str = ""
     accept_content_types: str = ""
@@ -118,7 +119,7 @@ class KubeSchedulerConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """When a new revision is given up for the last one, by itself.
+    """When the runtime falls back from a new revision to the last one.
 
     Attributes:
         error_rate: Share of decisions in the window that failed, above which it is given up.
@@ -137,7 +138,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRuntime:
-    """What kube-scheduler has no words for.
+    """The settings that KubeSchedulerConfiguration has no fields for.
 
     `score_failure_policy` says what happens when a policy fails to score: `Fail` costs the pod
     its attempt, `Ignore` goes on without the policy. A failing filter always costs the attempt.

@@ -1,4 +1,4 @@
-"""Strict reading of YAML documents: every mistake at once, each with its path and line.
+"""Strict reading of YAML documents: all mistakes together, each with its path and line.
 
 Owns the reading of fields by name and type. Which fields there are is `config`'s. Works on YAML
 nodes rather than on plain data, because only nodes know their lines and their duplicate keys.
@@ -16,11 +16,12 @@ import yaml
 
 from engine.policy.errors import Problem
 
-# Aliases can make a small text large; documents of people are far below this.
+# Aliases can make a small text large; documents written by hand are far below this.
 _MAX_NODES: Final = 100_000
 _MAX_CHARACTERS: Final = 256 * 1024
 _MAX_DEPTH: Final = 60
-# A number or a name of people is far shorter; YAML's numbers to the base of 60 take their time.
+# A number or a name written by hand is far shorter; YAML's numbers to the base of 60 take their
+# time.
 _MAX_PLAIN: Final = 1_000
 _MOST_SHOWN: Final = 100
 
@@ -102,7 +103,7 @@ class Field:
         self.report = report
 
     def reporting_to(self, report: Report) -> "Field":
-        """The same value with its problems told to *report*."""
+        """The same value with its problems passed to *report*."""
         return Field(self.node, self.path, report)
 
     def wrong(self, message: str, hint: str = "") -> None:

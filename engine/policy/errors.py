@@ -1,4 +1,4 @@
-"""What can be wrong with policies and their configuration, as people are told.
+"""Problems of policies and their configuration, as they are reported to users.
 
 Owns the shape of a problem and of the error that carries all of them. Finding problems is the
 work of `check`, `config` and `bundle`; failures while a policy runs are `PolicyFailure`.

@@ -5,7 +5,7 @@ of policies and for the command line. Production asks through `sandbox.process`,
 same. Verdicts are plain data, one per entry of `Call.nodes`, or one for per-pod hooks; their forms
 are those of `language.hooks`.
 
-A `PolicyFailure` stands in place of a verdict that there is not.
+A `PolicyFailure` stands in place of a verdict that a hook failed to give.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +81,7 @@ def first_reported(failures: Iterable[PolicyFailure]) -> PolicyFailure:
 
 
 class Evaluator(Protocol):
-    """Answers calls. Not safe for two callers at once."""
+    """Answers calls. Not safe for concurrent use."""
 
     def evaluate(self, calls: Sequence[Call]) -> Sequence[Sequence[Verdict | PolicyFailure]]:
         """One list of verdicts per call, in the order of *calls*. Never raises for a policy."""
@@ -93,7 +93,7 @@ class Evaluator(Protocol):
 
 
 class InProcessEvaluator:
-    """Runs the program in this process: same verdicts, without the sandbox's walls.
+    """Runs the program in this process: same verdicts, without the sandbox's isolation.
 
     Raises `PolicyErrors` if a file does not load. Steps and call depth are limited; memory and time
     are not: for text that is not trusted, another process has to watch this one, see

@@ -46,7 +46,7 @@ def _extender(entry: Field, seen: set[str]) -> Extender:
     members = entry.object()
     prioritize_verb = members.text("prioritizeVerb")
     given = members.get("weight")
-    weight = 0 if given is None else given.integer()  # None: told already
+    weight = 0 if given is None else given.integer()  # None: reported already
     if prioritize_verb and weight is not None and weight <= 0:
         (given or entry).wrong("must have a positive weight applied to it")
     timeout: timedelta | None = members.duration("httpTimeout", timedelta(0)) or DEFAULT_TIMEOUT

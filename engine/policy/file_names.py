@@ -1,7 +1,7 @@
 """What policy files are called: a directory's files and a ConfigMap's keys alike.
 
-Owns the suffixes by which a file is a policy, its tests, or a document. Finding files is for those
-who know where they are.
+Owns the suffixes by which a file is a policy, its tests, or a document. Finding files is the
+caller's.
 """
 
 from typing import Final
@@ -10,7 +10,7 @@ STARLARK_SUFFIX: Final = ".star"
 #: Tests of policies.
 TEST_SUFFIX: Final = "_test.star"
 DOCUMENT_SUFFIXES: Final = (".yaml", ".yml", ".json")
-#: What tests read, beside them; no configuration.
+#: What tests read, next to them; no configuration.
 TEST_DATA_SUFFIXES: Final = ("_test.yaml", "_test.yml", "_test.json")
 #: Of every file that is one of a set of policies.
 SUFFIXES: Final = (STARLARK_SUFFIX, *DOCUMENT_SUFFIXES)

@@ -1,4 +1,4 @@
-"""One way of writing Starlark: spaces, quotes, indentation and blank lines; line breaks stay.
+"""Formats Starlark: spaces, quotes, indentation and blank lines; line breaks stay.
 
 Owns the rules of `starsched fmt`. Works on tokens, so that comments keep their places; what it
 gives has the syntax tree of what it was given, and that is checked each time.

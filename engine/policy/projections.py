@@ -3,7 +3,7 @@
 Owns turning objects into the text that a hook is given. Two objects with the same projection are
 the same to the hook, so its answer for one is its answer for the other: that is what every reuse
 in `verdicts` rests on. A hook gets nothing beyond its projection; a field that the analysis missed
-is therefore a loud error in the hook, never a stale answer.
+is therefore an error in the hook, never a stale answer.
 """
 
 import functools
@@ -43,8 +43,8 @@ _LOG_SIZE = 16_384
 class _Member:
     """One member of a node's projections, `"requested":{"cpu":1}`.
 
-    Several columns have the same one, and a node that changed is projected for all of them in
-    turn: so the last text is kept. `_last` is replaced as a whole, for whoever looks meanwhile.
+    Several columns share one, and a changed node is projected for each of them in turn: so the last
+    text is kept. `_last` is replaced as a whole, for concurrent readers.
     """
 
     __slots__ = ("_extract", "_last", "_name", "_wanted")
@@ -123,7 +123,7 @@ class Projector:
         if view == "node" and not any(f.is_shared or f.fills for _, f, _ in self._moving):
             self._members = tuple(_member(*part) for part in self._moving)
         self._has_ages = AGES in self.paths
-        # Of facts, by field: if they are of several pods, and what is told of missing ones.
+        # Of facts, by field: if they are of several pods, and what is shown of missing ones.
         self._facts: dict[str, tuple[bool, dict[str, Any]]] = {}
         for name in sorted(keys):
             if fields[name].fills:
@@ -150,7 +150,7 @@ class Projector:
             return b"{" + fixed + b",".join([one.of(item, facts) for one in self._members]) + b"}"
         values = self._values(self._moving, item, facts)
         for name in self._facts:
-            values[name] = self._told(name, values[name])
+            values[name] = self._shown(name, values[name])
         return b"{" + fixed + _encode(values)[1:]
 
     def project_all(
@@ -172,7 +172,7 @@ class Projector:
             if wanted is not None:
                 values = [_narrowed(value, wanted) for value in values]
             if name in self._facts:
-                values = [self._told(name, value) for value in values]
+                values = [self._shown(name, value) for value in values]
             head = _encode(name) + b":"
             lines = _encoder.encode_lines(values).split(b"\n")  # texts have none of their own
             members.append([head + line + b"," for line in lines[:-1]])
@@ -187,8 +187,8 @@ class Projector:
             for name, field, wanted in parts
         }
 
-    def _told(self, name: str, found: Any) -> dict[str, Any]:
-        """What a hook is told of facts, the missing ones included."""
+    def _shown(self, name: str, found: Any) -> dict[str, Any]:
+        """What a hook is shown of facts, the missing ones included."""
         is_nested, missing = self._facts[name]
         if is_nested:
             return missing | {key: self._plain(facts) for key, facts in found.items()}
@@ -202,8 +202,8 @@ class NodeColumn:
     """The projection of every node for one set of fields, as small integers by slot.
 
     `ids[slot]` indexes `values`; -1 where the slot has no node. Ids stay valid until `compact`
-    renumbers them, which happens when dead projections outnumber the living ones by far. Who owns
-    the column says which slots to look at (`scheduling.node_columns`). `changes` are the slots
+    renumbers them, which happens when dead projections outnumber the living ones by far. The owner
+    of the column says which slots to look at (`scheduling.node_columns`). `changes` are the slots
     whose node got another id, some of them twice.
     """
 
@@ -225,7 +225,7 @@ class NodeColumn:
         self.changes: ChangeLog[int] = ChangeLog(_LOG_SIZE)
 
     def reuse_from(self, other: "NodeColumn") -> None:
-        """Know what *other*, a column of the same fields, knows; only for an empty column."""
+        """Copy the projections of *other*, a column of the same fields; for an empty column."""
         self.ids = other.ids.copy()
         self.values, self._index = other.values.copy(), other._index.copy()
         self.number = next(_NUMBERS)
@@ -233,7 +233,7 @@ class NodeColumn:
         self.changes.restart()
 
     def update(self, snapshot: Snapshot, slot: int) -> None:
-        """Project the node of *slot* anew; the others are as they were."""
+        """Project the node of *slot* again; the others are as they were."""
         info = snapshot.infos[slot]
         if info is None or info.node is None:
             known = -1
@@ -245,7 +245,7 @@ class NodeColumn:
             self.changes.note(slot)
 
     def update_all(self, snapshot: Snapshot) -> None:
-        """Project every node anew, and make room for those that come."""
+        """Project every node again, and extend the column to new slots."""
         infos = snapshot.infos
         size = len(self.ids)
         if size < len(infos):

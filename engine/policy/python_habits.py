@@ -1,8 +1,8 @@
-"""What the interpreter's parser refuses, in words for authors who know Python.
+"""Explains the interpreter's syntax errors to authors who know Python.
 
-The parser names a token, and up to thirty others that could stand there. Owns the better words:
-Python's own for text that is not Python either, and for what only Python has, all of it at once,
-what policies write in its place; and the same for names that Python has.
+The parser names a token, and up to thirty others that could stand there. Owns better messages:
+Python's own for text that is not Python either, and for every construct and name that only Python
+has, what policies write in its place.
 """
 
 import ast
@@ -230,7 +230,7 @@ def _column(lines: list[str], node: ast.stmt | ast.expr) -> int:
 
 
 def _shortened(message: str) -> str:
-    """The interpreter's sentence, without more alternatives than anyone reads."""
+    """The interpreter's sentence, with a few alternatives at most."""
     found = _ALTERNATIVES.search(message)
     if found is None or found[1].count('", "') < _FEW:
         return message

@@ -1,4 +1,4 @@
-"""What the answers of a policy's hooks may be reused for, derived from what the hooks read.
+"""How far the answers of a policy's hooks can be reused, derived from what the hooks read.
 
 Owns the words for `starsched check --reads`: for each hook what it reads, how long an answer
 holds, and what in it defeats reuse, with what to do instead. The reuse itself is `verdicts`' and

@@ -47,7 +47,7 @@ class Reading:
 
 
 class Source(Protocol):
-    """Tells what policy texts there are, at first and whenever they change."""
+    """Reports the policy texts, at first and whenever they change."""
 
     async def run(self, on_reading: Callable[[Reading], None]) -> None:
         """Call *on_reading* with the state now and after each change, until cancelled."""

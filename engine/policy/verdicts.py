@@ -103,7 +103,7 @@ class Table:
         return np.full(size, UNKNOWN, np.int32)
 
     def reserve(self, size: int) -> None:
-        """Make room for ids below *size*; new entries are unknown."""
+        """Extend the table to ids below *size*; new entries are unknown."""
         if size > len(self.codes):
             grown = self._blank(max(size, 2 * len(self.codes)))
             grown[: len(self.codes)] = self.codes
@@ -167,7 +167,7 @@ class VerdictMemo:
     ) -> None:
         """Begin with what *other* knows of some policies; only for a memo that was never asked.
 
-        Failures are left out: they are asked for again, and told.
+        Failures are left out: they are asked for again, and reported.
 
         Args:
             other: Keeps what it has.
@@ -200,7 +200,7 @@ class VerdictMemo:
     # --- per pod ---------------------------------------------------------------------------
 
     def continue_counts(self, other: "VerdictMemo") -> None:
-        """Count on from where *other*, in whose place this one is, has come to."""
+        """Continue the counts of *other*, which this memo replaces."""
         self.asked, self.round_trips = other.asked, other.round_trips
         self.answered = other.answered
 

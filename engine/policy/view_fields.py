@@ -18,7 +18,7 @@ from engine.policy.volume_views import VOLUME_RECORDS
 
 
 class ClusterFacts(Protocol):
-    """What the views need of a snapshot besides the pod or node at hand."""
+    """What the views need of a snapshot in addition to the pod or node."""
 
     @property
     def node_count(self) -> int:

@@ -1,4 +1,4 @@
-"""Warnings about policies that run, and do not do what was meant.
+"""Warnings about policies that run but do not do what was meant.
 
 Owns the rules and the comments that silence them. A rule is a function from a file to findings; it
 asks `PolicySource.types` what an expression is, and says nothing where that is not certain. What

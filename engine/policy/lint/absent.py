@@ -1,4 +1,4 @@
-"""Lints about what is None for some pods or nodes, and is used as if it never were.
+"""Lints about values that are None for some pods or nodes and are used as if they never were.
 
 Nothing is said of what the file asks for anywhere else, be it in another hook: a filter may have
 left out the nodes that a score fails on.
@@ -232,7 +232,7 @@ def _is_asked(needs: Needs, function: ast.FunctionDef, owner: ast.expr, key: ast
         if any(ast.dump(part) == dumped for part in parts):
             return True
     if isinstance(key, ast.Name) and key.id in set(local_names(function)):
-        # Whoever calls a helper may have asked for the key that it hands on.
+        # The caller of a helper may have checked for the key that it passes on.
         return function.name not in needs.source.hooks and key.id in {
             a.arg for a in function.args.args
         }

@@ -47,7 +47,7 @@ LINTS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """What one lint has to say of one place."""
+    """What one lint reports at one place."""
 
     problem: Problem
     lint: str

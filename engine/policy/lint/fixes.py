@@ -1,6 +1,6 @@
-"""Corrections that change nothing but the text: loads that nothing uses are taken out.
+"""Automatic fixes that cannot change a decision: unused loads are removed.
 
-What could change a decision is left to people, also where it looks plain.
+What could change a decision is left to the author, even where the fix looks obvious.
 """
 
 import ast

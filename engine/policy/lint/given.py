@@ -174,7 +174,7 @@ def _may_keep_none(source: PolicySource, keepers: tuple[str, ...]) -> str:
 def _unconditional(function: ast.FunctionDef) -> ast.AST | None:
     """A field of `state` that *function* asks for on every way through it, before anything else.
 
-    Whoever looks at the pod first may have left out those without a state.
+    Code that looks at the pod first may have left out those without a state.
     """
     for statement in function.body:
         if isinstance(statement, ast.If):

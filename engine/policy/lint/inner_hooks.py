@@ -25,7 +25,7 @@ def lint_inner_hooks(source: PolicySource) -> Iterator[Finding]:
             is_kept, is_returned = _uses(function, inner)
             if is_kept or (is_returned and _has_caller(source, outer)):
                 continue
-            text = f"`{inner.name}` is inside of `{outer}`, where nobody asks it"
+            text = f"`{inner.name}` is inside of `{outer}`, where it is never called"
             hint = _HINT.format(outer)
             # What is returned may yet be meant for a file that is not looked at.
             yield source.finding("unused-hook", inner, text, hint, is_error=not is_returned)

@@ -1,4 +1,4 @@
-"""Lints about hooks as a whole: what one returns and is not taken, and one that is never called.
+"""Lints about hooks as a whole: return values that are not accepted, and hooks never called.
 
 What a hook may return is in the table of the language; the kinds of answers are inferred, and
 nothing is reported where one is not certain.
@@ -65,7 +65,7 @@ def lint_returns(source: PolicySource) -> Iterator[Finding]:
 
 
 def _idle_tests(source: PolicySource) -> Iterator[Finding]:
-    """Tests that ask nothing, and so always pass."""
+    """Tests that assert nothing, and so always pass."""
     # What may fail: assertions, and whatever another file does.
     names = {"asserts", "fail"} | (source.loaded - _BUILDERS)
     used: dict[str, set[str]] = {}
@@ -246,7 +246,7 @@ def _values(hook: Hook, node: ast.expr | None) -> Iterator[ast.expr | None]:
 
 
 def lint_hooks(source: PolicySource) -> Iterator[Finding]:
-    """Hooks that are never asked, as the one that they serve is not there."""
+    """Hooks that are never called, because the hook that they serve is missing."""
     hooks = source.hooks
     scores = "score" in hooks or "score_all" in hooks
     named = {text_of(node) for node in walk(source.tree) if isinstance(node, ast.Constant)}

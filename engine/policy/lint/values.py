@@ -1,4 +1,4 @@
-"""Lints about values: fields used as what they are not, texts that never come, wrong shifts."""
+"""Lints about values: wrong types, comparisons with impossible texts, wrong shifts."""
 
 import ast
 import difflib
@@ -367,7 +367,7 @@ def _zero_when(source: PolicySource, node: ast.expr) -> str:
 def _nothing_known(
     source: PolicySource, needs: Needs, function: ast.FunctionDef
 ) -> Iterator[Finding]:
-    """Numbers of views, facts and counters that may be None and are only ever reckoned with.
+    """Numbers of views, facts and counters that may be None and are only ever used in arithmetic.
 
     Says nothing of one that another function gets to see, which may be there to ask.
     """

@@ -1,4 +1,4 @@
-"""The answer to a call, made of what a translated hook returned for each entry.
+"""Encodes what a translated hook returned for each entry as the answer to a call.
 
 Owns the packed form of verdicts; the forms themselves are in `language.hooks`. Whatever is not
 plainly a good verdict raises: the interpreter, which alone says what is wrong, then answers.

@@ -1,9 +1,9 @@
-"""The sandbox process: gives up what it need not have, loads a program, answers calls.
+"""The sandbox process: drops its privileges, loads a program, answers calls.
 
-Owns the walls that a process can put around itself, put up before any policy text is read: no
+Owns the restrictions that a process can put on itself, set before any policy text is read: no
 descriptor but the socket (and none can be opened any more), bounded address space, no children, no
-new privileges, no core, no way to other processes. It knows the program and nothing else; whatever
-it dies of, the parent starts another one with the same program.
+new privileges, no core dump, no access to other processes. It knows the program and nothing else;
+when it exits for any reason, the parent starts another one with the same program.
 
 Started as `python -I -S -c "...; main()"` with a path and a socket as arguments; see `process`.
 """
@@ -72,7 +72,7 @@ def _drop_descriptors(kept: int) -> None:
 
 def _restrict_process(parent: int) -> None:
     """Give up rights. Limits that the platform does not have are skipped, the others are not."""
-    # Control-C at a terminal reaches the whole group; when to end is for the parent to say.
+    # Control-C at a terminal reaches the whole group; the parent decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("RLIMIT_CORE", "RLIMIT_FSIZE", "RLIMIT_NPROC"):
         kind = getattr(resource, name, None)
@@ -85,7 +85,7 @@ def _restrict_process(parent: int) -> None:
 
 
 def _restrict_resources(address_space: int) -> None:
-    """The last walls, before any policy text is read.
+    """The last restrictions, before any policy text is read.
 
     No memory beyond this, nothing to open, and nothing to do with other processes.
     """
@@ -124,7 +124,7 @@ def _serve(channel: Channel, progress: Progress) -> None:
 def _answer(
     channel: Channel, progress: Progress, worker: PolicyWorker, calls: Sequence[Call]
 ) -> None:
-    """Answer *calls*, in as few frames as go without keeping the parent from long work done."""
+    """Answer *calls*; answers are sent together, but are not held back for long."""
     answers: list[RawAnswer] = []
     sent_at = time.monotonic()
     for index, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""One child process of the sandbox: its program, talking to it, and why it exited.
+"""One child process of the sandbox: its program, the channel to it, and why it exited.
 
 Starting the process is `warm_pool`'s. Which child is asked what is `process`'s.
 """

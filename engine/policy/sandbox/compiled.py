@@ -87,7 +87,7 @@ def can_compile(hook: str) -> bool:
 
 
 class CompiledHook:
-    """One hook of one instance as Python. Raises `Untranslatable` if it cannot be made so."""
+    """One hook of one instance as Python. Raises `Untranslatable` if it cannot be translated."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class CompiledHook:
             answer = form(self._found(call))
         except TooMuchError:
             return None
-        except Exception:  # whatever it is, the interpreter finds words for it
+        except Exception:  # the interpreter then reports what went wrong
             self._refused += 1
             return None
         self._answered += 1
@@ -272,7 +272,7 @@ def _parameter(name: str, schema: SchemaTypes) -> Type:
 
 def _compiled(tree: ast.Module, path: str) -> CodeType:
     with warnings.catch_warnings():
-        # Python has opinions on texts; a policy is no Python.
+        # Python warns about some texts; a policy is not Python.
         warnings.simplefilter("ignore", SyntaxWarning)
         return compile(ast.fix_missing_locations(tree), f"<{path}>", "exec")
 

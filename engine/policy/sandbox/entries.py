@@ -1,4 +1,4 @@
-"""What a translated hook is asked about, decoded: each distinct text once, for every later call.
+"""The decoded entries of a translated hook: each distinct text is decoded once, and kept.
 
 Owns the store and its bounds. An entry of a column (see `projected`) is found by its number,
 without a look at its text.
@@ -70,7 +70,7 @@ class Entries:
         objects = self.objects
         places = self._places_of([raws.values[i] for i in missing])
         if self.objects is not objects:
-            return self.places(raws)  # the store was cleared to make room for them
+            return self.places(raws)  # the store was cleared to hold them
         for i, place in zip(missing, places, strict=True):
             known[i] = place
         return [known[i] for i in ids]

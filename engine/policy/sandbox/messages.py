@@ -12,7 +12,7 @@ from engine.policy.errors import printable
 
 # Modules of the runtime itself: an error there is shown at the policy line that led to it.
 PRIVATE: Final = "@starsched/"
-# So it is in this file, which checks the arguments of others: its own place says nothing of whose.
+# The same holds for this file, which checks arguments for its callers: their line is shown.
 _CHECKS: Final = "@std/arguments.star"
 
 _PLACE: Final = re.compile(r"^\s*--> (.+):(\d+):(\d+)$", re.MULTILINE)
@@ -26,7 +26,7 @@ _DEPTH: Final = "Starlark call stack overflow"
 _MEMORY: Final = "out of memory"
 
 
-# What the interpreter says in few words, and what to do about it.
+# Terse errors of the interpreter, and what to do about them.
 _HINTS: Final = (
     (
         re.compile(r"Immutable$"),

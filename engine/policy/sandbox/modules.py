@@ -19,7 +19,7 @@ Natives = Mapping[str, Callable[..., Any]]
 
 ARGUMENTS_MODULE: Final = "@starsched/arguments.star"
 
-# Constants that take longer to spell out are not worth it.
+# Constants that take longer to write out are not worth it.
 _STEPS_TO_SPELL: Final = 200_000
 
 
@@ -104,7 +104,7 @@ class Modules:
         self._exporter: starlark.FrozenModule | None = None
         if keeps_constants:
             self._exporter = self.run_private(exports.MODULE, exports.TEXT)
-        #: What `exports` spells of the constants of the file that was run last; "" if it cannot.
+        #: The constants of the file that was run last, as `exports` writes them; "" if it cannot.
         self.constants = ""
         #: The same for each file that another one loads.
         self.loaded_constants: dict[str, str] = {}
@@ -146,7 +146,7 @@ class Modules:
                 file_loader=starlark.FileLoader(lambda needed: self._resolve(path, needed)),
             )
             if self._exporter is not None:
-                self.constants = self._spelt_constants(module, path)
+                self.constants = self._written_constants(module, path)
             return module.freeze()
         except PolicyErrors:
             raise
@@ -195,7 +195,7 @@ class Modules:
         )
         return module.freeze()
 
-    def _spelt_constants(self, module: starlark.Module, path: str) -> str:
+    def _written_constants(self, module: starlark.Module, path: str) -> str:
         """What the file at *path* assigned, while its own names can still be named."""
         exporter = self._exporter
         assert exporter is not None

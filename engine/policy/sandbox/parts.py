@@ -3,7 +3,7 @@
 Owns both, so that an answer is the same whichever process evaluates which part. A part ends where
 the entries themselves say so: an entry that comes or goes changes the part that it is in, and the
 others are found again as they were (`node_views` keeps them). Parts also keep the interpreter's
-heap small, which for 5,000 entries at once costs more than the policies do.
+heap small: with 5,000 entries in one batch, its growth costs more than the policies do.
 """
 
 import json

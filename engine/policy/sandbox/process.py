@@ -61,7 +61,7 @@ def processes_for(wanted: int) -> int:
 
 
 class SandboxEvaluator:
-    """Runs the program in sandboxed children: same verdicts, and it can harm nothing but itself.
+    """Runs the program in sandboxed children: same verdicts, isolated from this process.
 
     Raises `PolicyErrors` if a file does not load, within its limits too. Use it from one thread at
     a time; a lock keeps others waiting. Close it, or use it in a `with` statement.

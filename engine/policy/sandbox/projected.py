@@ -1,4 +1,4 @@
-"""Nodes by number: what hooks are given of many nodes, without sending it again and again.
+"""Nodes by number, so that what hooks are given of a node is sent to a child once.
 
 Owns the projections that both sides of the border know by the same numbers. What a node is on its
 way to a hook:
@@ -66,7 +66,7 @@ class Projected(Sequence[bytes]):
 
 
 class News(msgspec.Struct, frozen=True, array_like=True):
-    """What comes to the end of a column."""
+    """The values that are appended to a column."""
 
     column: int
     values: list[bytes]
@@ -144,5 +144,5 @@ class Inbox:
 
 
 def plain(call: Call) -> Call:
-    """*call* with its nodes in a list, as anybody can encode it."""
+    """*call* with its nodes in a plain list, which any encoder accepts."""
     return call._replace(nodes=list(call.nodes)) if type(call.nodes) is Projected else call

@@ -101,7 +101,7 @@ class PolicyFailure:
 
     @property
     def is_timeout(self) -> bool:
-        """True if a limit was hit that a hook only reaches by way of everybody's time."""
+        """True if a limit was hit that costs time, which all other pods wait for."""
         return self.is_transient or self.kind == "steps"
 
     def about(self, subject: str) -> "PolicyFailure":
@@ -500,5 +500,5 @@ class Progress:
         self._memory[: self.SIZE] = index.to_bytes(self.SIZE, "big")
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._memory.close()

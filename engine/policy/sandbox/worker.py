@@ -35,8 +35,8 @@ from engine.policy.sandbox.translations import Translations
 
 # When a batch fails, it is repeated in pieces of this size to find the entry that is to blame.
 _PIECE: Final = 32
-# Beside the budget of one entry, a batch may take this many steps per entry. An overrun is not a
-# failure yet: the batch is repeated in pieces, where each entry alone has the whole budget.
+# In addition to the budget of one entry, a batch may take this many steps per entry. An overrun is
+# not a failure yet: the batch is repeated in pieces, where each entry alone has the whole budget.
 _STEPS_PER_ENTRY: Final = 5_000
 # Entries of one call with the node's name in a reason that are looked at again.
 _MAX_NAMED: Final = 3
@@ -102,7 +102,7 @@ class PolicyWorker:
         self._hooks: dict[tuple[int, str], _Hook] = {}
         kinds = [*image.schema.views.values(), *image.schema.records.values()]
         self._field_names = tuple(sorted({name for fields in kinds for name in fields}))
-        # Who gives natives counts what the interpreter does.
+        # A caller that passes natives counts what the interpreter runs (coverage).
         translates = translates and not natives
         modules = Modules(image.files, image.limits, natives, keeps_constants=translates)
         self._constants: list[str] = []

@@ -1,8 +1,7 @@
-"""The frozen constants of a policy file, out of the interpreter as plain data.
+"""Exports the frozen constants of a policy file from the interpreter as plain data.
 
-Owns how they are spelt on the way: JSON does not tell a tuple from a list nor a struct from a
-dict, so those travel under a mark. A constant that is no plain data (a function, a range) is
-left out.
+Owns how they are encoded: JSON does not distinguish a tuple from a list nor a struct from a dict,
+so those are marked. A constant that is no plain data (a function, a range) is left out.
 """
 
 import ast
@@ -42,7 +41,7 @@ def starsched_export(v):
 
 
 def reader_text(text: str) -> str:
-    """Starlark that, run after the file *text*, spells the constants of it."""
+    """Starlark that, run after the file *text*, writes out its constants."""
     names = sorted(assigned_names(text))
     pairs = ", ".join(f'"{name}": starsched_export({name})' for name in names)
     return f'load("{MODULE}", "starsched_export")\njson.encode({{{pairs}}})\n'
@@ -66,24 +65,24 @@ def assigned_names(text: str) -> set[str]:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The constants that *text* spells; structs are objects of `struct_class`."""
+    """The constants that *text* holds; structs are objects of `struct_class`."""
     found = {}
-    for name, spelt in msgspec.json.decode(text).items():
+    for name, written in msgspec.json.decode(text).items():
         try:
-            found[name] = _value(spelt)
+            found[name] = _value(written)
         except ValueError:
             continue
     return found
 
 
-def _value(spelt: Any) -> Any:
-    if type(spelt) is list:
-        return [_value(item) for item in spelt]
-    if type(spelt) is not dict:
-        if type(spelt) is float or (type(spelt) is int and not -(1 << 63) <= spelt < 1 << 63):
+def _value(written: Any) -> Any:
+    if type(written) is list:
+        return [_value(item) for item in written]
+    if type(written) is not dict:
+        if type(written) is float or (type(written) is int and not -(1 << 63) <= written < 1 << 63):
             raise ValueError("a number that is not as it was")
-        return spelt
-    ((mark, held),) = spelt.items()
+        return written
+    ((mark, held),) = written.items()
     if mark == "f":
         number = float(held)
         if not math.isfinite(number):

@@ -433,7 +433,7 @@ class Expressions:
         if arguments.surplus:
             raise Untranslatable("too many arguments")
         if arguments.is_open or arguments.unknown or arguments.repeated:
-            raise Untranslatable("arguments that are not spelt out")
+            raise Untranslatable("arguments that are not written out")
         if arguments.missing:
             raise Untranslatable("too few arguments")
         order = parameters.positional
@@ -465,7 +465,7 @@ class Expressions:
 
     def _struct(self, node: ast.Call) -> Code:
         if node.args or any(keyword.arg is None for keyword in node.keywords):
-            raise Untranslatable("a struct whose fields are not spelt out")
+            raise Untranslatable("a struct whose fields are not written out")
         fields = [(str(k.arg), self.value(k.value)) for k in node.keywords]
         if len({name for name, _ in fields}) != len(fields):
             raise Untranslatable("a field that is named twice")

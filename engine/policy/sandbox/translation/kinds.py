@@ -27,7 +27,7 @@ _MAX_DEPTH: Final = 8
 
 
 class Untranslatable(Exception):
-    """The text is outside of the subset, or its types cannot be told; says why."""
+    """The text is outside of the subset, or its types cannot be determined; says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """A list; *item* is what it holds beside what was put in at its sites."""
+    """A list; *item* is what it holds in addition to what was put in at its sites."""
 
     item: "Type"
     sites: Sites = NO_SITES
@@ -49,8 +49,8 @@ class List:
 class Dict:
     """A dict. *known* are the types of single keys; *is_unsorted*: JSON in any order.
 
-    The interpreter's JSON decoder sorts the keys of objects and Python's does not, so whoever
-    loops over such a dict sorts first. *is_mixed*: it may be such a dict or another one.
+    The interpreter's JSON decoder sorts the keys of objects and Python's does not, so code that
+    loops over such a dict sorts it first. *is_mixed*: it may be such a dict or another one.
     """
 
     key: "Type"
@@ -138,7 +138,7 @@ def _merge(a: Alternative, b: Alternative) -> Alternative:
 
 
 def _sites_of_either(a: Sites, b: Sites) -> Sites:
-    # An empty constant holds nothing that would tell it from what the hook made.
+    # An empty constant holds nothing that would distinguish it from what the hook made.
     return a | b if bool(a) is bool(b) else a | b | {OUTSIDE}
 
 
@@ -205,7 +205,7 @@ class SchemaTypes:
             return frozenset({List(self.of(element))})
         if element is not None:
             return frozenset({Dict(STR, self.of(element), is_unsorted=True)})
-        # A float of JSON may have been spelt as an int.
+        # A float may be written as an int in JSON.
         return {"bool": BOOL, "int": INT, "float": NUMBER, "str": STR}.get(text, ANY)
 
     def _struct(self, record: str, fields: Mapping[str, str]) -> Struct:

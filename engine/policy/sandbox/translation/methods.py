@@ -259,7 +259,7 @@ def math_call(here: "Expressions", node: ast.Call, name: str) -> Code:
     """`math.name(...)`."""
     codes = here.values(node.args)
     if node.keywords or any("any" in names(code.type) for code in codes):
-        raise Untranslatable("arguments that are not spelt out")
+        raise Untranslatable("arguments that are not written out")
     if any(not only(code.type, "int", "float", "none") for code in codes):
         raise Untranslatable("a number that may be none")
     known = builtins().get(f"math.{name}")
@@ -311,10 +311,10 @@ def _sorted(here: "Expressions", node: ast.Call) -> Code:
         elif keyword.arg == "reverse":
             flag = here.value(keyword.value)
             if type(flag.value) is not bool:
-                raise Untranslatable("an order that is not spelt out")
+                raise Untranslatable("an order that is not written out")
             extra.append(ast.keyword("reverse", flag.node))
         else:
-            raise Untranslatable("arguments that are not spelt out")
+            raise Untranslatable("arguments that are not written out")
     if has_order(order):
         # Equal keys keep their order, so that of a dict matters.
         source = in_order(given) if extra else given
@@ -424,7 +424,7 @@ def _loop_list(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Co
     """`zip(...)` and `enumerate(...)` are lists in Starlark."""
     special = special_iterable(here, node)
     if special is None:
-        raise Untranslatable("arguments that are not spelt out")
+        raise Untranslatable("arguments that are not written out")
     paid, item, _ = special
     return Code(call("b_list", paid(8)), here.block.new_list(node, item))
 

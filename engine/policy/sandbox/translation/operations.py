@@ -272,7 +272,7 @@ def joined(separator: str, items: Sequence[str]) -> str:
 
 
 def spelt(value: Any) -> str:
-    """`str()` of what both languages spell alike."""
+    """`str()` of what both languages write alike."""
     if type(value) is str:
         return value
     if type(value) in (int, bool, type(None)):

@@ -167,7 +167,7 @@ def _less(left: Code, right: Code, op: ast.cmpop, opposite: ast.cmpop) -> Code:
 
 
 def _as_float(code: Code, other: Code) -> Code:
-    """A small literal int beside a float is that float."""
+    """A small literal int next to a float operand is that float."""
     if other.type == FLOAT and _is_small(code):
         return Code(ast.Constant(float(code.value)), FLOAT)
     return code

@@ -118,7 +118,7 @@ class Translation:
         return join(one.key, *(k for k, _ in held)), join(one.value, *(v for _, v in held))
 
     def constant(self, value: Any) -> ast.expr:
-        """Python for a constant: spelt out, or a name of the namespace."""
+        """Python for a constant: a literal, or a name of the namespace."""
         if value is None or type(value) in (bool, int, str, float):
             return ast.Constant(value)
         for name, held in self.constants.items():

@@ -1,6 +1,6 @@
 """Translation of a hook into Python: statements, functions, and the state of one translation.
 
-Starlark's syntax is nearly Python's, its meaning is not quite: this builds a new Python tree from
+Starlark's syntax is nearly Python's, but its semantics differ: this builds a new Python tree from
 a whitelist of what is surely alike, with types inferred from the views' schema to know it.
 Whatever is outside raises `Untranslatable`, and the hook runs in the interpreter only. Two rules
 keep the types small: where Python *raises*, anything goes, because the interpreter then answers;
