@@ -126,7 +126,7 @@ class Cache:
     def add_pod(self, pod: Pod) -> None:
         """Count a pod that the API server says is on a node; confirms it if it was assumed.
 
-        A pod that has come to its end holds nothing and is removed. Raises `ValueError` for a pod
+        A pod that has finished holds nothing and is removed. Raises `ValueError` for a pod
         that names no node.
         """
         if not pod.node_name:

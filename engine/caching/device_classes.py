@@ -1,4 +1,4 @@
-"""Which extended resources devices stand for: what device classes say of resource names."""
+"""Which extended resources are served by devices, according to the device classes."""
 
 from collections.abc import Iterable
 from typing import Final

@@ -23,7 +23,7 @@ class ObjectChanged(msgspec.Struct, frozen=True):
     """An object appeared (`old` is None), changed, or is gone (`new` is None).
 
     `plural` is its resource name (`pods`, `services`). `old` is the version reported last; for an
-    object that is gone too. Pods that have come to their end count as gone.
+    object that is gone too. Pods that have finished count as gone.
     """
 
     plural: str

@@ -268,8 +268,8 @@ class Kernel:
         uid = event.preemptor.uid
         released = self.preemptions.end(uid)
         if event.end is PreemptionEnd.DONE:
-            # A victim that went before the last answer came has woken the preemptor against its
-            # closed gate; if none has, it waits for their deletion like for any other event.
+            # A victim that went before the last answer came triggered a retry while the gate was
+            # closed. If none did, the preemptor waits for their deletion as for any other event.
             self.queue.recheck(uid, Trigger.PREEMPTION_DONE)
         elif event.end is PreemptionEnd.INTERRUPTED:
             self.queue.activate([uid])

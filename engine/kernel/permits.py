@@ -11,11 +11,11 @@ and does not count as a binding in flight; it only keeps its capacity on its nod
 
 **Groups.** From the first pod of a group that waits, an attempt at the group is under way: its
 other pods that want a node are tried before every other pod. If so many of them are rejected that
-`min_count` is out of reach, the attempt ends and all that wait let go of their nodes, before the
-next decision. So no other pod is decided while half of a group holds capacity, and two groups
-cannot each hold what the other one needs. No event reports that this capacity is free again, since
-no other pod was rejected for want of it; with an event, two groups that fit nowhere would wake each
-other for ever. Only if another pod was rejected during the attempt after all is there one.
+`min_count` is out of reach, the attempt ends and all that wait release their nodes, before the next
+decision. So no other pod is decided while half of a group holds capacity, and two groups cannot
+each hold what the other one needs. No event reports that this capacity is free again, since no
+other pod was rejected for want of it; with an event, two groups that fit nowhere would wake each
+other for ever. There is one only if another pod was rejected during the attempt after all.
 
 **Order.** Nothing is called in the middle of a loop over placements: an approval is an instruction,
 and a failed attempt is noted by `Attempts`. `settle` then does what that means for groups.
@@ -52,8 +52,8 @@ MOST_SECONDS: Final = 900.0
 REPORT_SECONDS: Final = 1.0
 #: Seconds between updates of the reported reason for a wait, if it has changed.
 REPORT_AGAIN_SECONDS: Final = 60.0
-#: What rejects the pods of a group that cannot be whole. Events do not wake them: another pod of
-#: the group does, which was rejected by a filter and is woken by what that filter waits for.
+#: What rejects the pods of a group that cannot be whole. Events do not retry them: another pod of
+#: the group does, which was rejected by a filter and is retried on what that filter waits for.
 POD_GROUP: Final = "PodGroup"
 
 
@@ -126,7 +126,7 @@ class _Entry:
         return self.placement.queued.pod
 
     def __str__(self) -> str:
-        """What it waits for, for people."""
+        """What it waits for, as users read it."""
         waits = (
             f"policy `{policy}`, {go_duration(wait.seconds)} at most: {wait.reason}"
             for policy, wait in self.waits.items()
@@ -555,7 +555,7 @@ class Permits:
             for entry in entries:
                 self._queue.move(ASSIGNED_POD_DELETE, entry.placement.pod, None)
         log.info(
-            "Pod group let go of its nodes",
+            "Released the nodes of a pod group",
             group=f"{key.namespace}/{key.name}",
             profile=key.scheduler_name,
             waited=len(entries),

@@ -90,7 +90,7 @@ class PodGroups:
             self._changes.clear()
 
     def put(self, pod: Pod) -> None:
-        """Take in a pod, or its new version."""
+        """Add a pod, or its new version."""
         grouping = self._grouping.get(pod.scheduler_name)
         if grouping is None:
             return

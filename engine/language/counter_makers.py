@@ -1,6 +1,6 @@
 """Builtins that select and count pods: `matches`, `pods_in`, `count_pods`, `count_terms`.
 
-Owns their Starlark text. What the counters come to is `caching.counter_parts`.
+Owns their Starlark text. What the counters count is decided in `caching.counter_parts`.
 """
 
 from typing import Final

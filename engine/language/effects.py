@@ -1,4 +1,4 @@
-"""What running a hook does to the views, collected while it is inferred: reads and mistakes.
+"""The reads and mistakes of a hook, collected while it is inferred.
 
 Owns the record of fields, keys and summaries that were read and the notes about misuse. Which of
 them happens where is `infer`'s.

@@ -1,4 +1,4 @@
-"""What expressions of a policy may give, in scopes whose variables are known.
+"""Evaluates a policy's expressions to abstract values, in scopes whose variables are known.
 
 Owns every form of expression, what methods and builtins give, and what all of them read. Calls of
 functions and assignments are left to the class that derives from this one, in `infer`.

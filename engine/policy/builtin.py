@@ -36,7 +36,7 @@ PACKS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _ROOT: Final = Path(engine.__file__).parents[1] / "policies"
-# Shown to people as a start; nothing may load from it.
+# Examples for users to start from; nothing may load from them.
 _NOT_LOADABLE: Final = frozenset({"examples"})
 
 _ACRONYM: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

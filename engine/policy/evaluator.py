@@ -1,4 +1,4 @@
-"""The seam between the runtime and the policies: ask hooks about pods and nodes, get verdicts.
+"""The interface between the runtime and the policies: calls of hooks, and their verdicts.
 
 Owns the questions' and answers' types and the evaluator that runs in this process, for unit tests
 of policies and for the command line. Production asks through `sandbox.process`, which answers the

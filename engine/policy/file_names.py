@@ -1,4 +1,4 @@
-"""What policy files are called: a directory's files and a ConfigMap's keys alike.
+"""The names of policy files, for a directory's files and a ConfigMap's keys alike.
 
 Owns the suffixes by which a file is a policy, its tests, or a document. Finding files is the
 caller's.

@@ -1,9 +1,9 @@
-"""From a configuration to profiles: which policy runs at which hook, in which order and weight.
+"""Resolves a configuration to profiles: which policy runs where, in which order and weight.
 
 Owns kube-scheduler's rules for plugin sets (in-place replacement, `*`, `multiPoint`) and the names
 that a configuration may use. A plugin is a policy file, a part of the runtime, or, for names that
-kube-scheduler has and we do not, nothing yet: then its name is accepted with a warning. A policy
-file of that name is all it takes to fill the place.
+kube-scheduler has and we do not, nothing yet: then its name is accepted with a warning. A user's
+policy file of that name replaces it.
 """
 
 import json

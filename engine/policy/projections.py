@@ -76,7 +76,7 @@ def _member(name: str, field: ViewField, wanted: tuple[str, ...] | None) -> _Mem
 
 
 class Projector:
-    """Turns objects of one view into the JSON of a fixed set of their fields.
+    """Encodes objects of one view as JSON of a fixed set of their fields.
 
     *paths* are those of `analysis.Reads`: `labels` is the whole field, `labels[disk]` one key of
     it, `*` everything but the manifest. Facts come without their age unless `AGES` is among the

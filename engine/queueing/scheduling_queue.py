@@ -99,7 +99,7 @@ class SchedulingQueue:
     # --- what the watch reports --------------------------------------------------------------
 
     def add(self, pod: Pod) -> None:
-        """Take in a pod that wants a node. A pod that is known already is updated."""
+        """Add a pod that wants a node. A pod that is known already is updated."""
         namesake = self._places.named(pod.key)
         if namesake is not None and namesake.uid != pod.uid:
             self.delete(namesake.pod)
@@ -119,7 +119,7 @@ class SchedulingQueue:
             self.nominator.nominate(pod)
 
     def update(self, old: Pod | None, new: Pod) -> None:
-        """Take in a new version of a pod; an unknown one is added.
+        """Update a pod to a new version; an unknown one is added.
 
         What changed is judged against the version known here; *old* only shows when a pod of
         another uid had the name. A version that is known already is ignored.
@@ -346,7 +346,7 @@ class SchedulingQueue:
         for alike in self._places.unschedulable.held_by(
             lambda plugin, is_gate: self._hints.is_interested(plugin, event, is_gate=is_gate)
         ):
-            # What the event means to one of them, it means to all; a pod is no news to itself.
+            # The event affects all of them alike, except the pod that it is about.
             pod, obstacles, is_gated = alike.other_than(about), alike.obstacles, alike.is_gated
             if pod is None or (max_priority is not None and pod.priority > max_priority):
                 continue
@@ -380,7 +380,7 @@ class SchedulingQueue:
             waits.append(max(oldest + self._max_unschedulable - self._clock.monotonic(), 0.0))
         return min(waits, default=None)
 
-    # --- news of single pods -----------------------------------------------------------------
+    # --- changes about single pods -----------------------------------------------------------
 
     def activate(self, uids: Iterable[str], *, to_front: bool = False) -> int:
         """Make these pods poppable now, whatever they wait for but a gate.

@@ -48,7 +48,7 @@ class Place(_Member):
 
 
 class Trigger(_Member):
-    """What moves a pod: in words for people, and as the label in metrics.
+    """What moves a pod: in words for users, and as the label in metrics.
 
     `EVENT` stands for every cluster event; its label is that of the event.
     """
@@ -79,7 +79,7 @@ class Trigger(_Member):
     ACTIVATED = "activated", events.FORCE_ACTIVATE.label
     POLICIES_CHANGED = "policies changed", events.POLICIES_CHANGED.label
     REORDERED = "sort key asked for again", "Reordered"
-    # News of one pod that no event reports.
+    # Changes about one pod that no event reports.
     GROUP_CHANGED = "its group changed", "PodGroupChange"
     GROUP_PLACED = "pods of its group were placed, or lost their nodes", "PodGroupChange"
     GATE_RETRIED = "gate asked again after a failure", "GateRetried"

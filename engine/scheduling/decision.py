@@ -1,4 +1,4 @@
-"""What a scheduling cycle ends with: the decision, and on request all that led to it.
+"""The result of a scheduling cycle: the decision and, on request, everything behind it.
 
 Owns records only.
 """

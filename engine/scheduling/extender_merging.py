@@ -1,4 +1,4 @@
-"""How answers of several extenders become one, by kube-scheduler's rules.
+"""Merges the answers of several extenders, by kube-scheduler's rules.
 
 Owns interest, the merging of filters, priorities and victims, and the texts of what an extender
 must not answer. Plain functions on plain data; asking is `engine.extender_calls`'.
@@ -54,7 +54,7 @@ class FilterMerge:
         self._statuses: dict[str, Status] = {}
 
     def take(self, extender: Extender, result: FilterResult) -> None:
-        """Go on with the nodes that *extender* let through.
+        """Continue with the nodes that *extender* let through.
 
         Raises `ExtenderError`, and changes nothing, if it reported one or named other nodes.
         """
@@ -96,7 +96,7 @@ def weighed(
 ) -> tuple[int, ...]:
     """What *extender*'s scores, by host, add to the total of each of *infos*.
 
-    It is bounded: kube-scheduler's sums of scores that are far too large come to anything.
+    It is bounded: in kube-scheduler, sums of far too large scores overflow.
     """
     by_host: dict[str, int] = {}
     for host, score in scores:

@@ -1,4 +1,4 @@
-"""What a pod class is made of: the hooks as they are asked for it, and what each said.
+"""The records of a pod class: its hooks with what they are given, and what each returned.
 
 Owns the records; `pod_classifier` makes them, `pod_class` keeps them up to date.
 """

@@ -16,7 +16,7 @@ THROTTLED_REASON: Final = "Throttled"
 
 
 class PreBindError(Exception):
-    """What a placement needs before it is bound could not be had; the text is the reason."""
+    """A placement could not be prepared for its binding; the text is the reason."""
 
 
 class Reserver(Protocol):
@@ -25,7 +25,7 @@ class Reserver(Protocol):
     name: ClassVar[str]
 
     def unreserve(self, state: Any, pod: Pod, node_name: str) -> None:
-        """Let go of it; must not raise."""
+        """Release it; must not raise."""
         ...
 
     async def pre_bind(self, state: Any, pod: Pod, node_name: str) -> None:
@@ -39,7 +39,7 @@ class Placement:
 
     `started_at` is when the attempt began (monotonic seconds); `pod` is the copy that the cache
     counts, which names the node. `reserves` are the plugins that hold something for it, each with
-    its state, in order: let go in reverse.
+    its state, in order: released in reverse.
     """
 
     queued: QueuedPod

@@ -1,4 +1,4 @@
-"""What the hooks are given for a pod, and which pods are given the same.
+"""Puts pods for which every hook is given the same into one class.
 
 Owns the questions that are asked once per pod class: pre-filters, pre-scores, counters; and the
 projections that every per-node hook of the class is asked with.

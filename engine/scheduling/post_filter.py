@@ -1,4 +1,4 @@
-"""What is done about a pod that fits nowhere: post-filters, preemption among them.
+"""Runs the post-filters, preemption among them, for a pod that fits nowhere.
 
 Owns their order and what they say together. The dry run is `preemption`'s.
 """

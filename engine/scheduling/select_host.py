@@ -1,4 +1,4 @@
-"""Which of the best nodes is taken: repeatable, and fair over many pods.
+"""Picks one of the best nodes: reproducibly, and evenly over many pods.
 
 Owns ties only. The default order among equals is a hash of the pod's uid and the node's name, so
 the same pod on the same cluster always goes to the same node, and many pods spread evenly.

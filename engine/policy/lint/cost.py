@@ -1,4 +1,4 @@
-"""What a hook costs: the loops that it makes for one call, and what they go through.
+"""Estimates what a hook costs: the loops of one call, and what they go through.
 
 Owns an estimate, not a proof: loops are found in the text, those of called functions included, and
 named after what they go through. What the interpreter itself loops over (`sorted`, `in` a list) is

@@ -1,4 +1,4 @@
-"""Lints about the run of a policy: what is never reached, the order of maps, varying reasons."""
+"""Lints about control flow: unreachable code, the order of maps, varying reasons."""
 
 import ast
 import itertools

@@ -1,4 +1,4 @@
-"""Lints about what hooks are given by others of their file: counters, and the state that they keep.
+"""Lints about what hooks are given by other hooks of their file: counters and state.
 
 Such a mistake runs until the value is asked for, and then fails for every pod. Owns what is plain
 to see: list and dict literals in `counters`, and the names in `state(...)`.

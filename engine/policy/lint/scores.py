@@ -1,4 +1,4 @@
-"""The lint about scores: can `score` return what is not in 0..100?
+"""The lint about scores: whether `score` can return a value outside 0..100.
 
 Reasons with intervals over single expressions, and follows functions of the file. Where values
 depend on each other (`used / total`), or are compared somewhere (`if x > 100`), their range is not

@@ -70,7 +70,7 @@ class Entries:
         objects = self.objects
         places = self._places_of([raws.values[i] for i in missing])
         if self.objects is not objects:
-            return self.places(raws)  # the store was cleared to hold them
+            return self.places(raws)  # the store was cleared to make space for them
         for i, place in zip(missing, places, strict=True):
             known[i] = place
         return [known[i] for i in ids]

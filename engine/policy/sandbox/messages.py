@@ -1,4 +1,4 @@
-"""Starlark's error texts, read back into places and sentences.
+"""Parses Starlark's error texts into places and messages.
 
 The interpreter reports errors as text only: a call stack, `error: sentence`, then
 `--> file:line:column` and a drawing of the source. Owns the reading of that text.

@@ -1,4 +1,4 @@
-"""Views of nodes that were made before: decoding a node costs more than most hooks do.
+"""Keeps decoded views of nodes, because decoding a node costs more than most hooks do.
 
 Owns keeping them, frozen, by the text that they were made of, and the modules that run a hook over
 them. Nothing depends on what is kept: whatever does not go as it should with frozen views (a hook

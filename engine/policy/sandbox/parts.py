@@ -1,4 +1,4 @@
-"""Large batches in parts: where they are cut, and one answer from the parts' answers.
+"""Splits large batches into parts, and joins the answers to the parts.
 
 Owns both, so that an answer is the same whichever process evaluates which part. A part ends where
 the entries themselves say so: an entry that comes or goes changes the part that it is in, and the

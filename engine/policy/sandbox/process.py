@@ -1,4 +1,4 @@
-"""The evaluator of production: policies run in child processes that may be killed at any time.
+"""The evaluator used in production: runs policies in child processes that can be killed any time.
 
 Owns which child is asked what, and what the exit of one means. A child that dies or does not answer
 in time costs one verdict: that of the entry that it was busy with. Another one, which was started

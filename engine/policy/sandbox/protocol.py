@@ -101,7 +101,7 @@ class PolicyFailure:
 
     @property
     def is_timeout(self) -> bool:
-        """True if a limit was hit that costs time, which all other pods wait for."""
+        """True if a limit was hit after long work, during which all other pods waited."""
         return self.is_transient or self.kind == "steps"
 
     def about(self, subject: str) -> "PolicyFailure":

@@ -1,4 +1,4 @@
-"""One large request over several children.
+"""Spreads one large request over several children.
 
 Owns the parts of a request and which child works on which. When a child dies, its parts are left to
 the caller, which asks them again one by one. Which child answers a part, and when, changes nothing:

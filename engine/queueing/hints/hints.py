@@ -148,7 +148,8 @@ class Hints:
             return ANY if not isinstance(new, Pod) or new.uid == pod.uid else None
         resource = resource_for(event, pod, new)
         if resource == ASSIGNED_POD and (old if new is None else new).uid == pod.uid:
-            # It was assumed, rejected and forgotten: capacity that it freed itself is no news.
+            # It was assumed, rejected and forgotten: the capacity that it freed itself does not
+            # help it.
             return None
         around = self._around.get(pod.scheduler_name, self._default_around)
         for plugin in sorted(rejectors):

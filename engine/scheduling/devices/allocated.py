@@ -1,4 +1,4 @@
-"""What is taken: devices of their own, shares of devices, and what is consumed of capacities.
+"""The devices, shares of devices and capacities that are allocated.
 
 Owns the sums over all allocated claims, kept as claims come and go.
 """

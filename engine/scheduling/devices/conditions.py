@@ -1,4 +1,4 @@
-"""Devices that must be prepared before a pod may be bound: are they ready, failed, or too late?"""
+"""Whether devices that must be prepared before a pod is bound are ready, failed or overdue."""
 
 from engine.model.devices import AllocatedDeviceStatus, DeviceResult, ResourceClaim
 from engine.model.times import epoch_seconds

@@ -1,4 +1,4 @@
-"""What a search found, as the allocation that is written into a claim.
+"""Makes the allocation that is written into a claim from the result of a search.
 
 Owns where an allocation can be used (its node selector), which parameters drivers get with it, and
 the names of shares.

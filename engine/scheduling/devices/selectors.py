@@ -1,4 +1,4 @@
-"""Device selectors: does a device suit an expression?
+"""Device selectors: whether a device satisfies a CEL expression.
 
 Owns the cache of compiled expressions, how a device looks to them, and what is remembered of the
 answers: an expression always says the same of the same device.

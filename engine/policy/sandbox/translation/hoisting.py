@@ -1,4 +1,4 @@
-"""What a translated hook works out of its pod alone, moved in front of the loop over nodes.
+"""Hoists what depends on the pod alone out of a translated hook's loop over nodes.
 
 Owns that transformation. An expression moves if it names nothing but what all entries share, under
 names that the hook gives to nothing else, and its value is not changed afterwards. Nothing has

@@ -1,4 +1,4 @@
-"""What translated hooks call at run time: Starlark's operations where Python's differ.
+"""The functions that translated hooks call: Starlark's operations where Python's differ.
 
 Owns these functions and nothing of the translation. Whatever they are not sure of they refuse by
 raising `Refused`; then the interpreter answers. Nothing here fails on behalf of a policy.
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 class TooMuchError(Refused):
-    """It does so for this pod or node alone, which may take more steps than there are."""
+    """The same for this pod or node alone, which may take more steps than are allowed."""
 
 
 def refuse(*_: object) -> Any:
