@@ -1,6 +1,6 @@
 """Builds the parts of an extender process and connects them.
 
-Owns the order of starting and stopping. Policies come into force and are taken back as in a
+Owns the order of starting and stopping. Policies come into force and are rolled back as in a
 scheduler; here each of them answers kube-scheduler, and nothing is decided for good.
 """
 
@@ -76,7 +76,7 @@ class ExtenderApp:
     `new --run--> starting --policies in force, cluster known--> serving --stop--> stopped`.
 
     Args:
-        client: The API server, closed by its maker; None if there is none to talk to.
+        client: The API server, closed by the caller; None if there is none to talk to.
         source: Where policies come from.
         stages: Builds, tests and loads them.
         store: Where the last good ones are kept.
@@ -99,7 +99,7 @@ class ExtenderApp:
         self._stop = asyncio.Event()
         self._background = Background()
         self.ports = _Ports()
-        # 1. Measuring.
+        # 1. Metrics.
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
@@ -112,7 +112,7 @@ class ExtenderApp:
             if client is None:
                 raise ValueError("watching needs a client of the API server")
             self.world = self.watched = WatchedWorld(client, self._clock, self.metrics)
-        # 3. Telling the API server, and binding.
+        # 3. Events, and binding.
         self._recorder: EventRecorder | None = None
         self._writer: DeferredWriter | None = None
         binder: Binder | None = None
@@ -139,7 +139,7 @@ class ExtenderApp:
             metrics=self.metrics,
             clock=self._clock,
         )
-        # 5. Answering.
+        # 5. The server.
         self.server = ExtenderServer(
             world=self.world,
             judge=lambda: self._judge,
@@ -151,14 +151,14 @@ class ExtenderApp:
             certificate_seconds=self.settings.certificate_seconds,
         )
 
-    # --- life ------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------
 
     def request_stop(self) -> None:
         """Make `run` finish what is under way and return; safe to call from a signal handler."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Answer until `request_stop`. Raises what makes a start impossible."""
+        """Answer until `request_stop`. Raises any error that makes a start impossible."""
         health = await self._serve_health()
         stopping = asyncio.ensure_future(self._stop.wait())
         main = asyncio.ensure_future(self._start_and_serve())
@@ -222,7 +222,7 @@ class ExtenderApp:
         if self._recorder is not None:
             self._recorder.policies(about, kind, reason, note, revision)
 
-    # --- showing ---------------------------------------------------------------------------
+    # --- status pages ----------------------------------------------------------------------
 
     async def _serve_health(self) -> HealthServer | None:
         address = self.settings.metrics_address

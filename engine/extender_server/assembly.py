@@ -1,4 +1,4 @@
-"""The real parts behind an extender's policies: which run, and what they are left to do.
+"""Builds the real parts of an extender: which policies run, and with which hooks.
 
 Owns the profile of policies that come without a configuration. kube-scheduler has its own plugins,
 so the built-in policies, which do the same, stay out unless they are asked for.
@@ -22,11 +22,11 @@ from engine.policy.file_names import DOCUMENT_SUFFIXES
 from engine.rollout.assembly import make_stages
 from engine.rollout.trial import CandidateStages
 
-# A profile cannot do without these, though an extender neither orders a queue nor binds by them.
+# A profile must have these, though an extender neither orders a queue nor binds by them.
 _ENDS = ("PrioritySort", "DefaultBinder")
 _QUEUE_HOOK = "queue_key"
-# kube-scheduler's own, which go by claims, volumes, devices and pods on nodes. Where nobody watches
-# these, every pod that has to do with them would be rejected for good.
+# kube-scheduler's own, which go by claims, volumes, devices and pods on nodes. Where these are not
+# watched, every pod that has to do with them would be rejected for good.
 _BEYOND_THE_REQUEST = frozenset(
     {
         "DynamicResources",
@@ -42,12 +42,12 @@ _BEYOND_THE_REQUEST = frozenset(
 def make_extender_stages(
     config_text: str | None = None, *, with_builtins: bool = False, watches: bool = True
 ) -> CandidateStages:
-    """An stages of an extender's policies.
+    """The stages of a candidate for an extender.
 
     Their profiles come from *config_text* or a configuration among the files, if there is one; else
     every policy of the user runs, and with *with_builtins* the built-in ones too. Unless it
-    *watches* the cluster, those of them have no say that go by more than a request tells. Raises
-    `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
+    *watches* the cluster, built-in policies that need more than the request holds are disabled.
+    Raises `PolicyErrors` if *config_text* is no KubeSchedulerConfiguration.
     """
     config = decode_configuration(config_text, "--config") if config_text is not None else None
     usual = make_stages(config_text)
@@ -69,7 +69,7 @@ def as_extender(
     bundle = build_bundle(files, config)
     if config is None and not with_builtins and not _has_configuration(files):
         bundle = build_bundle(files, _users_alone(bundle))
-    # Preemption is kube-scheduler's: here it would be tried for nothing.
+    # Preemption is kube-scheduler's: here it would be tried in vain.
     profiles = [
         replace(p, order={point: n for point, n in p.order.items() if point != "postFilter"})
         for p in bundle.profiles

@@ -1,8 +1,8 @@
-"""What the policies say about the nodes that kube-scheduler asks about.
+"""Judges the nodes that kube-scheduler asks about by the policies.
 
 Owns the translation: rejections into failed and unresolvable nodes, totals into 0..10, victims into
 the question whether the pod would then fit. The policies are asked by the same `Scheduler` that
-places pods, which here gets no further than its question to extenders: that is the answer.
+places pods, which here stops at its question to extenders: what it would send them is the answer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class Judge:
     # --- preempt ----------------------------------------------------------------------------
 
     def helped(self, pod: Pod, snapshot: Snapshot, victims: Mapping[str, MetaVictims]) -> list[str]:
-        """The candidates where the policies let the pod in once the victims are gone.
+        """The candidates that the policies accept once the victims are gone.
 
         One with a victim that they never evict is left out. Nodes are tried one by one: *snapshot*
         is changed for each and put back. A node that is not known stays a candidate: there is
@@ -128,7 +128,7 @@ class Judge:
             snapshot.put(name, info)
 
     def _fits(self, pod: Pod, snapshot: Snapshot, name: str) -> bool:
-        """True if the filters leave the node *name*.
+        """True if the filters accept the node *name*.
 
         Nothing is asked beyond that: kube-scheduler asks about a tenth of all nodes, and to say
         each time of every other node why it is none took longer than it waits.
@@ -158,7 +158,7 @@ class Judge:
     def _ask(
         self, pod: Pod, snapshot: Snapshot, wanted: Iterable[str]
     ) -> tuple[set[str], Explanation]:
-        """The nodes that fit, and the decision as if only those of them that are *wanted* did."""
+        """The feasible nodes, and the decision as if only the *wanted* ones were feasible."""
         fitting: set[str] = set()
         steps = self._scheduler.steps(pod, snapshot, detailed=True)
         try:
@@ -186,13 +186,13 @@ def _outside(explanation: Explanation) -> Status:
 
 
 def _weights(profile: Profile) -> int:
-    """The sum of the weights of all that scores in *profile*."""
+    """The sum of the weights of all plugins that score in *profile*."""
     scoring = {e.policy: e.weight for hook in ("score", "score_all") for e in profile.at(hook)}
     return sum(scoring.values())
 
 
 def _as_share(total: int, highest: int) -> int:
-    """*total* of *highest* in 0..10, rounded; 0 if nothing scores."""
+    """*total* as a share of *highest*, in 0..10, rounded; 0 if no plugin scores."""
     if highest <= 0:
         return 0
     return max(0, min(BEST_SCORE, (2 * BEST_SCORE * total + highest) // (2 * highest)))

@@ -1,4 +1,4 @@
-"""What kube-scheduler asks of an extender, and the bodies of the answers.
+"""The requests of kube-scheduler to an extender, and the bodies of the answers.
 
 Owns reading requests and writing answers (`k8s.io/kube-scheduler/extender/v1`); keys are read
 whatever their case. Nothing here decides.
@@ -186,7 +186,7 @@ def filter_answer(asked: AboutNodes, verdicts: Verdicts) -> bytes:
 
 
 def error_answer(text: str) -> bytes:
-    """The answer of filter and bind to what could not be done."""
+    """The answer of filter and bind when the request could not be served."""
     return _encode({"Error": text})
 
 

@@ -8,7 +8,7 @@ requests are judged one at a time, as they come.
 | all | no policies yet, or shutting down | 503 |
 | all | a body that is too large, or not of the protocol | 413, 400 |
 | filter, bind | a policy failed; the pod was not bound | 200 with `Error` |
-| prioritize, preempt | a policy failed: the protocol has no words for it | 500 |
+| prioritize, preempt | a policy failed: the protocol has no field for an error | 500 |
 """
 
 import asyncio
@@ -46,7 +46,7 @@ CERTIFICATE_SECONDS: Final = 10.0
 
 
 class Binds(Protocol):
-    """What makes it so."""
+    """Binds pods."""
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """Bind, or raise `BindingError`."""
@@ -55,7 +55,7 @@ class Binds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """PEM files: the server's certificate and key, and who may be a client (None: anybody)."""
+    """PEM files: the server's certificate and key, and the CA of its clients (None: any client)."""
 
     cert_file: Path
     key_file: Path
@@ -86,7 +86,7 @@ class ExtenderServer:
     Args:
         world: What the policies see.
         judge: The policies in force; None while there are none.
-        count: Told of each judgement: the seconds, whether policies failed, and how.
+        count: Called for each judgement with the seconds, whether policies failed, and how.
         binder: Binds pods; None: there is no API server.
         metrics, clock: Measure.
         most_body_bytes: Larger requests are refused.
@@ -124,10 +124,10 @@ class ExtenderServer:
         ):
             self._application.router.add_post(f"/{verb}", self._handler(verb, handle))
 
-    # --- life -------------------------------------------------------------------------------
+    # --- life cycle -------------------------------------------------------------------------
 
     async def start(self, host: str, port: int, tls: ServerTls | None = None) -> int:
-        """Listen on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
+        """Listen on *host* and *port* (0: a free one); returns the port. Raises `CannotListen`."""
         context = tls.context() if tls is not None else None
         self._runner = web.AppRunner(
             self._application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
@@ -156,7 +156,7 @@ class ExtenderServer:
     def _handler(
         self, verb: str, handle: Callable[[Judge, bytes], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
-        """*handle* with what is the same for all verbs: limits, errors, measuring."""
+        """*handle* wrapped with what is the same for all verbs: limits, errors, metrics."""
         seconds = self._metrics.extender_served_seconds
 
         async def serve(request: web.Request) -> web.Response:
@@ -272,10 +272,10 @@ def _failed(verb: str, pod: Pod, failure: PoliciesFailed) -> web.Response:
 
 
 async def _follow(tls: ServerTls, context: ssl.SSLContext, seconds: float) -> None:
-    """Use renewed files for new connections of *context*; what cannot be read changes nothing.
+    """Use renewed files for new connections of *context*; unreadable ones are ignored.
 
-    They are read into settings of their own: a certificate without its key would spoil those that
-    are in use, and an authority cannot be taken out of them.
+    They are read into a new context: a certificate without its key would break the one in use, and
+    an authority cannot be removed from it.
     """
     loaded = tls.stamp()
     while True:

@@ -37,7 +37,7 @@ _SAMPLE: Final = 24
 
 
 class World(trial.World, Protocol):
-    """What the policies see of the cluster, and on what new ones are tried."""
+    """What the policies see of the cluster, and the pods that new ones are tried on."""
 
     def for_request(self, asked: AboutNodes) -> Snapshot:
         """The cluster for this request. Raises `BadRequest` if it cannot be known."""
@@ -62,10 +62,10 @@ class _Asked:
         return list({pod.uid: pod for pod in self._pods}.values())
 
     async def prepare(self, bundle: Bundle) -> None:
-        """Return at once: a request has all that there is to know."""
+        """Return at once: a request holds everything that is known."""
 
     async def until_idle(self) -> None:
-        """At once: when kube-scheduler asks next is not known."""
+        """Return at once: it is unknown when kube-scheduler asks next."""
 
 
 class RequestWorld(_Asked):
@@ -123,7 +123,7 @@ class WatchedWorld(_Asked):
         self.facts = LiveFacts(
             FactBoard(self.cache, self._report),
             clock=clock,
-            # What is learned of pods is learned again with each start.
+            # What is learned from pods is learned again after each start.
             make_source=FactSources(client, clock, NoLearnedStore(), lambda: False).make,
             on_change=lambda: None,
             on_age=lambda: None,
@@ -138,7 +138,7 @@ class WatchedWorld(_Asked):
         )
 
     def _report(self, event: Event) -> None:
-        # Nothing is to be done about it: kube-scheduler decides.
+        # Instructions are dropped: kube-scheduler decides.
         self._kernel.handle(event, self._clock.monotonic())
 
     def for_request(self, asked: AboutNodes) -> Snapshot:
@@ -162,7 +162,7 @@ class WatchedWorld(_Asked):
         return super().sample_pods() + placed
 
     async def prepare(self, bundle: Bundle) -> None:
-        """Have the sources of facts of *bundle* speak."""
+        """Wait until the fact sources of *bundle* have reported."""
         await self.facts.prepare(bundle.runtime.facts)
 
     def _known_objects(self) -> tuple[Iterable[Node], Iterable[Pod]]:

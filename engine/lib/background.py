@@ -1,4 +1,4 @@
-"""Tasks that run beside the main work and never end by themselves."""
+"""Background tasks that run next to the main work and never end by themselves."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable

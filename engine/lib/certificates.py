@@ -1,7 +1,7 @@
-"""Certificates that a TLS context shows, with their private keys.
+"""Loads certificates and private keys into a TLS context.
 
-Makes sure that OpenSSL never asks the terminal for a passphrase, and waits. Says what is wrong with
-PEM that a configuration holds, and never quotes it: it may be a key.
+Makes sure that OpenSSL never waits for a passphrase from the terminal. Messages say what is wrong
+with PEM of a configuration, and never quote it: it may be a key.
 """
 
 import contextlib

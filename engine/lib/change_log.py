@@ -1,6 +1,6 @@
-"""The last changes of something, for readers that follow it at their own pace.
+"""A bounded log of changes, for readers that follow it at their own pace.
 
-Owns how many are kept. Who reads keeps `end` as it was; `since` then says what came after it.
+Owns how many are kept. A reader remembers `end`; `since` then returns what came after it.
 """
 
 from collections.abc import Collection
@@ -35,14 +35,14 @@ class ChangeLog(Generic[T]):
         return made
 
     def note(self, change: T) -> None:
-        """There was one more change."""
+        """Append a change."""
         self.end += 1
         self._changes.append(change)
         if len(self._changes) > 2 * self._least:
             self._trim()
 
     def extend(self, changes: Collection[T]) -> None:
-        """There were more changes."""
+        """Append several changes."""
         self.end += len(changes)
         self._changes += changes
         if len(self._changes) > 2 * self._least:
@@ -57,7 +57,7 @@ class ChangeLog(Generic[T]):
         return None if end < self._start else self._changes[end - self._start :]
 
     def restart(self) -> None:
-        """Anything may have changed: every reader starts over."""
+        """Note that anything may have changed: every reader starts over."""
         self.end += 1
         self._start = self.end
         self._changes.clear()

@@ -36,7 +36,7 @@ class SystemClock:
 
 
 class VirtualClock:
-    """A clock that moves only when told to: for tests, simulation and replay."""
+    """A clock that moves only when it is advanced: for tests, simulation and replay."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._epoch = start

@@ -12,8 +12,8 @@ def usable_cores(mine: Path = _MINE, cgroups: Path = _CGROUPS) -> float:
     """Cores by affinity, or as many as a container's limit is worth if that is less; above 0.
 
     Args:
-        mine: Says which control group the process is in, as `/proc/self/cgroup` does.
-        cgroups: Where the control groups are, of version 2; others have no say.
+        mine: A file like `/proc/self/cgroup`, which names the process's control group.
+        cgroups: Where the control groups are, of version 2; those of version 1 are ignored.
     """
     if hasattr(os, "sched_getaffinity"):
         cores = float(len(os.sched_getaffinity(0)))

@@ -1,8 +1,8 @@
-"""Decoding JSON that nests deeper than Python goes by default.
+"""Decodes JSON that nests deeper than Python's recursion limit.
 
-Owns lending depth to a decoder. The API server stores values that are nested thousands of levels
-deep, such as the opaque parameters of a ResourceClaim. A user who may create such an object must
-not be able to end a process that only steps over them.
+Owns raising the limit for a decoder. The API server stores values that are nested thousands of
+levels deep, such as the opaque parameters of a ResourceClaim. A user who may create such an object
+must not be able to end a process that only steps over them.
 """
 
 import sys
@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# The API server refuses JSON of more than 10,000 levels; the rest is what we stand on. A level
-# that is stepped over takes some 100 bytes of the stack, of which there are megabytes.
+# The API server refuses JSON of more than 10,000 levels; the rest is for the callers' frames. A
+# level that is stepped over takes some 100 bytes of the stack, of which there are megabytes.
 _LEVELS: Final = 12_000
 
 

@@ -1,6 +1,6 @@
-"""Directories, and the directories and files in them.
+"""Lists directories and the files in them.
 
-Owns which of them count. What is in files is for those who read them.
+Owns which of them count. The content of files is the caller's business.
 """
 
 from collections.abc import Collection, Iterator

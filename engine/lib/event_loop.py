@@ -1,4 +1,4 @@
-"""The event loop of every command: uvloop's, which is not kept at its end by a mute name server.
+"""The event loop of every command: uvloop's, whose exit no unresponsive name server delays.
 
 Owns the choice, and how names are looked up.
 """
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class EventLoop(uvloop.Loop):
-    """A loop whose name lookups die with the process.
+    """A loop whose name lookups do not delay the exit of the process.
 
-    The C library cannot be told to stop one. In threads that are waited for, as both uvloop and
-    asyncio have them, a server of names that does not answer keeps the process for up to half a
-    minute after it has finished: longer than a kubelet waits before it kills.
+    The C library cannot cancel a lookup. In threads that are joined, as those of uvloop and asyncio
+    are, a name server that does not answer delays the exit for up to half a minute: longer than a
+    kubelet waits before it kills.
     """
 
     async def getaddrinfo(self, host: Any, port: Any, **words: int) -> list[Any]:
@@ -60,6 +60,6 @@ def _is_address(host: Any) -> bool:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What *work* returns, run in such a loop. Raises what it raises."""
+    """Run *work* in such a loop; returns what it returns and raises what it raises."""
     with asyncio.Runner(loop_factory=EventLoop) as runner:
         return runner.run(work)

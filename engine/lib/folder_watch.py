@@ -1,7 +1,7 @@
-"""Being told by the operating system that something in a folder changed.
+"""Notifications of the operating system that something in a folder changed.
 
-Owns the notifications and their threads. What changed, and looking where there are none, is for
-those who want to know.
+Owns the notifications and their threads. Finding out what changed, and polling where there are no
+notifications, is the caller's business.
 """
 
 import os
@@ -24,8 +24,8 @@ class FolderWatch:
     """The operating system's notifications for a folder that may come and go.
 
     Done in a thread of its own that is not waited for: setting notifications up and taking them
-    down can block, for ever where a folder vanishes at the wrong moment. Then looking every
-    few seconds is what is left to those who want to know.
+    down can block, for ever where a folder vanishes at the wrong moment. Then the caller has to
+    poll every few seconds.
 
     Args:
         folder: What is watched; what is in folders inside it is not.

@@ -1,7 +1,7 @@
-"""Keys that an object of a JSON text has twice.
+"""Finds keys that occur twice in an object of a JSON text.
 
-Owns finding them. JSON leaves open what such an object means, and decoders take the last value in
-silence: of a list of nodes, or of facts, that is one lost.
+JSON does not define what such an object means, and decoders silently take the last value: an entry
+of a list of nodes, or of facts, would be lost.
 """
 
 import json

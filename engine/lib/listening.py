@@ -1,4 +1,4 @@
-"""Listening on an address, and saying in one line why that cannot be."""
+"""Listens on an address, with an error of one line if that is impossible."""
 
 import ssl
 
@@ -6,13 +6,13 @@ from aiohttp import web
 
 
 class CannotListen(Exception):
-    """An address is taken, closed to this user, or none of this machine."""
+    """The address is in use, not permitted to this user, or not one of this machine."""
 
 
 async def listen(
     runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> int:
-    """Have *runner* serve *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
+    """Serve *runner* on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A file that is in no directory, so that none has to be writable."""
+"""Anonymous files in memory, which need no writable directory."""
 
 import os
 import tempfile
@@ -6,9 +6,9 @@ from typing import IO
 
 
 def memory_file(name: str) -> IO[bytes]:
-    """A file that only this process has and those that it gives it to; *name* is for the eye.
+    """A file private to this process and those that inherit it; *name* is only for display.
 
-    Closed, it is gone. Platforms without such files take a temporary one.
+    It is gone once closed. Platforms without such files use a temporary file.
     """
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create(name), "w+b")

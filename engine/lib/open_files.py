@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open.
+"""Raises the limit of open files and connections of this process.
 
 Owns the limit of the process. Shells and service managers leave it low and the ceiling high, so
 that programs that wait with `select` stay within its reach; this one does not.
@@ -21,6 +21,6 @@ def allow_open_files(wanted: int) -> int:
     raised = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (raised, ceiling))
-    except (OSError, ValueError):  # some platforms name a ceiling that they do not grant
+    except (OSError, ValueError):  # some platforms report a ceiling that they do not grant
         return limit
     return raised

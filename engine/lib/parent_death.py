@@ -1,4 +1,4 @@
-"""A process that dies with the one that started it."""
+"""Ends a process together with the one that started it."""
 
 import ctypes
 import os
@@ -12,10 +12,12 @@ _PR_SET_PDEATHSIG: Final = 1
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when its *parent* (a process id) ends, whatever ends it.
 
-    The kernel means the thread that started this process. Nothing happens where it cannot do that.
+    The kernel goes by the thread that started this process. No effect on other
+    systems than Linux.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        # It may have died before. Another parent says so, not 1: a container's first process is 1.
+        # It may have exited before. Then the parent is another one, not always 1: in a container
+        # the starting process may be 1.
         if os.getppid() != parent:
             os._exit(1)

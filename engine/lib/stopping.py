@@ -1,4 +1,4 @@
-"""What is asked by work in a thread that may have to end early."""
+"""The check that work in a thread makes to see if it should stop early."""
 
 
 def never() -> bool:

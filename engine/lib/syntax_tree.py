@@ -1,7 +1,7 @@
-"""Python's syntax trees, also from several threads.
+"""Parses Python, also from several threads.
 
-CPython 3.11 counts in one place for all threads how deep the tree is that it hands out. Two of them
-at a time end in a `SystemError`, now and then.
+CPython 3.11 keeps one recursion counter for all threads while it converts a tree. Two conversions
+at a time now and then end in a `SystemError`.
 """
 
 import ast

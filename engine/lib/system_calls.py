@@ -1,8 +1,8 @@
-"""A process that leaves all others alone.
+"""Keeps a process from reaching other processes, by a filter of system calls (seccomp).
 
-Owns a filter of system calls. Limits of resources keep a process from opening files and sockets; a
-process of the same user can be read, written, stopped and starved without any: the kernel allows
-that by default, and its memory is where credentials are.
+Owns the filter. Resource limits keep a process from opening files and sockets, but not from
+reading, writing, stopping and starving other processes of the same user: the kernel allows that by
+default, and their memory holds credentials.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from typing import Final
 _PR_SET_SECCOMP: Final = 22
 _FILTER_MODE: Final = 2
 
-# Of each machine: what seccomp calls it, the calls that send a signal to the process that is their
-# first argument, and those that reach other processes, other programs or parts of the kernel that
-# have no business here.
+# By architecture: its seccomp id, the calls that send a signal to the process that is their first
+# argument, and those that reach other processes, other programs or parts of the kernel that are not
+# needed here.
 _MACHINES: Final = {
     "x86_64": (
         0xC000003E,
@@ -52,7 +52,7 @@ _LOAD, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _ALLOW: Final = 0x7FFF0000
 _REFUSE: Final = 0x00050000 | 1  # as not permitted (EPERM)
-# From here on x86_64 has all calls a second time.
+# From here on are the x32 duplicates of all x86_64 calls.
 _SECOND_NUMBERS: Final = 0x40000000
 
 
@@ -61,9 +61,9 @@ class _Program(ctypes.Structure):
 
 
 def leave_others_alone() -> bool:
-    """Have the kernel refuse what reaches other processes, from now on; there is no way back.
+    """Have the kernel refuse calls that reach other processes, from now on and irrevocably.
 
-    New privileges must be given up already. Nothing happens on a machine that we do not know.
+    `no_new_privs` must be set already. No effect on an unknown architecture.
 
     Returns:
         True if the filter is in force.
@@ -79,7 +79,7 @@ def leave_others_alone() -> bool:
 
 
 def _filter(machine: int, signals: dict[str, int], refused: dict[str, int]) -> bytes:
-    """The filter's instructions; each is a code, how many to skip if so and if not, a number."""
+    """The filter's instructions: (code, jump if true, jump if false, constant)."""
     numbers = [*refused.values()]
     found: list[tuple[int, int, int, int]] = [
         (_LOAD, 0, 0, _MACHINE_AT),
@@ -87,7 +87,7 @@ def _filter(machine: int, signals: dict[str, int], refused: dict[str, int]) -> b
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _NUMBER_AT),
     ]
-    # Behind the comparisons: allow; the process's own number: allow it, or not.
+    # After the comparisons: allow; or for a signal, allow it to the process itself only.
     to_allow = 1 + len(numbers) + len(signals)
     found.append((_IF_AT_LEAST, to_allow + 2, 0, _SECOND_NUMBERS))
     for place, number in enumerate(numbers, 1):

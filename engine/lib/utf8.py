@@ -1,13 +1,13 @@
-"""Bytes that are to be text: which of them are none.
+"""Describes bytes that are not valid UTF-8.
 
-Owns the words. In which file they are is for those who read them to say.
+Owns the wording. The caller adds which file they are in.
 """
 
 import base64
 import binascii
 from typing import Final
 
-# What a text begins with that some editors and shells write where UTF-8 is meant.
+# Byte order marks of the encodings that some editors and shells write in place of UTF-8.
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 

@@ -1,7 +1,7 @@
-"""Decoding a claim whose parameters for drivers nest deeper than can be built.
+"""Decodes claims whose driver parameters nest too deep to be built.
 
-Owns what of such a claim counts: the devices that it holds, or they would be given to others too.
-One that holds none gets none, for what it gets is written with its parameters: it is marked.
+Owns what of such a claim counts: the devices that it holds, or they would be allocated twice. One
+without an allocation gets none, because an allocation is written with its parameters: it is marked.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ from engine.model.objects import NodeSelector, decode
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_defaults=True):
-    """As the records of claims; what is not here is stepped over."""
+    """Like the records of claims; fields that are missing here are skipped."""
 
 
 class _Devices(_Record, frozen=True):
@@ -67,7 +67,7 @@ def decode_claim(raw: bytes | str) -> ResourceClaim:
 
 
 def without_parameters(raw: bytes | str) -> ResourceClaim:
-    """Decode a claim and step over its parameters, however deep they nest."""
+    """Decode a claim and skip its parameters, however deep they nest."""
     text = raw.encode() if isinstance(raw, str) else raw
     found = decoded_deeply(lambda given: decode(_Claim, given), text)
     return msgspec.json.decode(msgspec.json.encode(found), type=ResourceClaim)

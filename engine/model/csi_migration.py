@@ -1,4 +1,4 @@
-"""In-tree volumes that CSI drivers have taken over: as which volume of which driver they count.
+"""Translates in-tree volumes that CSI drivers have taken over to volumes of those drivers.
 
 Owns the translation of the sources that Kubernetes 1.36 still migrates: which driver serves them,
 the handle that the driver knows the volume by, and the topology key that the driver sets on nodes.
@@ -66,7 +66,7 @@ def provisioning_driver(provisioner: str) -> str:
 def inline_attachment(source: str, fields: Mapping[str, Any]) -> Attachment | None:
     """What a volume of a pod's spec counts as; None for a source that is not attached by CSI.
 
-    Raises `MigrationError` if the driver could not be told which volume it is.
+    Raises `MigrationError` if the volume cannot be identified to the driver.
     """
     plugin = _MIGRATED.get(source)
     if plugin is None:
@@ -75,7 +75,7 @@ def inline_attachment(source: str, fields: Mapping[str, Any]) -> Attachment | No
 
 
 def volume_attachment(volume: PersistentVolume) -> Attachment | None:
-    """What *volume* counts as; None if no CSI driver attaches it, or if it makes no sense."""
+    """What *volume* counts as; None if no CSI driver attaches it, or if it is malformed."""
     if volume.spec.csi is not None:
         attachment = Attachment(volume.spec.csi.driver, volume.spec.csi.volume_handle)
         return attachment if all(attachment) else None

@@ -1,7 +1,7 @@
-"""Decoding pods and nodes so that no quantity, however wrong, costs the object.
+"""Decodes pods and nodes; a malformed quantity never makes the whole object fail.
 
-Owns the repair of what the typed records refuse: nulls, and quantities that are not even text or
-numbers. A repaired quantity keeps its JSON text, so that it is reported where it stands.
+Owns the repair of values that the typed records refuse: nulls, and quantities that are not even
+text or numbers. A repaired quantity keeps its JSON text, so that it is reported where it stands.
 """
 
 import json

@@ -156,7 +156,7 @@ class DeviceSelector(Record, frozen=True):
 
 
 class DeviceToleration(Record, frozen=True):
-    """Which taints a request bears. Empty key with Exists: all; empty effect: all effects."""
+    """Which taints a request tolerates. Empty key with Exists: all; empty effect: all effects."""
 
     key: str = ""
     operator: str = ""
@@ -283,7 +283,7 @@ class AllocationResult(Record, frozen=True):
 
 
 class ConsumerReference(Record, frozen=True):
-    """Who may use an allocated claim."""
+    """An object that may use an allocated claim."""
 
     api_group: str = ""
     resource: str = ""
@@ -310,7 +310,7 @@ class AllocatedDeviceStatus(Record, frozen=True):
 
 
 class ResourceClaimStatus(Record, frozen=True):
-    """What a claim got and who uses it."""
+    """The allocation of a claim and its users."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ConsumerReference] = []
@@ -320,8 +320,8 @@ class ResourceClaimStatus(Record, frozen=True):
 class ResourceClaim(Record, frozen=True):
     """A claim on devices.
 
-    `is_too_deep` is no field of the API: the claim wants devices, and what it has to say to their
-    drivers nests too deep to be known here.
+    `is_too_deep` is no field of the API: the claim has no allocation, and its parameters for
+    drivers nest too deep to be decoded.
     """
 
     metadata: ClaimMeta = ClaimMeta()

@@ -57,12 +57,12 @@ class NodeFacts:
 
 NO_FACTS: Final = NodeFacts({}, {})
 
-#: The labels that say of which type a pod is, if the configuration names no others.
+#: The labels that name a pod's type, if the configuration names no others.
 DEFAULT_TYPE_LABELS: Final = ("app.kubernetes.io/name", "app")
 
 
 def pod_type(labels: Mapping[str, str], name: str, type_labels: Sequence[str]) -> str:
-    """What kind of pod it is: the first of *type_labels* that it has, else its name."""
+    """The type of a pod: the first of *type_labels* that it has, else its name."""
     return next((labels[key] for key in type_labels if labels.get(key)), name)
 
 

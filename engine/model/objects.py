@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", gc=False, omit_default
 
 
 class OwnerReference(Record, frozen=True):
-    """Who made an object; `controller` marks the managing one."""
+    """An owner of an object; `controller` marks the managing one."""
 
     kind: str = ""
     name: str = ""
@@ -144,7 +144,7 @@ class Affinity(Record, frozen=True):
 
 
 class Toleration(Record, frozen=True):
-    """Which taints a pod bears. Empty key with Exists: all; empty effect: all effects."""
+    """Which taints a pod tolerates. Empty key with Exists: all; empty effect: all effects."""
 
     key: str = ""
     operator: str = ""
@@ -191,7 +191,7 @@ class ContainerRestartRule(Record, frozen=True):
 
 
 class Container(Record, frozen=True):
-    """A container, or an init container; `restart_policy` Always makes that a sidecar."""
+    """A container or an init container; `restart_policy` Always makes the latter a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -293,7 +293,7 @@ class ContainerStatus(Record, frozen=True):
 
 
 class PodStatus(Record, frozen=True):
-    """What is known of a pod."""
+    """The observed state of a pod."""
 
     phase: str = ""
     nominated_node_name: str = ""
@@ -326,7 +326,7 @@ class Taint(Record, frozen=True):
 
 
 class NodeSpec(Record, frozen=True):
-    """What a node is told to be."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: list[Taint] = []

@@ -1,4 +1,4 @@
-"""What pods of one owner have in common, kept in memory once.
+"""Decodes pods so that those of one owner share what is equal in memory.
 
 Owns the sharing between records that were decoded from different texts. A workload's pods are made
 of one template, so most of what two of them say is equal; as records never change, one may stand
@@ -20,7 +20,7 @@ _MOST_OWNERS: Final = 4_096
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
-# What each pod of an owner has for itself; of the rest they nearly always have all in common.
+# The fields that differ between pods of an owner; the rest is nearly always equal.
 _OWN_METADATA: Final = (
     "name",
     "uid",
@@ -59,7 +59,7 @@ class PodTemplates:
 
 
 def _owner(manifest: PodManifest) -> str:
-    """Who made the pod; pods without an owner are taken together by namespace."""
+    """The owner of the pod; pods without one are taken together by namespace."""
     controller = manifest.metadata.controller
     return controller.uid if controller else f"namespace {manifest.metadata.namespace}"
 

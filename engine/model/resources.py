@@ -58,7 +58,7 @@ def is_extended_resource(name: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_scalar_resource(name: str) -> bool:
-    """True for a resource that is counted in whole units beside cpu, memory and storage."""
+    """True for a resource counted in whole units, other than cpu, memory and storage."""
     return (
         "kubernetes.io/" in name
         or name.startswith(("hugepages-", "attachable-volumes-"))
@@ -138,7 +138,7 @@ def _aggregate(
     defaults: Mapping[str, int],
     amounts_of: Callable[[Container, bool], Amounts],
 ) -> Amounts:
-    """Sum over the containers; each init container needs room beside the sidecars before it."""
+    """Sum over the containers; each init container runs next to the sidecars before it."""
 
     def with_defaults(container: Container, can_resize: bool) -> Amounts:
         amounts = amounts_of(container, can_resize)
@@ -251,7 +251,7 @@ def _sums(manifest: PodManifest, *, use_status: bool) -> RequestSums:
     raw = _pod_requests(manifest, use_status=use_status)
     defaults = _DEFAULTS_NANO
     if has_pod_level_requests(manifest):
-        # A pod that speaks for itself as a whole gets a default only for what it leaves open.
+        # A pod with pod-level requests gets a default only for what these do not set.
         defaults = {name: amount for name, amount in defaults.items() if name not in raw}
     nonzero = _pod_requests(manifest, use_status=use_status, defaults=defaults)
     scoring = _pod_requests(manifest, defaults=_DEFAULTS_NANO, use_pod_level=False)

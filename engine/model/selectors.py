@@ -131,8 +131,8 @@ def is_selected(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 class SelectorSet:
     """Many label selectors of one owner, to be held against the labels of one object after another.
 
-    Objects that differ in no label that is asked for cost one look. Raises `SelectorError` for a
-    malformed selector.
+    Objects with equal values of the labels that are asked for cost one lookup. Raises
+    `SelectorError` for a malformed selector.
     """
 
     def __init__(self, selectors: Sequence[LabelSelector | None]) -> None:

@@ -1,7 +1,7 @@
 """Storage objects as the scheduler reads them: volumes, claims, and what CSI drivers say of nodes.
 
 Owns their shape and what is read off one object alone: its class, whether it is bound. How objects
-belong together is for those who hold the store.
+belong together is the business of the code that holds the store.
 """
 
 from typing import Any, Final
@@ -211,7 +211,7 @@ class TopologyTerm(Record, frozen=True):
 
 
 class StorageClass(Record, frozen=True):
-    """A class of volumes: who makes them, when, and where."""
+    """A class of volumes: their provisioner, and when and where they are made."""
 
     metadata: ObjectMeta = ObjectMeta()
     provisioner: str = ""

@@ -1,4 +1,4 @@
-"""Two sets of policies on the same input: which pods fare otherwise, and what it does to the whole.
+"""Compares two sets of policies on the same input: per pod, and by the metrics of the whole.
 
 Owns the comparison of simulations and of recorded decisions. Differences are of the second set, as
 seen from the first.
@@ -37,7 +37,7 @@ _T: Final = (
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A pod that fares otherwise: its node, or why it has none, before and after."""
+    """A pod with another outcome: its node, or why it has none, before and after."""
 
     kind: str
     pod: str
@@ -60,7 +60,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What the second set of policies does otherwise.
+    """The differences that the second set of policies makes.
 
     Attributes:
         pods: Pods (or recorded decisions) that were compared, for each seed.
@@ -110,7 +110,7 @@ def run(bundle: Bundle, workload: Workload) -> tuple[dict[str, Fate], Report]:
         evaluator.close()
     fates = {key: Fate(node) for key, node in simulation.at_start.items()}
     fates |= {key: Fate("", "evicted", EVICTED) for key in simulation.lost_at_start}
-    # Of one that was made again, or whose name another one took.
+    # For a pod that was created again, or whose name another one took.
     fates |= {key: _fate_of(life) for key, life in simulation.lives.items()}
     return fates, report(simulation, recorder.steps)
 
@@ -166,7 +166,7 @@ def delta(before: Sequence[float], after: Sequence[float]) -> Delta:
 
 
 def _student(freedom: int) -> float:
-    """Student's t for 95 % of both sides, right to three digits behind the point."""
+    """Student's t for 95 % of both sides, correct to three decimal places."""
     if freedom <= len(_T):
         return _T[freedom - 1]
     # The first terms of its series around that of the normal distribution.

@@ -16,7 +16,7 @@ epoch) and its kind `e`:
     promises     `pods`: [uid, node] of every pod that is nominated for a node, in order
     checkpoint   the state is complete: `state`, `held`
     decision     `pod`, `uid`, `podHash`, `state`, `revision`, `verdict`, `answers`
-    lost         a turn that ended with an exception: `pod`, `uid`, `error`
+    lost         an attempt that ended with an exception: `pod`, `uid`, `error`
 
 Between `log` and `checkpoint`, entries build the state; after it, they change it.
 """
@@ -146,7 +146,7 @@ class StateHash:
         return f"{self._sum:032x}"
 
     def put(self, kind: str, key: str, text: bytes) -> None:
-        """Something is there, or changed."""
+        """Note that something was added or changed."""
         sha = hashlib.blake2b(f"{kind}\0{key}\0".encode(), digest_size=16)
         sha.update(text)
         part = int.from_bytes(sha.digest())
@@ -154,11 +154,11 @@ class StateHash:
         self._parts[kind, key] = part
 
     def drop(self, kind: str, key: str) -> None:
-        """Something is gone; nothing happens if it was not there."""
+        """Note that something was removed; no effect if it was not there."""
         self._sum = (self._sum - self._parts.pop((kind, key), 0)) & _MASK
 
     def put_facts(self, of: str, key: str, text: bytes) -> None:
-        """Facts are other ones now; nothing is known where *text* has none."""
+        """Note new facts; an empty *text* means that none are known."""
         if of == "others":
             for name in [name for kind, name in self._parts if kind == "facts pod"]:
                 self.drop("facts pod", name)

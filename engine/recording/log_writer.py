@@ -34,12 +34,12 @@ log = structlog.get_logger(component="record")
 
 #: Entries that may wait to be written; more are dropped, up to the next checkpoint.
 MOST_WAITING: Final = 50_000
-#: Seconds between two batches. To wake the thread for each entry would cost the decisions more than
-#: the entry does: the two share the interpreter.
+#: Seconds between two batches. Waking the thread for each entry would cost the decisions more than
+#: the entry does: both share the interpreter.
 BATCH_SECONDS: Final = 0.05
 #: Seconds after which what was written is on disk, whatever comes meanwhile.
 SYNC_SECONDS: Final = 0.5
-#: Seconds between two tries on a disk that takes nothing.
+#: Seconds between two tries on a disk that accepts no writes.
 RETRY_SECONDS: Final = 30.0
 # Entries after which the interpreter is offered to the decisions.
 _STRIDE: Final = 4
@@ -62,7 +62,7 @@ class LogSettings:
 
 @dataclass
 class LogCounts:
-    """What has become of entries; for metrics."""
+    """Counts of entries by outcome, for metrics."""
 
     written: int = 0
     dropped: int = 0
@@ -166,7 +166,7 @@ class LogWriter:
             self._broken(str(error))
 
     def _broken(self, reason: str) -> None:
-        """Give the file up: what comes is dropped until a new one can be begun."""
+        """Abandon the file: entries are dropped until a new one can be begun."""
         self.counts.failures += 1
         log.warning(
             "Decision log cannot be written",

@@ -1,4 +1,4 @@
-"""Writes down the events of the kernel and what it decided, and has that kept.
+"""Records the events of the kernel and its decisions in the log.
 
 Owns what is recorded and when a checkpoint is taken. Everything here runs between decisions, so it
 only notes references to what never changes; encoding and writing are the log writer's.
@@ -95,8 +95,8 @@ class Recorder:
     Args:
         writer: Writes; started and closed by the recorder.
         clock: Dates entries.
-        kinds: The kinds of objects that decisions read besides pods and nodes.
-        config_text: The configuration that was given besides the policies, if any.
+        kinds: The kinds of objects that decisions read in addition to pods and nodes.
+        config_text: The configuration that was given in addition to the policies, if any.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Recorder:
         self.writer.close()
 
     def policies(self, revision: str, files: Mapping[str, str]) -> None:
-        """These decide from now on."""
+        """Record that these policies decide from now on."""
         self._policies = {
             "revision": revision,
             "files": dict(files),
@@ -141,7 +141,7 @@ class Recorder:
     # --- changes -----------------------------------------------------------------------------
 
     def handled(self, event: Event, instructions: Sequence[Instruction]) -> None:
-        """The kernel has taken *event* in, and said *instructions*."""
+        """Record that the kernel has handled *event*, with the resulting *instructions*."""
         if not self._is_recording and not self._is_overrun:
             return
         match event:
@@ -167,7 +167,7 @@ class Recorder:
             self._note("object", {"kind": plural, "object": new})
 
     def _note_all(self, instructions: Sequence[Instruction]) -> None:
-        """Note what *instructions* say of the kernel's picture of the cluster."""
+        """Note what *instructions* change in the kernel's cache."""
         for one in instructions:
             match one:
                 case PodCounted(pod=pod):
@@ -178,7 +178,8 @@ class Recorder:
                     contents = {"uid": uid, "node": node, "annotations": dict(added)}
                     self._note("assume", contents)
                 case PodForgotten(uid=uid, was_assumed=was_assumed):
-                    # Also if it was not: what plugins hold for the pod is let go.
+                    # Also if it was not assumed any more: what plugins hold for the pod is
+                    # released.
                     self._note("forget", {"uid": uid, "undone": was_assumed})
 
     def _note(self, kind: str, contents: Entry) -> None:
@@ -213,7 +214,7 @@ class Recorder:
     # --- decisions ---------------------------------------------------------------------------
 
     def deciding(self, kernel: Kernel) -> None:
-        """A decision begins; what the cluster does until its end comes after it."""
+        """Begin a decision; changes of the cluster until its end are recorded after it."""
         if self._is_off:
             return
         nominator = kernel.queue.nominator
@@ -228,7 +229,7 @@ class Recorder:
             self._fail(error)
 
     def decided(self, instructions: Sequence[Instruction]) -> None:
-        """It has ended, with *instructions*, perhaps because the pod must not be tried."""
+        """End the decision with *instructions*; perhaps the pod must not be tried."""
         if not self._is_recording or self._is_off:
             if self._is_overrun:
                 self.writer.counts.dropped += 1
@@ -263,7 +264,7 @@ class Recorder:
                 self._put(entry)
 
     def _fail(self, error: Exception) -> None:
-        """A fault of ours: it costs the record, never a decision."""
+        """A bug must not cost a decision, only the record."""
         log.error("Decisions are not recorded any more", exc_info=error)
         self.writer.counts.failures += 1
         self._is_recording, self._is_overrun, self._is_off = False, True, True

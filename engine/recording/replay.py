@@ -1,4 +1,4 @@
-"""Deciding a recorded log again: the same cache, the same scheduler, the same state each time.
+"""Replays a recorded log: each decision is made again on the recorded state.
 
 Owns the state that a log describes and the comparison of verdicts. Each decision is asked on the
 state in which it was recorded; then the world goes on as recorded, whatever is decided now. So one
@@ -81,7 +81,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
         recorded, replayed: What was decided, then and now.
         is_same: The two are equal, byte for byte.
         changed: The members in which they differ.
-        notes: What about the inputs is not as it was recorded; empty if they are the same.
+        notes: How the inputs differ from the recorded ones; empty if they are the same.
     """
 
     number: int
@@ -137,7 +137,7 @@ class Replayer:
         self._reserved: dict[str, _Reserved] = {}
 
     def _report(self, event: Event) -> None:
-        # Nothing is carried out: what came of it is in the record.
+        # Nothing is carried out: the log has the results.
         self._kernel.handle(event, self._clock.monotonic())
 
     @property
@@ -146,7 +146,7 @@ class Replayer:
         return self._cache
 
     def outcomes(self, lines: Iterable[Line]) -> Iterator[Outcome]:
-        """What becomes of each decision in *lines*. Raises `LogError`, `PolicyErrors`."""
+        """The outcome of each decision in *lines*. Raises `LogError`, `PolicyErrors`."""
         for line in lines:
             self._follow_numbers(line)
             if self._is_skipping:
@@ -160,7 +160,7 @@ class Replayer:
             with making_sense(line):
                 self._apply(line)
 
-    # --- the world ---------------------------------------------------------------------------
+    # --- the state ---------------------------------------------------------------------------
 
     def _follow_numbers(self, line: Line) -> None:
         if line.event == "log":

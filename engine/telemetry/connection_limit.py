@@ -3,7 +3,7 @@
 Each connection holds memory and a descriptor for as long as it stays, whether it sends a request or
 not, and every client that reaches the port can open any number; without descriptors the process
 loses the API server, too. The oldest are closed first, so that a client that has just connected,
-such as a probe, is answered long before its turn.
+such as a probe, is answered long before it would be closed.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Structured logs: a constant message, then key-values, as JSON lines or for a terminal.
 
-Owns the set-up, verbosity, and the promise that no secret is written. What is logged, and when, is
-each module's own business; the keys are shared: `pod`, `node`, `profile`, `policy`,
+Owns the set-up, verbosity, and the guarantee that no secret is written. What is logged, and when,
+is each module's own business; the keys are shared: `pod`, `node`, `profile`, `policy`,
 `extension_point`, `attempts`, `reason`, `duration_ms`, `revision`; `component` names the part.
 """
 
@@ -84,13 +84,13 @@ def _render_text(colors: bool) -> Any:
 
 
 def _bad_request(record: logging.LogRecord) -> str | None:
-    """What is wrong with a request that is no HTTP, if that is what *record* tells of.
+    """What is wrong with a request that is not HTTP, if *record* is about one.
 
-    Any client can send one: that is worth a line, and no fault of ours.
+    Any client can send one: that is worth a line, and not an error of ours.
     """
     if not record.name.startswith("aiohttp") or record.exc_info is None:
         return None
-    # Servers have imported it; other commands are spared a tenth of a second.
+    # Servers have imported it; other commands save a tenth of a second.
     from aiohttp.http_exceptions import HttpProcessingError
 
     error = record.exc_info[1]
@@ -98,7 +98,7 @@ def _bad_request(record: logging.LogRecord) -> str | None:
 
 
 class _StandardLibraryHandler(logging.Handler):
-    """Sends what libraries log through `logging` down the same road, one line each."""
+    """Sends what libraries log through `logging` to the same output, one line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

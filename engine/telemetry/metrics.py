@@ -143,7 +143,7 @@ class Metrics:
         )
         self.permit_wait_seconds = Histogram(
             "scheduler_permit_wait_duration_seconds",
-            "Seconds that pods waited for leave to be bound.",
+            "Seconds that pods waited in permit.",
             ["result"],
             buckets=exponential(0.001, 2, 15),
             registry=registry,

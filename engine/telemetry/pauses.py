@@ -1,7 +1,7 @@
-"""Pauses between decisions: how long pods that could be decided have waited for their turn.
+"""Pauses between decisions: times in which a pod was ready to be decided and none was.
 
-Owns what counts as a pause: time in which something was to be decided and nothing was. Waiting for
-pods, for a lease or for bindings to make room is none.
+Owns what counts as a pause. Waiting for pods, for the lease or for the capacity of bindings does
+not.
 """
 
 from typing import Final
@@ -25,16 +25,16 @@ class DecisionPauses:
         self._since: float | None = None
 
     def begin(self, now: float) -> None:
-        """Something can be decided from *now* on."""
+        """Note that a pod can be decided from *now* on."""
         if self._since is None:
             self._since = now
 
     def decided(self, now: float) -> None:
-        """A decision ended *now*."""
+        """Note that a decision ended *now*."""
         if self._since is not None and now - self._since > _SHORTEST_SECONDS:
             self._seconds.observe(now - self._since)
         self._since = now
 
     def rest(self) -> None:
-        """Nothing can be decided for the time being."""
+        """Note that nothing can be decided for the time being."""
         self._since = None
