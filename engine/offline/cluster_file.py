@@ -1,7 +1,7 @@
-"""A cluster as a file: what a snapshot holds, and the manifests that people keep.
+"""Clusters as files: snapshots, and manifests in every form that people keep them.
 
-Owns the format of snapshots, what is left out of them so that they can be shown around, and reading
-them and every other form in which objects come: lists of kubectl, documents of YAML, directories.
+Owns the format of snapshots, what is left out of them so that they can be shared, and reading them
+and every other form in which objects come: lists of kubectl, documents of YAML, directories.
 Getting the objects out of a cluster is `cli.cluster_reading`'s.
 """
 
@@ -47,7 +47,7 @@ _SYSTEM_PRIORITIES: Final = {
 # --- what is left out ------------------------------------------------------------------------
 
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-# Configuration of containers: of no use to a scheduler, and a place where passwords are found.
+# Configuration of containers: of no use to a scheduler, and it may hold passwords.
 _TOLD: Final = (
     "args",
     "command",
@@ -78,9 +78,9 @@ def redacted(manifest: Manifest) -> dict[str, Any]:
 
 
 def redact(manifest: dict[str, Any]) -> None:
-    """Make the pod or the node *manifest*, which is the caller's own, what `redacted` makes of it.
+    """Redact the pod or node *manifest* in place, as `redacted` does.
 
-    Looks only where the API has such things, which is ten times as fast.
+    Looks only at the fields where the API has such content, which is ten times as fast.
     """
     metadata, spec = manifest.get("metadata"), manifest.get("spec")
     if isinstance(metadata, dict):
@@ -144,14 +144,14 @@ class ClusterFileError(ValueError):
 
 @dataclass
 class Cluster:
-    """The objects of a cluster, sorted by what they are to a scheduler.
+    """The objects of a cluster, by their use to a scheduler.
 
     Attributes:
         nodes: Manifests of nodes.
         pods: Manifests of pods, placed and pending ones.
         objects: The other objects that decisions read.
         priorities: Priority classes: name to value.
-        preemption_policies: What they say of preemption, by name; empty if nothing.
+        preemption_policies: Their `preemptionPolicy`, by name; empty if not set.
         default_class: The priority class of pods that name none; empty if there is none.
         taken_at: When a snapshot was taken, as RFC 3339; empty if that is not known.
         missing: What a snapshot could not read, and why.
@@ -211,7 +211,7 @@ class Cluster:
         return pod_of(plain)
 
     def _with_priority(self, manifest: Manifest) -> dict[str, Any]:
-        """*manifest* with what the API server would put in of its class. Raises `ManifestError`."""
+        """*manifest* with the fields of its priority class filled in. Raises `ManifestError`."""
         spec = dict(manifest.get("spec") or {})
         if spec.get("priority") is None:
             name = spec.get("priorityClassName") or self.default_class
@@ -234,7 +234,7 @@ class Cluster:
                 yield manifest
 
     def placed_pods(self) -> Iterator[dict[str, Any]]:
-        """The manifests of pods that hold room on a node."""
+        """The manifests of pods that take capacity of a node."""
         for manifest in self.pods:
             if (manifest.get("spec") or {}).get("nodeName") and not _is_finished(manifest):
                 yield manifest
@@ -302,7 +302,7 @@ class Cluster:
 
 
 def _require_shape(manifest: Manifest) -> None:
-    """Raise `ManifestError` unless *manifest* can be asked what it is, and is of a sound kind."""
+    """Raise `ManifestError` unless *manifest* has a readable kind and name."""
     kind = str(manifest.get("kind") or "object")
     for member in ("metadata", "spec", "status") if kind in _WITH_STATUS else ("metadata",):
         if not isinstance(value := manifest.get(member) or {}, Mapping):
@@ -411,7 +411,7 @@ def read_cluster(*paths: Path) -> Cluster:
 
 
 def named(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """*pods* with names for those that leave it to the API server (`generateName`)."""
+    """*pods* with names for those whose name the API server would generate (`generateName`)."""
     made = Counter[str]()
     taken = {_key(pod) for pod in pods}
     for pod in pods:

@@ -1,9 +1,9 @@
-"""Our answers compared with recorded ones of kube-scheduler.
+"""Compares our answers with recorded ones of kube-scheduler.
 
 Owns reading recorded scenarios, deciding which answers the shipped policies can be asked for, and
-the comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or were
-promised a node, other `objects`, an optional `config`, and for each of the `incoming` pods the
-recorded answer.
+the comparison. One scenario is one JSON object a line: `nodes`, `pods` that are placed or nominated
+for a node, other `objects`, an optional `config`, and for each of the `incoming` pods the recorded
+answer.
 """
 
 import enum
@@ -60,7 +60,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
 
 class Agreement(enum.Enum):
-    """How one of our answers stands to the recorded one."""
+    """How one of our answers compares with the recorded one."""
 
     MATCHED = "matched"
     DIFFERS = "differs"
@@ -174,12 +174,12 @@ class CaseRunner:
 
 
 def _parted(pods: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], Nominator]:
-    """The pods that are placed, and those that were promised a node instead."""
+    """The pods that are placed, and those that are nominated for a node."""
     placed, nominator = [], Nominator()
     for manifest in pods:
         is_placed = bool((manifest.get("spec") or {}).get("nodeName"))
         if is_placed or not (manifest.get("status") or {}).get("nominatedNodeName"):
-            placed.append(manifest)  # or refused by the world, for neither
+            placed.append(manifest)  # with neither, the world refuses it
         else:
             nominator.nominate(pod_of(manifest))
     return placed, nominator
@@ -259,7 +259,7 @@ def compare(answer: Plain, judgement: Judgement, shipped: set[str]) -> Iterator[
 
 
 def _compare_post_filter(answer: Plain, plain: Plain) -> Iterator[str]:
-    """What differs about preemption. Of several recorded outcomes any is right."""
+    """The differences about preemption. If several outcomes are recorded, any is right."""
     if plain["post_filter"] != answer.get("postFilter", ""):
         yield f"post-filter: want `{answer.get('postFilter', '')}`, got `{plain['post_filter']}`"
     outcomes = answer.get("preemption") or {}

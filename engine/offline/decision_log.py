@@ -1,4 +1,4 @@
-"""Reading a decision log.
+"""Reads a decision log.
 
 Owns the names and the order of its files and their lines. Writing them is `recording.log_writer`'s,
 what entries are `recording.entries`'; what they mean to a cache is `recording.replay`'s.
@@ -103,7 +103,7 @@ class _Head(msgspec.Struct, rename={"event": "e"}):
 def is_log(path: Path) -> bool:
     """True for a recorded log, a file or a directory of them; also for one that cannot be read.
 
-    A file is one by its name or its first entry: who reads it says what is wrong with the rest.
+    A file is one by its name or its first entry: reading it reports what is wrong with the rest.
     """
     if path.is_dir():
         return bool(log_files(path))
@@ -222,7 +222,7 @@ def making_sense(line: Line) -> Iterator[None]:
 
 
 def place_of(line: Line) -> str:
-    """Where *line* is, to begin a complaint with."""
+    """Where *line* is, as the start of an error message."""
     return f"{line.place}: entry {line.number} (`{line.event}`)"
 
 

@@ -1,7 +1,7 @@
-"""What kube-scheduler's sentences about a pending pod mean, in plain words.
+"""Explains kube-scheduler's messages about a pending pod in plain words.
 
-Owns the words. The sentences themselves are those of events and conditions, which stay as they
-are: people search for them, and programs compare them.
+Owns the explanations. The messages of events and conditions stay as they are: people search for
+them, and programs compare them.
 """
 
 from typing import Final
@@ -47,6 +47,6 @@ _PHRASES: Final = (
 
 
 def in_words(*messages: str) -> tuple[str, ...]:
-    """What is puzzling in *messages*, each once: ``phrase: what it means``."""
+    """Explanations of the obscure phrases in *messages*, each once: ``phrase: what it means``."""
     text = "\n".join(messages)
     return tuple(f"`{phrase}`: {means}" for phrase, means in _PHRASES if phrase in text)

@@ -106,7 +106,7 @@ class NodeVerdicts(msgspec.Struct, frozen=True):
 
 
 class PodExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything there is to say about one pod.
+    """The explanation of one pod.
 
     Attributes:
         pod, profile, revision: What was decided, and by which policies.

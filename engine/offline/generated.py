@@ -1,6 +1,6 @@
-"""A made-up cluster in use, with pods that come: something to measure policies on.
+"""Generates a cluster in use and arriving pods, to measure policies on.
 
-Owns what it looks like. It is to reach every kind of hook: shapes, zones and taints of nodes,
+Owns its shape. It is to reach every kind of hook: shapes, zones and taints of nodes,
 pods of some twenty apps with selectors, spreading and affinity, a group, and in the end pods that
 only fit if others are evicted. The same numbers and seed give the same cluster.
 """

@@ -1,9 +1,9 @@
-"""What each hook of a set of policies costs, and what it costs more or less than in another set.
+"""Measures the cost of each hook of a set of policies, and its change from another set.
 
 Owns the measuring. Operations are counted (`operations`) and exact. Times are taken of the
-scheduler's own evaluator, the sandboxed child, round trip and all, in rounds that go over every
-hook of every set in turn, so that whatever slows the machine for a while slows all alike; told are
-medians, with the interval that holds the true median with 95 % confidence.
+scheduler's own evaluator, the sandboxed child, round trip and all, in rounds over every hook of
+every set, so that a temporary slowdown of the machine affects all alike; reported are medians, with
+the interval that holds the true median with 95 % confidence.
 """
 
 import math
@@ -25,7 +25,7 @@ from engine.policy.sandbox.process import SandboxEvaluator
 # Calls of a hook that are kept, and how many evaluations one sample of its time may take.
 _MOST_CALLS: Final = 48
 _MOST_ENTRIES: Final = 1_500
-# A sample repeats what is less, so that the clock's own steps are small beside it.
+# Shorter calls are repeated in a sample, so that the resolution of the clock does not matter.
 _LEAST_ENTRIES: Final = 64
 # The chance that a true median is outside of its interval.
 _DOUBT: Final = 0.05
@@ -67,7 +67,7 @@ class HookCost(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy, hook: Which.
         calls, evaluations, failures: How many there were while the workload was decided.
-        per_pod: Evaluations for each pod that came: what reuse leaves to be asked.
+        per_pod: Evaluations for each arriving pod that reuse did not save.
         nodes_per_call: Evaluations in a call.
         operations: Of one evaluation, on average.
         operations_per_call, operations_per_pod: The same for a call, and for each pod that came.
@@ -93,12 +93,12 @@ class HookCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What became of one hook: ratios minus one, so 0.2 is a fifth more.
+    """The change of one hook: ratios minus one, so 0.2 is a fifth more.
 
     Attributes:
         policy, hook: Which.
         operations: Of one evaluation; exact. None if there were none before.
-        operations_per_pod: The same with the evaluations that reuse leaves: exact too.
+        operations_per_pod: The same for the evaluations that reuse did not save: exact too.
         time: For each pod that came; the median over rounds of the ratio within a round. The 95 %
             are for all hooks together: of many hooks that did not change, one would seem to
             otherwise. Not of one evaluation: a hook that is asked less has fewer of them to share
@@ -115,7 +115,7 @@ class Change(msgspec.Struct, frozen=True):
     verdict: str
 
     def exceeds(self, limit: float) -> list[str]:
-        """What grew by more than *limit*: times only if no doubt is left."""
+        """What grew by more than *limit*: times only if the whole interval did."""
         found = []
         for text, ratio in (
             ("operations per evaluation", self.operations),
@@ -157,7 +157,8 @@ class Subject:
             counter = OperationCounter(bundle.program)
             self.hooks: dict[Key, _Hook] = {}
             for one in asked:
-                # A policy that two profiles give other arguments is told by its first.
+                # A policy with different arguments in two profiles is measured with those of the
+                # first.
                 if wanted(one.policy, one.hook) and (one.policy, one.hook) not in self.hooks:
                     self.hooks[one.policy, one.hook] = _prepared(bundle, counter, one)
         except BaseException:
@@ -213,7 +214,7 @@ class Subject:
 def measure(subjects: Sequence[Subject], rounds: int) -> Iterator[int]:
     """Take times in *rounds* rounds, giving the number of each when it is done.
 
-    In a round the subjects take turns at each hook, the first of one round being the last of the
+    In a round the subjects alternate at each hook, the first of one round being the last of the
     next. The very first round warms up and does not count.
     """
     keys = list(dict.fromkeys(key for subject in subjects for key in subject.hooks))
@@ -232,7 +233,7 @@ def measure(subjects: Sequence[Subject], rounds: int) -> Iterator[int]:
 
 
 def changes(before: Subject, after: Subject) -> list[Change]:
-    """What became of the hooks that both have, in the order of *after*."""
+    """The changes of the hooks that both have, in the order of *after*."""
     found = []
     was = {(cost.policy, cost.hook): cost for cost in before.costs()}
     both = before.hooks.keys() & after.hooks.keys()

@@ -1,4 +1,4 @@
-"""What the policies say about one pod in a world, with nothing left out.
+"""The complete answer of the policies about one pod in a world.
 
 Owns the answer's shape: the one of kube-scheduler's recorded answers, shared by policy tests and
 conformance. Deciding is `scheduling`'s.
@@ -17,7 +17,7 @@ from engine.scheduling.scheduling_cycle import NO_NOMINATIONS, Scheduler
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Who rejected, with which code (kube-scheduler's spelling) and for which reasons."""
+    """The plugin that rejected, its code (as kube-scheduler writes it) and its reasons."""
 
     plugin: str
     code: str
@@ -29,13 +29,13 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pre_filter: Set when a pre-filter rejected the pod; then nothing else was asked.
-        pre_filter_nodes: The nodes that the pre-filters left; None: all.
+        pre_filter_nodes: The nodes that the pre-filters allow; None: all.
         rejected: By node, the first rejection.
         scores: By feasible node, normalised score times weight of each policy that scored.
         total: By feasible node, the sum.
         best: The nodes with the highest total, sorted.
-        post_filter: What preemption, among others, had to say about a pod that fits nowhere.
-        preemption: The node to make room on, with the pods to evict, the most important first.
+        post_filter: The statuses of preemption and other post-filters for a pod that fits nowhere.
+        preemption: The node to free capacity on, with the pods to evict, the most important first.
         annotations: What the pod gets with its binding.
         failures: What policies failed with; the decision is then worth nothing.
     """
@@ -60,7 +60,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 def judge(
     world: World, scheduler: Scheduler, pod: Pod, nominator: Nominator = NO_NOMINATIONS
 ) -> Judgement:
-    """What *scheduler*'s policies say of *pod* in *world*, where *nominator* has promised nodes.
+    """The judgement of *scheduler*'s policies on *pod* in *world*, with *nominator*'s nominations.
 
     Raises `KeyError` if no profile of the scheduler has the pod's `schedulerName`.
     """

@@ -1,7 +1,8 @@
-"""The facts of a cluster that is a file: what its sources said, shown to policies as it was then.
+"""Shows the facts of a cluster from a file to policies, as they were when it was written.
 
-Owns the time as of which facts are seen and which documents stand for which source of the policies'
-configuration. Nothing grows old: while a simulation goes on, facts keep the age that they had.
+Owns the time as of which facts are seen, and which document belongs to which source of the
+policies' configuration. Nothing grows old: while a simulation goes on, facts keep the age that they
+had.
 """
 
 from collections.abc import Iterable, Sequence
@@ -61,7 +62,7 @@ def show_facts(
     unknown = unknown_sources(config, documents)
     if not said:
         return unknown
-    # 2. As of when.
+    # 2. The time.
     now = epoch_seconds(taken_at) if taken_at else None
     if now is None:
         now = max(
@@ -101,7 +102,7 @@ def unknown_sources(config: FactsConfig, documents: Sequence[FactsDocument]) -> 
 
 
 def _read(document: FactsDocument) -> Document:
-    # An age in place of a time counts from the begin of time: only differences are looked at.
+    # An age in place of a time counts from the epoch: only differences matter.
     read = read_plain(document.document, now=0.0)
     if read.problems:
         raise ManifestError(f"{document.source}: {read.problems[0]}")

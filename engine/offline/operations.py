@@ -1,10 +1,10 @@
-"""How much a hook does, counted instead of timed: the operations that its lines carry out.
+"""Counts the operations that the lines of a hook carry out, as an exact measure of its cost.
 
 Owns the weighing of lines and the counts. The interpreter counts loop rounds and calls only, for
 its limits, and names no line. So each statement of a copy of the text first says where it is, and
-counts as the operations that it spells: one for itself, one for each call, attribute, item,
+counts as the operations that it contains: one for itself, one for each call, attribute, item,
 operator, condition and literal list or dict in it. What one call of the interpreter's own functions
-costs (`sorted`, `in` a long list) is one operation, whatever it goes through; in `a and b` both
+costs (`sorted`, `in` a long list) is one operation, however long it takes; in `a and b` both
 count. The same text on the same input gives the same number, on any machine.
 """
 
@@ -130,7 +130,8 @@ def marked(text: str) -> tuple[str, list[_Mark]]:
         else:
             inserts.append((statement.lineno, statement.col_offset, f"{_MARK}({number}); "))
         for comprehension in (c for part in own for c in _comprehensions(part)):
-            # Said once for each round of the innermost loop, by whatever it looks at first.
+            # Reported once for each round of the innermost loop, by the expression it evaluates
+            # first.
             inner = _inner(comprehension)
             marks.append(_Mark(inner[0].lineno, 1 + sum(map(_weight, inner))))
             wrap(inner[0], len(marks) - 1)
@@ -177,7 +178,7 @@ def _comprehensions(node: ast.AST) -> Iterator[Any]:
 
 
 def _weight(node: ast.AST) -> int:
-    """The operations that an expression spells, without what comprehensions in it repeat."""
+    """The operations that an expression contains, without what comprehensions in it repeat."""
     own = int(isinstance(node, _OPERATIONS))
     if isinstance(node, _COMPREHENSIONS):
         return own + sum(_weight(generator.iter) for generator in node.generators)

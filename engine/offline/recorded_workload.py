@@ -1,8 +1,8 @@
 """A decision log as a workload: the cluster that was recorded, and the pods that came and went.
 
-Owns what of a log is a cause and what an effect. Causes are what the first checkpoint shows, pods
-that wanted a node (from their first decision on), pods and nodes that went, nodes that came. Where
-pods were put, who was promised what and which policies decided are effects, and left out.
+Owns which entries of a log are causes and which are effects. Causes are the first checkpoint, pods
+that wanted a node (from their first decision on), pods and nodes that went, nodes that came.
+Placements, nominations and the policies in force are effects, and left out.
 """
 
 import datetime
@@ -37,7 +37,7 @@ class Stay:
 
 @dataclass
 class RecordedWorkload:
-    """What a log tells of a cluster.
+    """The workload that a log contains.
 
     Attributes:
         cluster: At the first checkpoint, with the facts that were known.
@@ -45,7 +45,7 @@ class RecordedWorkload:
         nodes: Nodes that came, changed (with a node) or went (without), at times.
         departures: Pods (by key) of the cluster at the begin that went, at times.
         ignored: Changes of other objects, and of pods that others placed: not carried out.
-        gaps: How often the log begins anew, as after a restart; what happened until then is known
+        gaps: How often the log begins again, as after a restart; what happened in between is known
             by its outcome only: nodes that came and went, pods that went.
     """
 
@@ -82,7 +82,7 @@ class _Reader:
         self._is_building = True
         self._is_skipping = False
         self._is_gap = False
-        # What the log said last: the nodes, and the pods (by uid) that were on nodes.
+        # The last state of the log: the nodes, and the pods (by uid) that were on nodes.
         self._there: dict[str, bytes] = {}
         self._on_nodes: dict[str, None] = {}
         # The state at the head of a later file.
@@ -114,7 +114,7 @@ class _Reader:
             self._follow(line)
 
     def workload(self) -> RecordedWorkload:
-        """What was found."""
+        """The workload that was read."""
         found, cluster = self._found, self._found.cluster
         cluster.nodes += self._nodes.values()
         cluster.pods += self._placed.values()
@@ -154,7 +154,7 @@ class _Reader:
             case "checkpoint":
                 self._is_building, self._began = False, line.at
                 self._on_nodes = dict.fromkeys(self._placed)
-                # What is promised a node wants one.
+                # A nominated pod wants a node.
                 self._come(0.0, self._waiting)
 
     def _know(self, line: Line) -> None:
@@ -225,7 +225,7 @@ class _Reader:
     # --- the state at the head of a later file ---------------------------------------------
 
     def _look(self, line: Line) -> None:
-        """Take in what is shown there, and at its end what became of things in a gap."""
+        """Take in the state shown there, and at its end what changed during a gap."""
         shown = self._shown
         match line.event:
             case "node":

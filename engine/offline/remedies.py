@@ -1,7 +1,7 @@
-"""What would make a pod fit that fits nowhere: the smallest change, in words.
+"""Finds the smallest changes that would make an unschedulable pod fit.
 
-Owns the arithmetic for kube-scheduler's own policies (room, taints, labels). Of other policies only
-the runtime's answer counts: on how many nodes nothing else stands in the way.
+Owns the arithmetic for kube-scheduler's own policies (resources, taints, labels). Of other policies
+only the runtime's answer counts: the number of nodes that no other policy rejects.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from engine.queueing.hints.nodes import tolerates
 from engine.queueing.nominator import Nominator
 
 _MOST: Final = 3
-# Sets of taints that are held against all others: every node may have one of its own.
+# Sets of taints that are compared with all others: every node may have a set of its own.
 _MOST_SETS: Final = 100
 _FIT: Final = "NodeResourcesFit"
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
@@ -33,7 +33,7 @@ class Remedy(msgspec.Struct, frozen=True):
     """One change that would help.
 
     Attributes:
-        policy: Whose rejection it lifts.
+        policy: The policy whose rejection it lifts.
         text: The change.
         nodes: On how many nodes the pod would fit after it alone; 0 where that is not enough.
     """
@@ -52,7 +52,7 @@ def remedies(
 ) -> list[Remedy]:
     """What would help, the most promising first within each policy.
 
-    *kept_by*: on how many nodes a policy keeps the pods whose eviction would make room.
+    *kept_by*: on how many nodes a policy keeps the pods whose eviction would free capacity.
     """
     found: list[Remedy] = []
     cordoned = _only_cordoned(pod, snapshot, table)
@@ -105,7 +105,7 @@ def _only_cordoned(pod: Pod, snapshot: Snapshot, table: VerdictTable) -> dict[st
 def shortfall(pod: Pod, info: NodeInfo, promised: Sequence[Pod] = ()) -> dict[str, int]:
     """How much of each resource *info* lacks for *pod*: millicores for cpu, else whole units.
 
-    *promised* are the pods for which room is kept there.
+    *promised* are the nominated pods for which capacity is kept there.
     """
     if info.node is None:
         return {}
@@ -137,7 +137,7 @@ def _room(pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool) -> 
             amount_text(name, amount, is_least=True) for name, amount in lacking.items()
         )
         yield Remedy(_FIT, f"{info.name} lacks {amounts}", int(fits))
-    # What no node could give even if it were empty is a mistake in the pod, or a missing shape.
+    # A request that no empty node could serve is a mistake in the pod, or a missing shape of node.
     for name, amount in pod.requests.items():
         most = max((i.node.allocatable.get(name, 0) for i in infos if i.node), default=0)
         if amount > most:
@@ -154,7 +154,7 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     for info in infos:
         if unborne := _unborne(pod, info):
             sets[unborne] += 1
-    # Who tolerates a set tolerates what is within it.
+    # A pod that tolerates a set of taints tolerates its subsets.
     opened = {
         taints: sum(number for within, number in sets.items() if {*within} <= {*taints})
         for taints, _ in sets.most_common(_MOST_SETS)

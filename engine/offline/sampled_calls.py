@@ -1,4 +1,4 @@
-"""A sample of the calls of hooks while a workload is decided, to be repeated by benchmarks.
+"""Samples the calls of hooks while a workload is decided, to be repeated by benchmarks.
 
 The calls are those of the engine in a simulation: a hook gets only the fields that it reads, nodes
 that are alike are evaluated once, and known verdicts are reused. So the number of calls of a hook
@@ -92,7 +92,7 @@ class _Listener:
         return answers
 
     def close(self) -> None:
-        """Nothing: the evaluator behind it is not ours to close."""
+        """Do nothing: the caller closes the evaluator behind it."""
 
     def _answer(self, call: Call) -> Sequence[Verdict | PolicyFailure]:
         failure = self.lost.get((call.instance, call.hook))

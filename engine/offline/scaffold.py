@@ -1,7 +1,7 @@
 """The text of a new policy and of its test, hook by hook.
 
 Owns the pieces. Any choice of hooks gives two files that pass `check --strict` and `test` as they
-are: a start that works is easier to change than one that does not.
+are: working code is the easier starting point.
 """
 
 from collections.abc import Collection
@@ -234,7 +234,7 @@ _PIECES: Final[dict[str, _Piece]] = {
 HOOKS: Final = tuple(_PIECES)
 #: A policy has either the first or some of the others.
 EITHER: Final = ("score_all", ("pre_score", "score", "normalize"))
-# Hooks that say nothing without another one, and what that one is then.
+# Hooks that have no effect without another one, and which that is.
 _NEEDS: Final = {
     "group_of": "permit",
     "counters": "filter",

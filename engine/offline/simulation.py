@@ -1,8 +1,8 @@
-"""A cluster in virtual time: the kernel, with an API server that does at once what is asked.
+"""Simulates a cluster in virtual time: the kernel, with requests that take effect at once.
 
-Owns the order of things: what comes at a moment, then as many decisions as there are pods to try,
-then the next moment. Everything about pods is the kernel's, as in a running scheduler. Nothing here
-knows real time or chance: the same workload gives the same run.
+Owns the order: the events of a moment, then as many decisions as there are pods to try, then the
+next moment. Everything about pods is the kernel's, as in a running scheduler. Real time and
+randomness play no part: the same workload gives the same run.
 """
 
 import heapq
@@ -52,13 +52,14 @@ from engine.telemetry.metrics import Metrics
 
 # A pod whose policies keep failing is given up, so that a run has an end.
 _MOST_ERRORS: Final = 5
-# Their pods are each of one node: they go with it, and nothing makes them again elsewhere.
+# Each of their pods belongs to one node: it goes with it, and no controller makes it again
+# elsewhere.
 _OF_ONE_NODE: Final = ("DaemonSet", "Node")
 
 
 @dataclass(slots=True)
 class Life:
-    """What became of one pod.
+    """The life of one pod.
 
     `wants` is the pod as it came, or came again after an eviction, which is when it arrived; times
     are seconds from the start, None: it did not happen.
@@ -200,7 +201,7 @@ class Simulation:
                 self._on_moment(self)
 
     def _plan(self, workload: Workload) -> None:
-        """Put everything on the agenda; at one moment rooms become free before pods come."""
+        """Put everything on the agenda; at one moment capacity is freed before pods come."""
         events: list[tuple[float, int, Callable[[], object]]] = []
 
         def plan(at: float, rank: int, act: Callable[[], object]) -> None:
@@ -213,7 +214,7 @@ class Simulation:
         for one in workload.arrivals:
             plan(one.at, 2, lambda a=one: self._arrive(a))  # type: ignore[misc]
             if one.until is not None:
-                # One that is there for no time at all comes before it goes.
+                # A pod that comes and goes at the same moment comes first.
                 rank = 1 if one.until > one.at else 3
                 plan(one.until, rank, lambda a=one: self._end(a))  # type: ignore[misc]
         heapq.heapify(events)
@@ -292,7 +293,7 @@ class Simulation:
             self._report(ObjectChanged(PODS, pod, None))  # given up
 
     def _see(self) -> None:
-        """What was to be bound is bound, and what was to be evicted is gone."""
+        """Report what the watch would show: bound pods on their nodes, evicted pods gone."""
         while self._to_bind or self._to_evict:
             placements, self._to_bind = self._to_bind, []
             for placement in placements:
@@ -334,7 +335,7 @@ class Simulation:
         self._want(pod, life)
 
     def _want(self, pod: Pod, life: Life) -> None:
-        """The pod wants a node, if there is a profile for it."""
+        """Add the pod to the queue, if there is a profile for it."""
         if self._scheduler.profile_of(pod) is None:
             life.is_ours = False
             life.reason = f"no profile is called `{pod.scheduler_name}`"
@@ -342,12 +343,12 @@ class Simulation:
         self._report(ObjectChanged(PODS, None, pod))
 
     def _end(self, arrival: Arrival) -> None:
-        """The pod's time is over. Another one of its name, come since, is not meant."""
+        """End the pod, but not another one of its name that came since."""
         if self._latest.get(arrival.pod.key) is arrival:
             self._leave(arrival.pod.key)
 
     def _leave(self, key: str) -> bool:
-        """The pod of this name goes. False if none is there."""
+        """Delete the pod of this name. False if there is none."""
         life = self.lives.get(key)
         if life is not None and life.gone_at is None:
             life.gone_at = self.now
@@ -365,7 +366,7 @@ class Simulation:
         return False
 
     def _free(self, pod: Pod, life: Life | None) -> None:
-        """The pod is gone from its node."""
+        """Take the pod off its node."""
         self.placed.pop(pod.uid, None)
         self._still_there.discard(pod.uid)
         for plugin, state in reversed(life.reserves if life is not None else ()):
@@ -376,7 +377,7 @@ class Simulation:
         self._report(ObjectChanged(PODS, pod, None))
 
     def _evict(self, pod: Pod) -> None:
-        """The pod goes; where something takes care of it, another one comes in its place."""
+        """Evict the pod; if a controller manages it, another one comes in its place."""
         if pod.uid in self.kernel.permits:
             self._report(WaitingPodPreempted(pod.uid))
             return

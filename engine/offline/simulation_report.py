@@ -1,4 +1,4 @@
-"""What came of a simulation: numbers for people who pay for the cluster and for those who wait.
+"""The measures of a simulation: the use of the cluster, and the waits of pods.
 
 Owns the measures and their definitions; `Recorder` takes them while the simulation runs.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from engine.model.pod import Pod
 from engine.offline.simulation import Life, Simulation
 
-# Of the kinds of pods, the most frequent ones that make up this part of all are typical.
+# The most frequent kinds of pods that make up this part of all are typical.
 _TYPICAL: Final = 0.95
 _MOST_REASONS: Final = 10
 
@@ -46,7 +46,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def most_allocatable(steps: Iterable[Step]) -> dict[str, int]:
-    """What there was of each resource at most, by name; without those of which nothing was."""
+    """The most that there was of each resource, by name; without those that were always 0."""
     found: dict[str, int] = {}
     for step in steps:
         for name, amount in step.allocatable.items():
@@ -79,7 +79,7 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a simulation.
+    """The result of a simulation.
 
     Attributes:
         seconds: How long it lasted, in virtual time.

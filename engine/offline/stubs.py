@@ -1,4 +1,4 @@
-"""What policies can use, written as a Python stub, so that an editor completes it.
+"""Writes what policies can use as a Python stub, so that an editor completes it.
 
 Owns the rendering. Fields and builtins, with their types and documentation, are those of
 `policy.views` and the table of the language; shipped functions are those of their files.
@@ -22,7 +22,7 @@ from engine.policy.views import VIEWS
 _STD: Final = "@std/"
 #: Field to its type and its documentation.
 _Fields: TypeAlias = Mapping[str, tuple[str, str]]
-# Types that Python calls something else.
+# Types with another name in Python.
 _NAMES: Final = {"any": "Any", "verdict": "Verdict", "counter": "Counter", "selector": "Any"}
 _HEAD: Final = '''\
 """What starsched policies can use. Written by `starsched stubs`; do not edit it."""
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any as Any, NoReturn
 '''
 
-# What Starlark brings that Python has not, or not so.
+# Builtins of Starlark that Python lacks or defines otherwise.
 _STARLARK: Final = '''
 class Verdict:
     """What a hook returns; only the runtime looks inside."""

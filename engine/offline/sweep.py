@@ -1,6 +1,6 @@
-"""Many simulations: every combination of arguments, each with every seed.
+"""Runs many simulations: every combination of arguments, each with every seed.
 
-Owns the grid, what one point of it is computed from and by which key its result is known again.
+Owns the grid, the inputs of a point, and the key that identifies its result.
 Which processes compute the points is the caller's choice of an executor.
 """
 
@@ -80,7 +80,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What came of a point."""
+    """The result of a point."""
 
     key: str
     arguments: dict[str, Any]
@@ -249,7 +249,7 @@ def _workload(paths: tuple[str, ...], versions: tuple[tuple[int, int], ...]) -> 
 
 
 def measure(point: Point) -> Measured:
-    """Compute *point*: what runs in another process, and knows nothing but its argument."""
+    """Compute *point*; runs in another process, which has nothing but the argument."""
     bundle, evaluator = _policies(tuple(sorted(point.files.items())), point.config)
     stats = [file.stat() for file in _files([Path(path) for path in point.workload])]
     workload = _workload(point.workload, tuple((one.st_mtime_ns, one.st_size) for one in stats))

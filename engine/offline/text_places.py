@@ -1,7 +1,6 @@
-"""YAML and JSON as people write them, and where in a text something is.
+"""Reads YAML and JSON, and finds the line of a value in the text.
 
-Owns reading texts so that errors have a line. What the objects in them are is for
-those who read them.
+Owns reading texts so that errors have a line. What the objects mean is the caller's business.
 """
 
 import re
@@ -80,7 +79,7 @@ def decoded(name: str, raw: bytes) -> str:
 
 
 def not_utf8(name: str, error: UnicodeDecodeError) -> str:
-    """What is said of the file *name*, the bytes of which are no text, with line and offset."""
+    """The error message for the file *name* whose bytes are not UTF-8, with line and offset."""
     line = error.object.count(b"\n", 0, error.start) + 1
     return f"{name}:{line}: {utf8.what_is_wrong(error)}"
 
@@ -142,7 +141,7 @@ def parsed_yaml(name: str, text: str) -> list[Any]:
 
 
 def _holds_itself(value: Any) -> bool:
-    """True for what can only be written with an alias, and by no means as JSON."""
+    """True for a value that contains itself, which takes an alias and cannot be JSON."""
     around: set[int] = set()
     known: set[int] = set()
     # What is still to be looked at, and what was: that is left again.

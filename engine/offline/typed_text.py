@@ -1,4 +1,4 @@
-"""A policy's text with the types of its functions' parameters, for language servers.
+"""Adds the types of function parameters to a policy's text, for language servers.
 
 Owns the comments. Policies say no types, and parameters have theirs by their names: `pod`, `node`
 and so on. Servers for Python understand `# type: (Pod, Node) -> Any` behind a function's first

@@ -1,4 +1,4 @@
-"""The verdict of every policy on every node, instead of the first rejection only.
+"""The verdicts of every policy on every node, instead of only the first rejection.
 
 Owns running every filter alone, with the engine's own cycle. A decision stops at the first
 rejection of a node; to know what would help, all of them are needed.

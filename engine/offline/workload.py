@@ -1,4 +1,4 @@
-"""What happens in a simulation: nodes and pods that come and go, at times.
+"""Workloads of simulations: nodes and pods that come and go at given times.
 
 Owns reading workloads: clusters (every pending pod comes at the start), timed events as JSON lines,
 decision logs, and the tables of the openb trace. Carrying them out is `simulation`'s.
@@ -47,7 +47,7 @@ _OF_KIND: Final = ("allocatable", "capacity", "conditions", "declaredFeatures")
 
 
 class _Added(msgspec.Struct):
-    """What an event adds, and nothing else of it."""
+    """The object that an event adds; its other members are skipped."""
 
     add: Any = None
 
@@ -235,8 +235,8 @@ def _merge(into: Cluster, more: Cluster) -> None:
 
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
     pod = workload.cluster.pod_of  # which knows the classes of every file
-    # What a pod was promised it keeps, as in the cluster: others leave that room to it. Whoever had
-    # to go for it goes, or the pod would wait for ever.
+    # A pod keeps its nomination, as in the cluster: others do not use that capacity. Its victims
+    # go, or the pod would wait for ever.
     for one in cluster.pending_pods():
         workload.arrivals.append(Arrival(0.0, pod(one, unplaced=False)))
     workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]
@@ -280,7 +280,7 @@ def _lines(path: Path) -> _Lines:
 def _read_classes(path: Path, lines: _Lines, cluster: Cluster) -> None:
     """Take in the priority classes among events: pods of whatever line may name them."""
     for number, line in lines:
-        # What else is wrong with a line is said when it is its turn.
+        # Other errors of a line are reported when it is read as an event.
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             added = msgspec.json.decode(line, type=_Added).add if _CLASS.encode() in line else None
             if isinstance(added, dict) and added.get("kind") == _CLASS:
@@ -406,7 +406,7 @@ def _event(event: Any, workload: Workload) -> tuple[float, str, str] | None:
 
 
 def _restarted(pod: dict[str, Any]) -> dict[str, Any]:
-    """*pod* without its end, as it is known of pods that ran once: ended ones take no room."""
+    """*pod* without its final phase, which pods that ran have: ended pods take no capacity."""
     fresh = dict(pod)
     for member, end in (("metadata", "deletionTimestamp"), ("status", "phase")):
         if isinstance(values := pod.get(member), dict):
@@ -551,7 +551,7 @@ def _seconds(row: Mapping[str, str], column: str) -> float:
 def table_node(row: Mapping[str, str]) -> dict[str, Any]:
     """The node of one line of an openb table.
 
-    Its GPUs are there in the words of Alibaba's device plugin, and as a sum of thousandths.
+    Its GPUs have the resource names of Alibaba's device plugin, and a sum of thousandths.
     """
     gpus = _amount(row, "gpu")
     room = {

@@ -1,4 +1,4 @@
-"""A cluster built from manifests instead of a watch: nodes, placed pods, other objects.
+"""Builds a cluster from manifests instead of a watch: nodes, placed pods, other objects.
 
 Owns turning plain manifests into the cache that the scheduling cycle reads. The cache and all that
 is derived in it (requests, ports, image counts) are the very ones of a running scheduler.
@@ -67,7 +67,7 @@ class World:
     ) -> "World":
         """Build the world of these manifests, and of a facts document (see `docs/facts.md`).
 
-        Pods are those that have a node; finished ones take no room and are left out, as the API
+        Pods are those that have a node; finished ones take no capacity and are left out, as the API
         server leaves them out of the scheduler's watch. Raises `ManifestError` for a manifest of
         the wrong shape, a kind that the scheduler does not read, or a pod without a node.
         """

@@ -1,4 +1,4 @@
-"""Answers to the questions that the assertions of a test ask.
+"""Answers the questions of a test's assertions.
 
 Owns the schedulers that answer: one with only the policy that the test belongs to, for each set of
 arguments, and one with the bundle's profiles. They are those of production; only the world around
@@ -88,7 +88,7 @@ class Answers:
         return judge(world, scheduler, pod).to_plain()
 
     def _failures(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What fails, arguments that the policy does not take included."""
+        """The failures, including arguments that the policy does not take."""
         try:
             return {"failures": self._judge(request)["failures"]}
         except ArgumentsError as error:
@@ -227,7 +227,7 @@ def _see_groups(
 ) -> None:
     """Have *scheduler* see the group that is given, or count those of the cluster.
 
-    *pods* are those that are asked about; *waiting* has a node, and wants leave.
+    *pods* are those that are asked about; *waiting* has a node, and is at permit.
     """
     cluster = request["cluster"]
     if request.get("group") is not None or cluster is None:
@@ -272,9 +272,9 @@ def _arguments(policy: Policy, args: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _problems_of(snapshot: Snapshot) -> Iterator[str]:
-    """What an API server would refuse of the nodes and of the pods on them: it counts as nothing.
+    """Fields of the nodes and the pods on them that an API server would refuse: they do not count.
 
-    A pod that is asked about says itself what is wrong with it.
+    Those of a pod that is asked about are reported by the assertion.
     """
     for info in snapshot.infos:
         if info is not None and info.node is not None:

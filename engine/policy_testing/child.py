@@ -25,7 +25,7 @@ from engine.policy_testing.fixtures import GivenFiles
 from engine.policy_testing.runner import PolicyTest, PolicyTestResult, PolicyTestRunner, discover
 
 _PR_SET_NO_NEW_PRIVS: Final = 38
-# The parent kills a test that is late before this is over; it is for a child that has none left.
+# The parent kills a late test before this is over; it is for a child that has lost its parent.
 _ALARM_SECONDS: Final = 10.0
 _LOAD_SECONDS: Final = 60.0
 
@@ -53,7 +53,7 @@ class Announcement(msgspec.Struct, frozen=True, tag="runs"):
 
 
 class Report(msgspec.Struct, frozen=True, tag="ran"):
-    """What became of the test that was announced."""
+    """The result of the test that was announced."""
 
     result: PolicyTestResult
 
@@ -100,7 +100,7 @@ def run(request: Request, sink: BinaryIO) -> None:
 
 def _announce(case: PolicyTest, sink: BinaryIO, seconds: float) -> None:
     _report(sink, Announcement(case.file, case.title, case.line))
-    # Whatever the interpreter is busy with, the kernel ends it, also without a parent.
+    # Whatever the interpreter is doing, the kernel ends it, also without a parent.
     signal.setitimer(signal.ITIMER_REAL, seconds + _ALARM_SECONDS)
 
 
@@ -110,7 +110,7 @@ def _report(sink: BinaryIO, message: msgspec.Struct) -> None:
 
 
 def _confine(address_space: int) -> None:
-    """Take from this process what tests do not need; there is no way back.
+    """Irrevocably take from this process what tests do not need.
 
     No privileges by way of other programs, no children, no new descriptors (files, sockets),
     nothing written to files, no core dumps, no way to other processes, and *address_space* bytes

@@ -1,4 +1,4 @@
-"""Which lines of policies their tests reach.
+"""Measures which lines of policies their tests reach.
 
 Owns the marking of texts and the counts. The interpreter has no hook for lines, so each statement
 of a copy of the text first says its line, on the same line: places in error messages stay. Only
@@ -15,7 +15,7 @@ from engine.language.syntax import is_load, parse, with_loaded
 from engine.policy.bundle import Bundle
 
 _MARK: Final = "starsched_covered"
-# What tests are written with is no part of what they test.
+# The testing library is not part of what tests test.
 _FOR_TESTS: Final = frozenset({"@std/testing.star", "@std/generators.star"})
 
 
@@ -69,7 +69,7 @@ class Coverage:
     _texts: dict[str, str] = field(default_factory=dict)
 
     def files(self) -> list[FileCoverage]:
-        """What was reached so far, by file."""
+        """The coverage so far, by file."""
         return [
             FileCoverage(file, self._texts[file], dict(hits))
             for file, hits in sorted(self._hits.items())

@@ -1,4 +1,4 @@
-"""Values drawn for the properties of tests, and simpler ones in their place.
+"""Draws and shrinks values for the properties of tests.
 
 Owns the generators of `@std/generators.star` as plain data (plans), the drawing from them with a
 seed, and the search for a simple case among those that fail. Building nodes and pods of what was
@@ -16,7 +16,7 @@ from typing import Any, Final
 Plan = Mapping[str, Any]
 
 MOST_RUNS: Final = 10_000
-# How often a bound is drawn instead of anything between: that is where policies go wrong.
+# How often a bound is drawn instead of anything between: that is where policies fail most.
 _BOUNDS: Final = 0.2
 # So many of the simplest numbers are tried whatever the number is.
 _SMALL: Final = 10

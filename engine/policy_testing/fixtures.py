@@ -1,4 +1,4 @@
-"""Files that tests read: manifests as `kubectl` writes them, and tables of cases.
+"""Reads the files that tests use: manifests as `kubectl` writes them, and tables of cases.
 
 Owns where a test may read (the directory of its file and what is below), the objects of a
 file, checked one by one, and where a problem is. What is made of the objects is
@@ -47,7 +47,7 @@ class FixtureError(ValueError):
 
 
 class NoFileHere(FixtureError):
-    """The test's files are not at this place, for instance in a ConfigMap of policies alone."""
+    """The files of the test are not available, as in a ConfigMap with policies alone."""
 
 
 class TestFiles(Protocol):
@@ -114,7 +114,7 @@ class DirectoryFiles:
 
 @dataclass(slots=True)
 class GivenFiles:
-    """Files that are at hand as texts; others are not here, which says nothing against a test."""
+    """Files given as texts; others are unavailable, which is no failure of a test."""
 
     texts: Mapping[str, str]
 

@@ -1,8 +1,8 @@
-"""The tests of a candidate bundle, run where its text can do no harm.
+"""Runs the tests of a candidate bundle in a confined child process.
 
-Owns the child process: what it is given, how long it may take, and what is said of a test that
-ends it. The child has no credentials, no environment, no descriptors but its pipes, and bounded
-memory. A test that hangs or takes all memory fails, and the others go on in a new child.
+Owns the child process: what it is given, how long it may take, and the report of a test that ends
+it. The child has no credentials, no environment, no descriptors but its pipes, and bounded memory.
+A test that hangs or takes all memory fails, and the others go on in a new child.
 """
 
 import os
@@ -22,11 +22,11 @@ from engine.policy_testing.runner import TEST_SECONDS, PolicyTestResult
 
 MIB: Final = 1 << 20
 
-# Beside what the interpreter and its modules take.
+# In addition to what the interpreter and its modules take.
 ADDRESS_SPACE: Final = 512 * MIB
 # To start, to import and to build the bundle.
 _START_SECONDS: Final = 30.0
-# How often a run looks whether it is to stop.
+# How often a run checks whether it should stop.
 _LOOK_SECONDS: Final = 0.2
 # A child stops a slow test by itself; only one that cannot be interrupted gets beyond this.
 _GRACE_SECONDS: Final = 2.0
@@ -139,7 +139,7 @@ class _Child:
                 stream.close()
 
     def _blame(self, running: Announcement | None, *, is_late: bool) -> PolicyTestResult:
-        """What ended the child: the test that ran, or the files themselves."""
+        """Report what ended the child: the test that ran, or loading the files."""
         if running is None:
             what = "took too long" if is_late else "exceeded the memory limit"
             return _unloaded("", 0, f"the files {what}")

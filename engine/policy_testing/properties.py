@@ -1,8 +1,8 @@
-"""Properties that hold for every sound policy, looked for a case in which one does not.
+"""Checks properties of every sound policy, and searches for the smallest counterexample.
 
-Owns the changes to a cluster (its nodes in another order, a node with more room, labels that no
-policy knows) and the search for the smallest case. What is decided for a cluster is asked of
-*judge*, which gives a `Judgement` as plain data.
+Owns the changes to a cluster (its nodes in another order, a node with more capacity, labels that no
+policy knows) and the search for the smallest case. *judge* decides for a cluster, and returns a
+`Judgement` as plain data.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def order_matters(
     for order in _orders(len(base["nodes"]), rng, runs):
         if _parting(base, order, judge) is None:
             continue
-        # Fewer nodes say more: leave out what is not needed for the difference.
+        # Fewer nodes say more: drop those that the difference does not need.
         nodes = list(base["nodes"])
         kept = list(range(len(nodes)))
         for index in range(len(nodes)):
@@ -98,7 +98,7 @@ def _names(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     return [str(node["metadata"]["name"]) for node in nodes]
 
 
-# --- more room -------------------------------------------------------------------------------
+# --- more capacity ---------------------------------------------------------------------------
 
 
 def worse_with_more_room(
@@ -135,7 +135,7 @@ def _larger(node: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], dict[str,
         try:
             nanos[name] = nano_value(quantity)
         except QuantityError:
-            continue  # the engine says what it makes of it
+            continue  # the engine reports what is wrong with it
     for more in (_little_more, lambda _, n: 2 * n, lambda _, n: 10 * n):
         sets = [[name] for name in nanos] + ([list(nanos)] if len(nanos) > 1 else [])
         for names in sets:

@@ -1,4 +1,4 @@
-"""Unit tests of policies: finding them, running them, and saying what failed.
+"""Finds and runs unit tests of policies, and reports what failed.
 
 Owns the `test_*` functions and case tables of `*_test.star` files, and the natives that
 `@std/testing.star` stands on. A test sees the scheduling cycle of production; only the world around
@@ -77,7 +77,7 @@ class PolicyTest:
 
 
 class PolicyTestResult(msgspec.Struct, frozen=True):
-    """What became of one test.
+    """The result of one test.
 
     `line` is the line of the failed assertion, else of the test. `got` and `want` are the two
     sides of a failed comparison, as Starlark writes them; empty when something else went wrong.
@@ -263,7 +263,7 @@ class PolicyTestRunner:
             line, message = self._understand(case, error)
             if case.case and _OTHER_ARGUMENTS.match(message):
                 message = self._with_given(case, message)
-        # A file that its top level missed is missed by every test in it.
+        # A fixture that is missing at the top level is missing for every test of the file.
         absent = self._absent or self._absent_of.get(case.file)
         sides: dict[str, str] = self._sides or {}
         return PolicyTestResult(
@@ -413,7 +413,7 @@ class PolicyTestRunner:
 
 
 def failed(results: Iterable[PolicyTestResult]) -> list[Problem]:
-    """The failed tests as problems, for those who report both."""
+    """The failed tests as problems, for callers that report both."""
     return [
         Problem(result.file, result.line, 0, f"{result.name}: {describe(result)}")
         for result in results
@@ -422,7 +422,7 @@ def failed(results: Iterable[PolicyTestResult]) -> list[Problem]:
 
 
 def describe(result: PolicyTestResult) -> str:
-    """What a failed test has to say, on one line."""
+    """The failure of a test on one line."""
     text = result.message
     if result.got or result.want:
         text += f": got {result.got}, want {result.want}"
