@@ -1,4 +1,4 @@
-"""`make bench`: ours beside kube-scheduler, the same load on a real control plane.
+"""`make bench`: ours and kube-scheduler under the same load on a real control plane.
 
 For every workload, each scheduler runs alone, one after the other, on a fresh etcd and
 kube-apiserver. Prints a table; `--output json` and `--chart` write the same for programs and for
@@ -53,7 +53,7 @@ async def run(
     for workload in workloads:
         missing = {name: sorted(SUBJECTS[name]().missing_plugins(workload)) for name in schedulers}
         runs: dict[str, list[Measurement]] = {name: [] for name in schedulers}
-        # Round by round, so that what the machine does beside hits every scheduler alike.
+        # Round by round, so that other load of the machine affects every scheduler alike.
         for number in range(repeat):
             for name in schedulers:
                 if missing[name]:

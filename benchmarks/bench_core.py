@@ -1,7 +1,7 @@
 """`make bench-core`: the decision alone, sandbox included, without an API server.
 
 Four groups: the workloads of `make bench` on 5,000 nodes; plain requests on 1,000 to 50,000 nodes;
-the openb trace; and an adversary whose nodes and pods never repeat anything. Every node is scored.
+the openb trace; and an adversary in which no two nodes or pods are alike. Every node is scored.
 All of it runs several times, round by round; the figures are medians over the rounds.
 """
 
@@ -63,7 +63,7 @@ def scenarios(
     workloads: str,
     adversarial_pods: int,
 ) -> list[Callable[[], Scenario]]:
-    """What to run, built when its turn comes."""
+    """The scenarios to run, each built only when it is run."""
     found: list[Callable[[], Scenario]] = []
     if "workloads" in groups:
         found += [partial(of_workload, w, nodes, pods) for w in choose_workloads(workloads)]
@@ -208,7 +208,7 @@ def main(
         adversarial_pods=adversarial_pods,
     )
     rounds: list[list[dict[str, Any]]] = [[] for _ in to_run]
-    # Round by round, so that what the machine does beside hits every scenario alike.
+    # Round by round, so that other load of the machine affects every scenario alike.
     for number in range(repeat):
         for build, runs in zip(to_run, rounds, strict=True):
             scenario = build()

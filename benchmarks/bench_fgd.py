@@ -2,7 +2,7 @@
 
 The protocol of FGD (USENIX ATC 2023): pods sorted by name and shuffled with the seed; then pods
 drawn with replacement until GPU requests reach 1.3 times what there is; they come one by one, never
-leave, and are not tried again. Measured: allocated GPUs in the end, as a mean over seeds. With a
+end, and are not tried again. Measured: allocated GPUs in the end, as a mean over seeds. With a
 trace of yours (`--nodes`, `--pods`) it is compared with no published figure.
 """
 

@@ -33,7 +33,7 @@ START_SECONDS: Final = 6.0
 RELOAD_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05
 MEMORY_MIB: Final = 500.0
-#: Growth over the second half of the churn that is taken for noise of the allocator.
+#: Growth over the second half of the churn that counts as noise of the allocator.
 FLAT_MIB: Final = 10.0
 
 

@@ -98,7 +98,7 @@ class DirectoryEditor(Editor):
         return str(self._directory)
 
     async def write(self, text: str) -> None:
-        # Written beside and renamed, as editors do: nobody reads half a file.
+        # Written to a temporary file and renamed, as editors do: no reader sees half a file.
         draft = self._directory / f".{_POLICY_FILE}.draft"
         draft.write_text(text, encoding="utf-8")
         draft.rename(self._directory / _POLICY_FILE)
@@ -206,7 +206,7 @@ def judge(
     edits: list[Edit],
     pool_of: Callable[[str], int],
 ) -> tuple[list[str], int]:
-    """What went wrong, and how many pods could be held against the edit that decided them.
+    """What went wrong, and how many pods could be checked against the edit that decided them.
 
     Args:
         created_at: By pod name, when its creation was sent.

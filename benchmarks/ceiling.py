@@ -1,6 +1,6 @@
 """The ceiling: binds pods round robin without looking at anything, as fast as it can.
 
-What is left when deciding costs nothing: a watch of pending pods, a binding and an event per pod.
+The costs without any deciding: a watch of pending pods, a binding and an event per pod.
 No scheduler can be faster on the same machine with the same API server, give or take how cheap its
 client is. Runs as a process of its own: `python -m benchmarks.ceiling URL CA_FILE TOKEN`.
 """

@@ -1,6 +1,6 @@
 """The core alone: decisions by the scheduling cycle and the sandbox, without an API server.
 
-Owns the clusters and pods that the core is asked about and the timing of decisions. A decision is
+Owns the clusters and pods that the core decides for, and the timing of decisions. A decision is
 what the scheduling loop does between two pods: bring the snapshot up, decide, assume.
 """
 
@@ -99,7 +99,7 @@ class CoreResult:
 def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
     """A workload of `make bench`, on *nodes* nodes.
 
-    Pods that the workload puts beside the measured ones are decided too, evenly between them.
+    Pods that the workload adds to the measured ones are decided too, evenly between them.
     """
     existing = list(workload.objects(nodes))
     beside = list(workload.beside(nodes))
@@ -273,7 +273,7 @@ def _decide_all(
         started = clock()
         decision = scheduler.schedule(pod, cache.snapshot())
         if decision.eviction is not None:
-            # As it goes on in a cluster: the victims leave, and the pod is decided again.
+            # As in a cluster: the victims are deleted, and the pod is decided again.
             for victim in decision.eviction.victims:
                 cache.remove_pod(victim)
             decision = scheduler.schedule(pod, cache.snapshot())
@@ -357,5 +357,5 @@ def _pod_of(manifest: Manifest, number: int) -> Pod:
 
 
 def _shape_of(pod: Pod) -> bytes:
-    """What makes two pods alike for every policy: all but their names."""
+    """A key that is the same for pods that are alike to every policy: all but their names."""
     return msgspec.json.encode((pod.manifest.spec, pod.namespace, sorted(pod.labels.items())))

@@ -1,4 +1,4 @@
-"""A cluster in use: nodes with pods on them as workload controllers and kubelets leave them.
+"""A cluster in use: nodes with pods on them as workload controllers and kubelets write them.
 
 Owns these objects, how they get into an API server, and the embedded server as a process of its
 own. A placed pod is about 6 kB of JSON: owner, projected token, probes, environment, conditions
@@ -22,7 +22,7 @@ from engine.devcluster.cluster import DevCluster
 
 NODES: Final = 5000
 PODS: Final = 30_000
-#: Said by the embedded server's process when it serves.
+#: Printed by the embedded server's process once it serves.
 SERVES: Final = "serving at"
 
 _PODS_PER_APP: Final = 100

@@ -1,4 +1,4 @@
-"""A scheduler's life on a large cluster: its start, edits of its policies, its memory.
+"""A scheduler on a large cluster: its start, edits of its policies, its memory.
 
 Owns the three measurements. The scheduler is the real process, `starsched run`, against a real or
 the embedded API server that holds `crowd`'s cluster.
@@ -85,7 +85,7 @@ async def write_policy(wire: Wire, number: int, *, is_new: bool = False) -> None
 class Start:
     """One start. Seconds from the process's start, unless they say of what.
 
-    `list_alone_seconds` is what the API server takes for the same lists when nobody decodes them:
+    `list_alone_seconds` is what the API server takes for the same lists when they are not decoded:
     the part of `synced_seconds` that no scheduler can save. `scheduler_cpu_seconds` is up to the
     first binding, children included.
     """

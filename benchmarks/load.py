@@ -71,7 +71,7 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """The lines of a watch from *version* on, for ever.
 
-    The server drops watchers that lag behind, and a busy machine makes everybody lag: the watch
+    The server drops watchers that lag behind, and on a busy machine every watcher lags: the watch
     goes on from the last version seen, as every client of the API does. Raises `WireError` when
     the server does not know that version any more.
     """

@@ -1,4 +1,4 @@
-"""What a run ran on: the machine, the versions, how busy it was. Part of every result."""
+"""The environment of a run: the machine, the versions, the load. Part of every result."""
 
 import os
 import platform

@@ -65,7 +65,7 @@ class Measurement:
     """Figures of one run. Times in milliseconds unless named otherwise; CPU is per bound pod.
 
     `pods_per_second` is over the time from the first creation to the last binding,
-    `pods_per_second_written` to the last event: a scheduler may write events beside its bindings
+    `pods_per_second_written` to the last event: a scheduler may write events during its bindings
     or after them. `scheduler_cpu_ms` covers the parent and its children until all is written and
     they are idle again. `peak_mib` is the sum of their VmHWM.
     `first_pod_ms` is the first pod that the scheduler ever saw, not part of the other figures.
@@ -115,7 +115,7 @@ async def measure(
         tempfile.TemporaryDirectory(prefix="starsched-bench-") as directory,
     ):
         async with Wire(plane.endpoint(), in_flight=settings.in_flight) as wire:
-            # 1. The cluster as it is before anyone schedules.
+            # 1. The cluster as it is before anything is scheduled.
             await _fill_cluster(wire, workload, settings, progress)
             await warm_list_cache(wire)
             try:

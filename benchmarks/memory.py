@@ -1,4 +1,4 @@
-"""What processes hold in memory: resident, and their fair share of what they share.
+"""The memory of processes: resident (RSS), and with a proportional share of shared pages (PSS).
 
 Reads `/proc/<pid>/smaps_rollup`, so it runs on Linux only. RSS counts a page that two processes
 share in both; PSS counts half of it in each, so that sums of PSS are what would be free without

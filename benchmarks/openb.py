@@ -4,10 +4,10 @@ The data and its origin: `tests/data/openb/README.md`. How GPUs are modelled: Ku
 extended resources per node in whole numbers, and most pods of the trace want a share of one GPU.
 So the resource is the milli-GPU, `alibabacloud.com/gpu-milli`: a node offers 1,000 for each GPU, a
 pod asks for `num_gpu * gpu_milli`. Counting whole GPUs instead would round every share up (7,433
-GPUs for a cluster of 6,212) and leave a sixth of the pods waiting for room that is there. What a
-number per node cannot express is that a share must come from *one* card, so two halves of
-different cards count as a whole one; that needs a policy that packs cards, not a resource.
-The accepted models of `gpu_spec` become required node affinity on the node's model label.
+GPUs for a cluster of 6,212) and a sixth of the pods would wait although there is capacity for them.
+What a number per node cannot express is that a share must come from *one* card, so two halves of
+different cards count as a whole one; that needs a policy that packs cards, not a resource. The
+accepted models of `gpu_spec` become required node affinity on the node's model label.
 """
 
 import csv

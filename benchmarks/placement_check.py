@@ -19,12 +19,12 @@ _PODS = "pods"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What became of the pods.
+    """The outcome for the pods.
 
     Attributes:
         bound: Pods with a node.
         pending: Pods without one that were given a reason; by `namespace/name`.
-        violations: What must not be; empty for a good placement.
+        violations: Broken rules; empty for a good placement.
         used: Share of what all nodes offer that bound pods ask for, by resource.
     """
 

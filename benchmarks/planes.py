@@ -1,4 +1,4 @@
-"""The API servers that the large-cluster benchmarks run against, filled, with one face.
+"""The API servers that the large-cluster benchmarks run against, filled, behind one interface.
 
 Owns starting and ending them. The real one is etcd and kube-apiserver; the embedded one is
 `engine.devcluster` in a process of its own, so that its CPU time is not the scheduler's.
@@ -26,7 +26,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 
 class Plane(Protocol):
-    """An API server with a crowded cluster in it."""
+    """An API server with the objects of a cluster in use."""
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -69,7 +69,7 @@ class _EmbeddedPlane:
 async def filled_plane(
     server: str, nodes: int, pods: int, progress: crowd.Progress
 ) -> AsyncIterator[Plane]:
-    """The server named *server* with the crowded cluster, until the end of the block.
+    """The server named *server* with a cluster in use, until the end of the block.
 
     Raises `WireError` if it does not start.
     """

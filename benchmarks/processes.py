@@ -1,4 +1,4 @@
-"""What processes cost: CPU seconds and peak memory of a process with all its children.
+"""CPU seconds and peak memory of a process with all its children.
 
 Reads `/proc`, so it runs on Linux only. CPU comes in ticks of 10 ms: read it over whole runs.
 """
@@ -39,8 +39,7 @@ def usage_of(pid: int) -> Usage:
 
 
 def machine_busy_seconds() -> float:
-    """CPU seconds that all processes have used since boot, those of other machines' guests (steal)
-    included: time that nobody measured here could have."""
+    """CPU seconds used by all processes since boot, and by other guests of the host (steal)."""
     fields = (_PROC / "stat").read_text("ascii").split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
     return (user + nice + system + irq + softirq + steal) / _TICKS

@@ -1,4 +1,4 @@
-"""Where the time went, by stage: a cProfile run summed up over the modules of `engine`.
+"""Time by stage: a cProfile run summed up over the modules of `engine`.
 
 The time of library and built-in functions counts for the engine module that called them. cProfile
 slows down Python calls more than the work inside numpy or the wait for the sandbox, so the shares

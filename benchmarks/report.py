@@ -58,7 +58,7 @@ class Reporter:
         ERR.print(f"{title}: {time.monotonic() - started:.0f} s", highlight=False)
 
     def step(self, name: str, done: int, total: int) -> None:
-        """Say how far a step is; cheap enough to be called per pod."""
+        """Show the progress of a step; cheap enough to be called per pod."""
         now = time.monotonic()
         if self._progress is None or now - self._drawn_at < 1 / _REDRAWS_PER_SECOND:
             return
@@ -69,7 +69,7 @@ class Reporter:
         self._progress.refresh()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         ERR.print(text, highlight=False)
 
 

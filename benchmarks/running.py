@@ -1,4 +1,4 @@
-"""What the commands share: where results go, and expected failures as messages."""
+"""Options and error handling that the commands share."""
 
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar

@@ -33,7 +33,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 
 class SubjectError(Exception):
-    """A scheduler did not start or died; the message ends with its log."""
+    """A scheduler did not start, or exited; the message ends with its log."""
 
 
 class Subject(ABC):
@@ -52,7 +52,7 @@ class Subject(ABC):
 
     @abstractmethod
     def version(self) -> str:
-        """What the program says it is."""
+        """The version that the program reports."""
 
     @abstractmethod
     def missing_plugins(self, workload: Workload) -> frozenset[str]:
@@ -83,7 +83,7 @@ class Subject(ABC):
     async def start(self, plane: ControlPlane, directory: Path) -> float:
         """Start the program and return the seconds until it said that it is ready.
 
-        Raises `SubjectError` if it dies or is not ready in time.
+        Raises `SubjectError` if it exits or is not ready in time.
         """
         self._port = port = _free_port()
         started = time.monotonic()
@@ -107,7 +107,7 @@ class Subject(ABC):
             )
 
     def stop(self) -> int | None:
-        """End the program, kindly at first; its exit code, or None if it had to be killed."""
+        """End the program, with SIGTERM at first; its exit code, or None if it had to be killed."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -289,7 +289,7 @@ def _free_port() -> int:
 
 
 def _says_ready(url: str) -> bool:
-    # Its certificate is made by itself at start; nothing secret is asked or told here.
+    # Its certificate is self-signed at start; nothing secret is sent here.
     context = ssl._create_unverified_context() if url.startswith("https") else None
     try:
         with urllib.request.urlopen(url, timeout=2, context=context) as answer:

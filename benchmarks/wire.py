@@ -1,4 +1,4 @@
-"""Requests at little cost: encoded in advance, over kept TLS connections, parsed by `httptools`.
+"""Cheap requests: encoded in advance, over keep-alive TLS connections, parsed by `httptools`.
 
 A load generator that shares two cores with the scheduler must stay small: a POST costs about 50 us
 of CPU here. Owns sending; what is sent is `objects`' and `workloads`'. Watches and lists, which are
@@ -19,7 +19,7 @@ import msgspec
 from engine.kube.config import Endpoint
 
 #: Answers that carry only metadata: what the API server encodes for us is small, and the same
-#: whichever scheduler runs beside (a JSON watch of whole pods would share the encoding with ours).
+#: whichever scheduler is measured (a JSON watch of whole pods would share the encoding with ours).
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 

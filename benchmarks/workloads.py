@@ -1,4 +1,4 @@
-"""The workloads, one function each: what the pods ask for, and what the cluster holds before.
+"""The workloads, one function each: the requests of the pods, and the initial cluster.
 
 A workload says which kube-scheduler plugins it is about; a scheduler that lacks one of them is
 reported as not supporting it rather than measured doing less work. To add a workload, write a

@@ -1,9 +1,9 @@
 """Writes a page for every command, from what its `--help` says.
 
-`docs/commands/NAME.md` has a part that is made, between two marks, and may go on after it: what
-is written there by hand is kept. `docs/commands.md` is the list of them. A new entry of
+`docs/commands/NAME.md` has a generated part between two marks, and may go on after it: what is
+written there by hand is kept. `docs/commands.md` is the list of them. A new entry of
 `engine.cli.main.COMMANDS` is all that a new page takes. Run it with `make docs`; with `--check`
-nothing is written, and pages that are not what they would be made now are named.
+nothing is written, and pages that are out of date are named.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def pages() -> dict[Path, str]:
 
 
 def stale() -> list[Path]:
-    """The pages that are missing, or are not what they would be made now, or of no command."""
+    """The pages that are missing, out of date, or of no command."""
     wanted = pages()
     there = {path.relative_to(ROOT) for path in (ROOT / "docs/commands").glob("*.md")}
     wrong = [path for path, text in wanted.items() if _read(path) != text]
@@ -108,7 +108,7 @@ def _read(path: Path) -> str | None:
 
 
 def _by_hand(path: Path) -> str:
-    """What follows the made part of the page *path*, as it stands."""
+    """What follows the generated part of the page *path*."""
     return (_read(path) or "").partition(f"{END}\n")[2]
 
 

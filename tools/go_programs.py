@@ -1,4 +1,4 @@
-"""Builds the Go programs that tests run beside the control plane.
+"""Builds the Go programs that tests run in addition to the control plane.
 
 The sources of each are Go modules pinned by `go.mod` and `go.sum` in a folder of its own; the
 binary goes to `${XDG_CACHE_HOME:-~/.cache}/starsched/<program>/<hash>/`, outside the checkout. Go
@@ -32,23 +32,23 @@ class GoProgram:
 
 
 PROGRAMS: Final = {
-    # What the test of the tutorial runs its commands with, as they are written.
+    # Runs the commands of the tutorial as they are written, in its test.
     "kubectl": GoProgram(ROOT / "tools" / "kubectl"),
-    # What renders `deploy/` exactly as an operator's would.
+    # Renders `deploy/` exactly as an operator's does.
     "kustomize": GoProgram(
         ROOT / "tools" / "kustomize",
         "sigs.k8s.io/kustomize/kustomize/v5",
         takes="half a minute",
     ),
-    # What the tests of facts let scrape and query; its service discoveries are most of it.
+    # Scrapes and answers queries in tests of facts; service discovery is most of its code.
     "prometheus": GoProgram(
         ROOT / "tools" / "prometheus",
         "github.com/prometheus/prometheus/cmd/prometheus",
         tags="remove_all_sd",
         takes="some minutes",
     ),
-    # kube-scheduler's own plugins, asked for their answers. In the versions of the control plane,
-    # whose compiled packages are used again.
+    # kube-scheduler's own plugins, asked for their answers. In the control plane's versions, so
+    # that compiled packages are reused.
     "oracle": GoProgram(ROOT / "tests" / "oracle", takes="seconds after the control plane"),
 }
 

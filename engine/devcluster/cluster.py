@@ -43,7 +43,7 @@ class DevCluster:
 
     Args:
         port: 0 takes a free one; it is kept over `crash` and `recover`.
-        token: The bearer token that requests must carry; None lets everybody in.
+        token: The bearer token that requests must carry; None accepts every request.
         clock: Gives the timestamps in objects. Time-outs always run on the event loop's clock.
         seed: Makes uids and generated names repeat.
         history: Changes kept per resource for watches that resume and lists that page.
@@ -72,7 +72,7 @@ class DevCluster:
         self._listener: asyncio.Server | None = None
         self._companions: list[Kubelets | NamespaceController] = []
 
-    # --- life ------------------------------------------------------------------------------
+    # --- life cycle ------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Listen. Does nothing if it listens already."""
@@ -131,7 +131,7 @@ class DevCluster:
         return f"http://127.0.0.1:{self._port}"
 
     def kubeconfig(self) -> Json:
-        """A kubeconfig that leads here, as plain data."""
+        """A kubeconfig for this server, as plain data."""
         user = {"token": self.token} if self.token else {}
         name = "devcluster"
         return {
@@ -164,7 +164,7 @@ class DevCluster:
         self._companions.append(controller)
         return controller
 
-    # --- trouble ---------------------------------------------------------------------------
+    # --- faults ----------------------------------------------------------------------------
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
@@ -198,7 +198,7 @@ class DevCluster:
         return len(found)
 
     def stall_watches(self, resource: str = "") -> None:
-        """Let watches, open ones and those to come, hang: connected, but nothing arrives."""
+        """Let open and future watches hang: connected, but nothing arrives."""
         for kind in KINDS:
             if not resource or kind.resource == resource:
                 self._server.stalled_kinds.add(kind.resource)

@@ -1,6 +1,6 @@
-"""What the server says about itself: version, API groups and resources.
+"""The discovery documents: version, API groups and resources.
 
-Owns the discovery documents, enough for clients that look resources up before they use them
+Owns as much of them as is enough for clients that look resources up before they use them
 (`kubectl`, client libraries).
 """
 
@@ -121,7 +121,7 @@ def openapi_index() -> Json:
 def openapi(base: str) -> Json | None:
     """The OpenAPI document of a group version, None if there is none.
 
-    It holds what `kubectl apply` looks for before it leaves validation to the server, and no
+    It holds what `kubectl apply` looks for before it relies on validation by the server, and no
     schemas.
     """
     served = [kind for kind in KINDS if kind.base_path.strip("/") == base]

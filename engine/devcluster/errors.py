@@ -1,4 +1,4 @@
-"""What the API server answers when it refuses: `Status` objects with the real reasons and texts.
+"""The refusals of the API server: `Status` objects with the real reasons and texts.
 
 Owns the one exception of the embedded server and the constructors of every refusal. Knows nothing
 of HTTP beyond status codes, and nothing of storage.

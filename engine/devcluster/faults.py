@@ -1,7 +1,7 @@
 """Fault injection: make chosen requests late, refused, unanswered or cut off.
 
-Owns which request meets which fault. The server carries the fault out. Deterministic: a fault
-applies to the requests that match it, in order of arrival, by count; nothing is drawn by chance.
+Owns which request gets which fault. The server carries the fault out. Deterministic: a fault
+applies to the requests that match it, in order of arrival, by count; nothing is random.
 
     faults.fail(429, retry_after=2, verb="create", resource="pods/binding", times=3)
     faults.drop(verb="create", resource="pods/binding", applied=True)   # bound, answer lost
@@ -115,7 +115,7 @@ class Fault:
         return self.dropped or self.status is not None
 
     def release(self) -> None:
-        """Let the requests go on that hang, and those to come pass."""
+        """Let hanging requests go on, and later ones pass."""
         self.times = self.hits
         self._released.set()
 
@@ -185,7 +185,7 @@ class Faults:
             self.remove(fault)
 
     def striking(self, call: Call) -> list[Fault]:
-        """The faults that *call* meets: any delays and hangs, then at most one that ends it."""
+        """The faults that hit *call*: any delays and hangs, then at most one that ends it."""
         met = []
         for fault in tuple(self._active):
             if fault.strikes(call):

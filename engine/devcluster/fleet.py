@@ -1,7 +1,7 @@
-"""Who else lives in a cluster: kubelets that run bound pods, the namespace controller; and objects.
+"""Simulated components of a cluster: kubelets, the namespace controller; and makers of objects.
 
 Owns the companions that an embedded cluster may be given, and the makers of the example cluster.
-The companions act on the API directly, one event loop turn after the change they answer to.
+The companions act on the API directly, one iteration of the event loop after the change.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 class _Companion:
-    """A task that answers to the changes of one table, each some time after it happened."""
+    """A task that reacts to the changes of one table, each some time after it happened."""
 
     _kind: Kind
 
@@ -39,7 +39,7 @@ class _Companion:
         self._task = asyncio.create_task(self._run(), name=type(self).__name__)
 
     async def stop(self) -> None:
-        """End; what was still to happen does not."""
+        """Stop; reactions that are still due do not happen."""
         if self in self._table.subscribers:
             self._table.subscribers.remove(self)
         for timer in self._timers:
@@ -207,7 +207,7 @@ def running_status(pod: Json, now: str) -> Json:
 
 
 class NamespaceController(_Companion):
-    """Empties namespaces that are being deleted, and lets them go."""
+    """Empties namespaces that are being deleted, and removes their finalizers."""
 
     _kind = kinds.NAMESPACES
 

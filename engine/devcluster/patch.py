@@ -311,7 +311,7 @@ def _text(path: FieldPath) -> str:
 def apply(
     current: Json, wanted: Json, owned: Owned, manager: str, *, force: bool
 ) -> tuple[Json, dict[str, frozenset[FieldPath]]]:
-    """*current* with the fields of *wanted* set, and who owns which field after that.
+    """*current* with the fields of *wanted* set, and the owners of all fields after that.
 
     Refuses with 409 if another manager applied one of the fields with another value, unless
     *force*, which takes the field over.

@@ -145,7 +145,7 @@ def _container_resources(spec: Json) -> Iterator[str]:
 def _summed_requests(spec: Json, name: str) -> Fraction | None:
     """What the containers request of *name* together, None if none of them does.
 
-    Restartable init containers run beside the others; the rest run one by one before them.
+    Restartable init containers run next to the others; the rest run one by one before them.
     """
     found = False
     running = peak = Fraction(0)

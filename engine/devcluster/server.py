@@ -1,7 +1,7 @@
-"""The HTTP face of the embedded API server: routing, verbs, watches on the wire, faults.
+"""The HTTP interface of the embedded API server: routing, verbs, watches on the wire, faults.
 
 Owns requests and responses. What a request does to the objects is `api`, what a watch shows is
-`watches`, which request meets a fault is `faults`.
+`watches`, which request gets a fault is `faults`.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ class Server:
     """Serves an `Api` over HTTP, with faults.
 
     Args:
-        token: The bearer token that requests must carry; None lets everybody in.
+        token: The bearer token that requests must carry; None accepts every request.
         bookmark_interval: Seconds between the bookmarks of watches that want them.
     """
 
@@ -407,7 +407,7 @@ def _cut(request: web.BaseRequest) -> web.Response:
 
 
 def _verb(method: str, route: Route, query: dict[str, str]) -> str:
-    """The API's word for what *method* does there. Refuses with 405."""
+    """The API's verb for what *method* does there. Refuses with 405."""
     is_watch = query.get("watch", "") in _TRUE
     if route.subresource in ("binding", "eviction"):
         verb = {"POST": "create"}.get(method)

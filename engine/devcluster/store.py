@@ -27,7 +27,7 @@ class Version:
         manifest: The object without `kind` and `apiVersion`. Never changed.
         revision: When it was written.
         raw: The manifest as JSON.
-        forms: Other encodings, made on demand by who needs them.
+        forms: Other encodings, made on demand.
         owned: Server-side apply: the leaf paths that each field manager applied last.
     """
 
@@ -75,7 +75,7 @@ class Change:
 
 
 class Subscriber(Protocol):
-    """Who wants the changes of a table, in order, as they happen."""
+    """A receiver of the changes of a table, in order, as they happen."""
 
     def offer(self, change: Change) -> None:
         """Take note of *change*. Must not write to the store."""
@@ -178,8 +178,8 @@ class Store:
     """Every table, under one revision counter.
 
     Args:
-        history: Changes kept per table; a watch or a paged list that starts before them is told
-            that its resourceVersion has expired.
+        history: Changes kept per table; a watch or a paged list that starts before them fails
+            because its resourceVersion has expired.
     """
 
     def __init__(self, *, history: int = 20_000) -> None:

@@ -98,8 +98,8 @@ class Watch:
 
     def offer(self, change: Change) -> None:
         """Take note of *change*, if the client may see it."""
-        # After an abort nothing may follow: a line behind those that were dropped would tell the
-        # client that it has seen them.
+        # After an abort nothing may follow: a line after dropped ones would make the client believe
+        # that it has seen those.
         if self._aborted or change.revision <= self._after:
             return
         if not change.key.startswith(self._prefix):
@@ -153,7 +153,7 @@ class Watch:
         return b'{"type":"BOOKMARK","object":%s}\n' % _encode(body)
 
     def send_bookmark(self, revision: int) -> None:
-        """Tell the client that it has seen everything up to *revision*."""
+        """Send the client a bookmark: it has seen everything up to *revision*."""
         if self._aborted:
             return
         self._lines.append(self._bookmark(revision))

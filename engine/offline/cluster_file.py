@@ -302,7 +302,7 @@ class Cluster:
 
 
 def _require_shape(manifest: Manifest) -> None:
-    """Raise `ManifestError` unless *manifest* has a readable kind and name."""
+    """Raise `ManifestError` unless the members of *manifest* that are read undecoded are sound."""
     kind = str(manifest.get("kind") or "object")
     for member in ("metadata", "spec", "status") if kind in _WITH_STATUS else ("metadata",):
         if not isinstance(value := manifest.get(member) or {}, Mapping):

@@ -1,6 +1,6 @@
 """Installs basedpyright, the language server that tests let read the stubs of policies.
 
-Its packages (the server, and the Node.js that runs it) are pinned by `requirements.lock` beside
+Its packages (the server, and the Node.js that runs it) are pinned by `requirements.lock` next to
 this file, which `uv pip compile --universal --generate-hashes` makes of its first line; they go to
 `${XDG_CACHE_HOME:-~/.cache}/starsched/basedpyright/<hash>/`, outside the checkout.
 """
