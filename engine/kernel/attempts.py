@@ -1,4 +1,4 @@
-"""How an attempt begins to hold a node, gives it back, and ends.
+"""How an attempt holds a node, releases it, and ends.
 
 Owns each step together with its undo: what counts a pod on a node before the API server does is
 here, next to what reverts it. Also owns how a failed attempt ends: its pod goes back to the queue,

@@ -1,4 +1,4 @@
-"""Starlark source as Python's syntax trees: parsing it safely, and what is plain to see in it.
+"""Starlark source as Python's syntax trees: parsing it safely, and what the tree shows directly.
 
 Starlark parses with Python's `ast`. Owns the bounds within which text is parsed in this process,
 and the facts that need no data flow: loads, names, returns.

@@ -89,7 +89,7 @@ class Builtin:
         starlark: For a member of a library that is not written in Python: what it is in the
             runtime's Starlark text.
         makes: The code of the verdict that it makes, or empty.
-        is_starlark: Starlark brings it itself; a file cannot take its name.
+        is_starlark: Starlark itself defines it; a file cannot take its name.
         doc: What it is for, in one line.
     """
 

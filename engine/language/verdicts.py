@@ -255,7 +255,7 @@ def wire_of(forms: Sequence[Form]) -> Any:
 def checker(forms: Sequence[Form]) -> Callable[[Any], Any]:
     """A function that gives what leaves the sandbox for a value of a translated hook.
 
-    It raises `NoVerdictError` for a value that is none of *forms*.
+    It raises `NoVerdictError` for a value that has none of *forms*.
     """
     by_type = {_TYPES[kind]: form.sent for form in forms for kind in form.kinds if kind in _TYPES}
 

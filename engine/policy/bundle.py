@@ -80,7 +80,7 @@ class Bundle:
         runtime: Limits and failure policy.
         extenders: The configured ones, in the order in which they are asked.
         tests: The user's test files.
-        warnings: What was noticed and is no error.
+        warnings: What was noticed and is not an error.
     """
 
     revision: str

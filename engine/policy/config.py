@@ -364,7 +364,7 @@ def _plugins(members: Object) -> dict[str, PluginSet]:
             inner = found.object()
             sets[point] = PluginSet(
                 enabled=tuple(_plugin_refs(inner.items("enabled"), REMOVED_PLUGINS)),
-                # To be rid of what is gone is no mistake.
+                # Disabling a plugin that no longer exists is not a mistake.
                 disabled=tuple(_plugin_refs(inner.items("disabled"), frozenset())),
             )
             inner.finish()

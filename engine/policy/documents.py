@@ -81,7 +81,7 @@ class Report:
         self._add(node, path, message, hint, "error")
 
     def warn(self, node: yaml.Node | None, path: str, message: str, hint: str = "") -> None:
-        """Note something that is no error but does not do what it says."""
+        """Note something that is not an error but does not do what it says."""
         self._add(node, path, message, hint, "warning")
 
     def _add(
@@ -115,7 +115,7 @@ class Field:
         self.wrong(f"{want}, got {self.shown()}")
 
     def warn(self, message: str, hint: str = "") -> None:
-        """Report something that is no error."""
+        """Report something that is not an error."""
         self.report.warn(self.node, self.path, message, hint)
 
     @property

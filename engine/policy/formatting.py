@@ -72,7 +72,7 @@ def formatted(text: str) -> str:
 
 
 def _is_same(text: str, meaning: str, comments: list[str]) -> bool:
-    """If *text* still has this syntax tree and these comments."""
+    """Whether *text* still has this syntax tree and these comments."""
     try:
         return _meaning(text) == meaning and _comments(_tokens(text)) == comments
     except (SyntaxError, tokenize.TokenError, ValueError):

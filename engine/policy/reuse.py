@@ -1,6 +1,6 @@
 """How far the answers of a policy's hooks can be reused, derived from what the hooks read.
 
-Owns the words for `starsched check --reads`: for each hook what it reads, how long an answer
+Owns the text of `starsched check --reads`: for each hook what it reads, how long an answer
 holds, and what in it defeats reuse, with what to do instead. The reuse itself is `verdicts`' and
 needs none of this.
 """

@@ -1,4 +1,4 @@
-"""What a field of a view is, the records that fields are made of, and what they are made from.
+"""The form of a view's fields, the records in them, and what they are extracted from.
 
 Owns the words; the fields themselves are in `pod_views`, `node_views` and `views`.
 """

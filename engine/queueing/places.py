@@ -118,7 +118,7 @@ class Places:
             del self._uid_of[queued.pod.key]
 
     def can(self, queued: QueuedPod, trigger: Trigger) -> bool:
-        """If the table has an entry for *trigger* where the pod is."""
+        """Whether the table has an entry for *trigger* where the pod is."""
         return (queued.place, trigger) in TRANSITIONS
 
     def move(

@@ -164,7 +164,7 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 def filter_result(body: bytes) -> FilterResult:
-    """What an extender answered to filter. Raises `ExtenderError` if it is none."""
+    """What an extender answered to filter. Raises `ExtenderError` if it is malformed."""
     members = lower_members(body)
     nodes = _read(members, "nodes", dict[str, msgspec.Raw] | None)
     names = _read(members, "nodenames", list[str] | None)
@@ -184,7 +184,7 @@ def _names(nodes: Mapping[str, msgspec.Raw]) -> tuple[str, ...]:
 
 
 def priorities(body: bytes) -> list[tuple[str, int]]:
-    """`HostPriorityList`: host and score. Raises `ExtenderError` if it is none."""
+    """`HostPriorityList`: host and score. Raises `ExtenderError` if it is malformed."""
     found: list[tuple[str, int]] = []
     for item in _decode(body, list[msgspec.Raw] | None) or ():
         members = lower_members(item)
@@ -194,7 +194,7 @@ def priorities(body: bytes) -> list[tuple[str, int]]:
 
 
 def preemption_result(body: bytes) -> dict[str, MetaVictims]:
-    """`ExtenderPreemptionResult`, by node. Raises `ExtenderError` if it is none."""
+    """`ExtenderPreemptionResult`, by node. Raises `ExtenderError` if it is malformed."""
     by_node = _read(lower_members(body), "nodenametometavictims", dict[str, msgspec.Raw] | None)
     found: dict[str, MetaVictims] = {}
     for node, raw in (by_node or {}).items():
@@ -209,7 +209,7 @@ def preemption_result(body: bytes) -> dict[str, MetaVictims]:
 
 
 def binding_result(body: bytes) -> str:
-    """The error of an `ExtenderBindingResult`, or "". Raises `ExtenderError` if it is none."""
+    """The error of an `ExtenderBindingResult`, or "". Raises `ExtenderError` if it is malformed."""
     return _read(lower_members(body), "error", str | None) or ""
 
 

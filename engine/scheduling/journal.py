@@ -15,7 +15,7 @@ from engine.scheduling.extenders import Answer
 class Journal(Protocol):
     """Notified before and after each decision. Must not raise, and must not take long.
 
-    `deciding --> decided | lost`, in every turn that comes to a decision.
+    `deciding --> decided | lost`, in every turn that reaches a decision.
     """
 
     def deciding(self, nominator: Nominator) -> None:

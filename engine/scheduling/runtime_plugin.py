@@ -71,7 +71,7 @@ class RuntimePlugin:
     """kube-scheduler's name of the plugin."""
 
     needs_filter: ClassVar[bool] = False
-    """If it has nothing to reserve in a profile that has its filter off."""
+    """Whether it has nothing to reserve in a profile that has its filter off."""
 
     def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> str | None:
         """None, or why the pod must not be tried yet."""

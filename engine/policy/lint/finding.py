@@ -1,4 +1,4 @@
-"""The lints by name, one finding of one, and the file that is looked at.
+"""The names of the lints, a finding of a lint, and the file that is checked.
 
 Owns the names: they are what a comment silences and what the documents list.
 """

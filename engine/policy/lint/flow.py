@@ -135,7 +135,7 @@ def _for_one_key(loop: ast.For, names: set[str]) -> set[int]:
 
 
 def _is_one(test: ast.expr, key: str, names: set[str]) -> bool:
-    """If *test* says that *key* equals what is the same in every round."""
+    """Whether *test* says that *key* equals what is the same in every round."""
     if not isinstance(test, ast.Compare) or [type(one) for one in test.ops] != [ast.Eq]:
         return False
     sides = [test.left, test.comparators[0]]

@@ -32,7 +32,7 @@ def lint_inner_hooks(source: PolicySource) -> Iterator[Finding]:
 
 
 def _is_shaped(function: ast.FunctionDef) -> bool:
-    """If it has a hook's name, and takes what that hook is given."""
+    """Whether it has a hook's name, and takes what that hook is given."""
     hook = HOOKS.get(function.name)
     if hook is None:
         return False
@@ -62,7 +62,7 @@ def _uses(function: ast.FunctionDef, inner: ast.FunctionDef) -> tuple[bool, bool
 
 
 def _has_caller(source: PolicySource, name: str) -> bool:
-    """If a hook may come by what the function *name* returns: it is asked, loaded or called."""
+    """Whether the result of the function *name* may become a hook: it is one, loaded or called."""
     if name in source.hooks or name in source.loaded_by_others:
         return True
     # A call at top level that nothing takes, `make_policy()`, calls it to no effect.

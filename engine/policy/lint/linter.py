@@ -1,4 +1,4 @@
-"""All lints of a set of files, without what a comment silences.
+"""Runs all lints on a set of files, without the findings that a comment silences.
 
 Owns `# lint: ignore=name, name`: it silences these lints on its line, or on the next one if it
 stands alone. Text after a blank is the reason.

@@ -160,7 +160,8 @@ class Child:
     def receive(self) -> list[RawAnswer]:
         """The next answers, at least one.
 
-        Raises `ChannelClosedError`, `TimeoutError`, or `msgspec.DecodeError` for what is none.
+        Raises `ChannelClosedError`, `TimeoutError`, or `msgspec.DecodeError` for a malformed
+        answer.
         """
         answers: list[RawAnswer] = self._receive()
         if not answers:

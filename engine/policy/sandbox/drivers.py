@@ -1,4 +1,4 @@
-"""Starlark between the runtime and a hook: views in, verdicts out.
+"""The Starlark modules between the runtime and a hook: views in, verdicts out.
 
 Owns the text of those modules. One module turns JSON into structs by the schema's types; one
 checks what hooks return, made of the forms of `language.hooks`; and for every hook of every

@@ -2,7 +2,7 @@
 
 Owns keeping them, frozen, by the text that they were made of, and the modules that run a hook over
 them. Nothing depends on what is kept: whatever does not go as it should with frozen views (a hook
-that changes what it was given, a verdict that is none) is answered again from the text.
+that changes what it was given, an invalid verdict) is answered again from the text.
 """
 
 from collections import OrderedDict

@@ -94,7 +94,7 @@ class _Terms:
         return is_selected(selector, labels) or is_selected(selector, {})
 
     def satisfies(self, matching: int) -> bool:
-        """If there are affinity terms and a pod matches all of them, as it has to."""
+        """Whether there are affinity terms and a pod matches all of them, as it has to."""
         return bool(self.near) and matching & self.near == self.near
 
 
@@ -115,7 +115,7 @@ def _terms_of(pod: Pod) -> _Terms | None:
 
 
 def _after_pod(around: Around, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-    """If a placed or nominated pod that came, changed its labels or went may make a difference."""
+    """Whether a placed or nominated pod that came, changed its labels or went may help."""
     if not any(p is not None and (p.node_name or p.nominated_node_name) for p in (old, new)):
         return False
     try:

@@ -90,7 +90,7 @@ class DerivedHint:
         self._resources |= self._of_kept | ({ASSIGNED_POD} if kept else set())
 
     def is_interested(self, event: ClusterEvent) -> bool:
-        """If such events about anything but the pod itself can help at all."""
+        """Whether such events about anything but the pod itself can help at all."""
         resource, action = event.resource, event.action
         if action == AGE:  # every few seconds: only for policies known to read ages
             return self._reads_ages
@@ -108,13 +108,13 @@ class DerivedHint:
 
     @property
     def looks_at_pod(self) -> bool:
-        """If a change of the rejected pod itself can help."""
+        """Whether a change of the rejected pod itself can help."""
         return not self._is_known or ANYTHING in self._resources or self._looks_at_pod
 
     def is_worth(
         self, event: ClusterEvent, resource: str, around: Around, pod: Pod, old: Any, new: Any
     ) -> bool:
-        """If *event* may help *pod*; `is_interested` has said yes, or it is about *pod* itself.
+        """Whether *event* may help *pod*; `is_interested` is true, or it is about *pod* itself.
 
         Args:
             event: What happened.
@@ -181,7 +181,7 @@ class DerivedHint:
 
 
 def _could_be_seen(event: ClusterEvent, resource: str, old: Any, new: Any) -> bool:
-    """If any policy could see the change."""
+    """Whether any policy could see the change."""
     if resource == OWN_POD:
         return is_meaningful_pod_change(old, new)
     if resource == POD:
@@ -208,7 +208,7 @@ class _Reader:
         self._view = view
 
     def differs(self, old: Any, new: Any, facts: Snapshot) -> bool:
-        """If a field that is read has another value."""
+        """Whether a field that is read has another value."""
         project = self._projector.project
         if project(old, facts) != project(new, facts):
             return True

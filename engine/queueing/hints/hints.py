@@ -88,7 +88,7 @@ class Hints:
         return cls(bundle.profiles, derived, objects=cache.objects, node_info=cache.node_info)
 
     def is_interested(self, plugin: str, event: ClusterEvent, *, is_gate: bool = False) -> bool:
-        """If events of this kind, about another object than the pod, can change *plugin*'s mind.
+        """Whether such events, about another object than the pod, can change *plugin*'s mind.
 
         *is_gate*: the plugin keeps pods out of the queue, instead of having rejected them.
         """
@@ -100,7 +100,7 @@ class Hints:
         return bool(self._interests(plugin, event.resource, event.action))
 
     def looks_at_pod(self, plugin: str) -> bool:
-        """If a change of the rejected pod itself can change *plugin*'s mind."""
+        """Whether a change of the rejected pod itself can change *plugin*'s mind."""
         derived = self._derived(plugin, is_gate=False)
         if derived is not None:
             return derived.looks_at_pod
@@ -111,7 +111,7 @@ class Hints:
         return plugin in INTERESTS or plugin in self._filters
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
-        """If events of this kind can change the mind of a plugin that is known."""
+        """Whether events of this kind can change the mind of a plugin that is known."""
         known = self._of_interest.get(event)
         if known is None:
             known = self._of_interest[event] = any(

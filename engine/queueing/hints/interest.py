@@ -60,7 +60,7 @@ class Around:
         return frozenset(names or ()), frozenset(groups or ())
 
     def ignores(self, resource: str) -> bool:
-        """If NodeResourcesFit ignores *resource*."""
+        """Whether NodeResourcesFit ignores *resource*."""
         names, groups = self._ignored
         return is_extended_resource(resource) and (
             resource in names or resource.partition("/")[0] in groups
@@ -73,7 +73,7 @@ class Around:
 
 
 Check = Callable[[Around, Pod, Any, Any], bool]
-"""If a change from an old to a new object may help a pod; False only if the objects rule it out."""
+"""Whether a change of an object, old to new, may help a pod; False only if they rule it out."""
 
 
 def always(around: Around, pod: Pod, old: Any, new: Any) -> bool:
@@ -93,7 +93,7 @@ class Interest:
     check: Check = always
 
     def covers(self, resource: str, action: str) -> bool:
-        """If it includes such events."""
+        """Whether it includes such events."""
         return resource == self.resource and (not self.actions or action in self.actions)
 
 

@@ -20,7 +20,7 @@ _IMPLICIT_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """If *toleration* tolerates *taint*: same effect and key (empty: any), and value if Equal."""
+    """Whether *toleration* tolerates *taint*: same effect, key (empty: any), and value if Equal."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -31,7 +31,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def has_untolerated_taint(node: Node, pod: Pod) -> bool:
-    """If *pod* does not tolerate a taint of *node*."""
+    """Whether *pod* does not tolerate a taint of *node*."""
     tolerations = pod.manifest.spec.tolerations
     return any(
         taint.effect in ("NoSchedule", "NoExecute")
@@ -41,7 +41,7 @@ def has_untolerated_taint(node: Node, pod: Pod) -> bool:
 
 
 def matches_own_affinity(pod: Pod, node: Node) -> bool:
-    """If the pod's own node selector and required node affinity match *node*."""
+    """Whether the pod's own node selector and required node affinity match *node*."""
     spec = pod.manifest.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
@@ -107,7 +107,7 @@ def _scaled_down(around: Around, pod: Pod, old: Pod, new: Pod) -> bool:
 
 
 def _may_fit(around: Around, pod: Pod, node_name: str) -> bool:
-    """If *pod* fits next to the pods that are on the node now and that it could not preempt."""
+    """Whether *pod* fits next to the pods on the node now that it could not preempt."""
     info = around.node_info(node_name)
     if info is None or info.node is None:
         return True  # not known here: in doubt, yes
@@ -146,7 +146,7 @@ def _is_device(around: Around, resource: str) -> bool:
 
 
 def _grew(pod: Pod, old: Node, new: Node) -> bool:
-    """If the node now offers more of something that *pod* uses, or takes more pods."""
+    """Whether the node now offers more of something that *pod* uses, or takes more pods."""
     before, after = old.allocatable, new.allocatable
     return after.get("pods", 0) > before.get("pods", 0) or any(
         amount > 0 and after.get(name, 0) > before.get(name, 0)
@@ -155,7 +155,7 @@ def _grew(pod: Pod, old: Node, new: Node) -> bool:
 
 
 def _provides_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a device class now provides an extended resource that the pod requests."""
+    """Whether a device class now provides an extended resource that the pod requests."""
     name = peek(new, "spec", "extendedResourceName")
     if old is None and _IMPLICIT_CLASS + new.metadata.name in pod.requests:
         return True
@@ -164,7 +164,7 @@ def _provides_more(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _leaves_more_to_devices(pod: Pod, old: Node, new: Node) -> bool:
-    """If the node stopped offering a resource that *pod* uses, so that devices may provide it."""
+    """Whether the node stopped offering a resource that *pod* uses: devices may provide it."""
     return any(
         amount > 0 and old.allocatable.get(name, 0) and not new.allocatable.get(name, 0)
         for name, amount in pod.requests.items()

@@ -130,7 +130,7 @@ def _after_node(around: Around, pod: Pod, old: Node | None, new: Node | None) ->
 
 
 def _after_owner(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a service or workload may be one that the default constraints use."""
+    """Whether a service or workload may be one that the default constraints use."""
     namespace = (old if new is None else new).metadata.namespace
     has_own = bool(pod.manifest.spec.topology_spread_constraints)
     return bool(namespace == pod.namespace and not has_own and _defaults(around))

@@ -58,7 +58,7 @@ def _classes_of(around: Around, pod: Pod) -> frozenset[str] | None:
 
 
 def _may_be_its_volume(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a volume belongs to a claim of the pod, or to none yet."""
+    """Whether a volume belongs to a claim of the pod, or to none yet."""
     ref = peek(new, "spec", "claimRef")
     if not peek(ref, "name"):
         return True
@@ -129,7 +129,7 @@ def _topologies_changed(around: Around, pod: Pod, old: Any, new: Any) -> bool:
 
 
 def _capacity_is_ignored(around: Around, pod: Pod, old: Any, new: Any) -> bool:
-    """If a driver's capacity was looked at and is not any more."""
+    """Whether a driver's capacity was looked at and is not any more."""
     was_tracked = bool(peek(old, "spec", "storageCapacity"))
     is_tracked = bool(peek(new, "spec", "storageCapacity"))
     return was_tracked and not is_tracked and bool(_claims_of(pod))

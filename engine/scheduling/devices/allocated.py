@@ -32,15 +32,15 @@ class AllocatedDevices:
         self._count(allocation, -1)
 
     def is_owned(self, device: DeviceId) -> bool:
-        """If a claim has *device* for itself."""
+        """Whether a claim has *device* for itself."""
         return device in self._owned
 
     def is_in_use(self, device: DeviceId) -> bool:
-        """If any claim has *device*, or a share of it."""
+        """Whether any claim has *device*, or a share of it."""
         return device in self._owned or device in self._shares
 
     def is_shared(self, device: DeviceId) -> bool:
-        """If a part of *device* is consumed."""
+        """Whether a part of *device* is consumed."""
         return device in self._consumed
 
     def consumed(self, device: DeviceId) -> Mapping[str, int]:

@@ -128,7 +128,7 @@ def fits(
     allocated: Mapping[str, int],
     allocating: Mapping[str, int],
 ) -> bool:
-    """If *taken* is left of *offered* next to what is allocated or about to be."""
+    """Whether *taken* is left of *offered* next to what is allocated or about to be."""
     return all(
         amount + allocated.get(name, 0) + allocating.get(name, 0) <= offered[name].value
         for name, amount in taken.items()

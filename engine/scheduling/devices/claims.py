@@ -144,7 +144,7 @@ class Claims:
 
 
 def _is_as_new(claim: ResourceClaim, other: ResourceClaim) -> bool:
-    """If *claim* is *other* or came after it. Another object of that name did.
+    """Whether *claim* is *other* or came after it. Another object of that name did.
 
     Versions are compared as numbers here, which Kubernetes allows: the watch may bring a version
     from between two of our writes, and that must not make an allocation invisible.

@@ -9,13 +9,13 @@ class PreparationFailed(Exception):
 
 
 def waits_for_devices(claim: ResourceClaim) -> bool:
-    """If the claim has a device that must be prepared first."""
+    """Whether the claim has a device that must be prepared first."""
     allocation = claim.allocation
     return allocation is not None and any(r.binding_conditions for r in allocation.devices.results)
 
 
 def is_ready(claim: ResourceClaim) -> bool:
-    """If all devices of an allocated claim are prepared. Raises `PreparationFailed`."""
+    """Whether all devices of an allocated claim are prepared. Raises `PreparationFailed`."""
     if claim.allocation is None:
         return False
     for result in claim.allocation.devices.results:
@@ -40,7 +40,7 @@ def is_ready(claim: ResourceClaim) -> bool:
 
 
 def is_overdue(claim: ResourceClaim, now: float, seconds: float) -> bool:
-    """If preparing the devices of *claim* has taken more than *seconds* at Unix time *now*."""
+    """Whether preparing the devices of *claim* has taken more than *seconds* at Unix time *now*."""
     if not waits_for_devices(claim) or claim.allocation is None:
         return False
     started_at = epoch_seconds(claim.allocation.allocation_timestamp)

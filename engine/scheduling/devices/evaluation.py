@@ -337,7 +337,7 @@ def _conditional(parts: list[Evaluator]) -> Evaluator:
 
 
 def _not_strictly_false(parts: list[Evaluator]) -> Evaluator:
-    """What a loop goes on with: everything but a plain false, errors included."""
+    """Whether a loop continues: after everything but a plain false, errors included."""
     (part,) = parts
 
     def evaluate(scope: Scope) -> bool:

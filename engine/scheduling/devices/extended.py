@@ -1,4 +1,4 @@
-"""Extended resources that devices serve: makes a claim of what containers request.
+"""Extended resources that devices serve: turns what containers request into a claim.
 
 Owns which class stands for a resource name and how the requests of containers become requests for
 devices. Init containers use the devices of the containers after them before they get their own.

@@ -121,7 +121,7 @@ class Planner:
         return made
 
     def suits(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
-        """If *device* is of the class, suits the request and is for the node.
+        """Whether *device* is of the class, suits the request and is for the node.
 
         Raises `AllocationError` if a selector cannot be evaluated.
         """
@@ -182,7 +182,7 @@ class Planner:
         return chosen
 
     def _is_wanted(self, claim: ResourceClaim, plan: RequestPlan, device: PoolDevice) -> bool:
-        """If *device* is one of all that are wanted, free or not; a shared one needs capacity."""
+        """Whether *device* suits a request for all devices; a shared one needs capacity left."""
         self._steps.spend(1)
         if not self.suits(claim, plan, device):
             return False

@@ -1,4 +1,4 @@
-"""Which claims a pod names, and whether they are there, can be met and are the pod's."""
+"""The claims that a pod names, and whether they exist, are usable and belong to the pod."""
 
 from collections.abc import Iterator
 

@@ -190,7 +190,7 @@ class SliceIndex:
 def reaches(
     node: Node, node_name: str | None, all_nodes: bool, selector: NodeSelector | None
 ) -> bool:
-    """If what names these nodes is for *node*. Naming none is for no node."""
+    """Whether what names these nodes is for *node*. Naming none is for no node."""
     if node_name:
         return node.name == node_name
     if all_nodes:
@@ -199,7 +199,7 @@ def reaches(
 
 
 def device_reaches(node: Node, device: PoolDevice) -> bool:
-    """If *device* itself is for *node*, where its slice lets devices choose."""
+    """Whether *device* itself is for *node*, where its slice lets devices choose."""
     if not device.slice.record.spec.per_device_node_selection:
         return True
     record = device.record

@@ -57,7 +57,7 @@ class Wanted:
 
     @property
     def sub_request(self) -> str:
-        """The name of the alternative; empty if it is none."""
+        """The name of the alternative; empty if it is not one."""
         return self.name if self.parent else ""
 
 
@@ -118,12 +118,12 @@ def _count(mode: str, count: int) -> int:
 
 
 def wants_all(wanted: Wanted) -> bool:
-    """If it is for all devices that suit."""
+    """Whether it is for all devices that suit."""
     return wanted.mode == ALL_DEVICES
 
 
 def is_kept_away(taints: list[DeviceTaint], tolerations: tuple[DeviceToleration, ...]) -> bool:
-    """If one of *taints* is not tolerated."""
+    """Whether one of *taints* is not tolerated."""
     return any(
         taint.effect in _KEEPING_AWAY and not any(_bears(t, taint) for t in tolerations)
         for taint in taints

@@ -228,7 +228,7 @@ class Search:
         return not taking and not self._allocated.is_owned(device.id)
 
     def _is_candidate(self, c: int, plan: RequestPlan, place: int, device: PoolDevice) -> bool:
-        """If *device* is free, suits the request and has what it takes; remembers what is lost."""
+        """Whether *device* is free, suits the request and has what it takes; notes what is lost."""
         if not self._is_free(c, plan, device):
             if not plan.wanted.admin_access and self._allocated.is_owned(device.id):
                 plan.alive[place] = DEAD
@@ -312,7 +312,7 @@ class Search:
     # --- counters ----------------------------------------------------------------------------
 
     def _has_counters(self, device: PoolDevice) -> bool:
-        """If the pool has what *device* consumes, on top of what was chosen in this attempt."""
+        """Whether the pool has what *device* consumes, next to what this attempt has chosen."""
         pool = device.id[:2]
         available = self._available.get(pool)
         if available is None:

@@ -38,9 +38,9 @@ class Selectors:
         self._compiled: OrderedDict[str, Evaluator | str] = OrderedDict()
 
     def matches(self, expression: str, device: Described) -> tuple[bool, int]:
-        """If *device* suits *expression*, and what it cost to find out (0: it was known).
+        """Whether *device* suits *expression*, and what it cost to find out (0: it was known).
 
-        Raises `SelectorError` if the expression is none, or has no bool for this device.
+        Raises `SelectorError` if the expression is invalid, or gives no bool for this device.
         """
         known = device.answers.get(expression)
         cost = 0
@@ -89,7 +89,7 @@ class Selectors:
 
 
 def _variables(device: Described) -> dict[str, Any]:
-    """What `device` is to an expression. Raises `CelError` for a value that is none."""
+    """What `device` is to an expression. Raises `CelError` for a malformed value."""
     attributes, capacity = Domains(), Domains()
     for name, attribute in device.attributes.items():
         domain, identifier = _split(name, device.driver)

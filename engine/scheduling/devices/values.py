@@ -65,7 +65,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str | int | float) -> "Quantity":
-        """The quantity of a text. Raises `CelError` if it is none."""
+        """The quantity of a text. Raises `CelError` if it is malformed."""
         try:
             return cls(nano_value(text))
         except QuantityError as error:
@@ -76,7 +76,7 @@ class Quantity:
 
     @property
     def is_integer(self) -> bool:
-        """If it is whole and fits an int64."""
+        """Whether it is whole and fits an int64."""
         return self.nanos % NANO == 0 and INT64_MIN <= self.nanos // NANO <= INT64_MAX
 
     def as_integer(self) -> int:
@@ -104,7 +104,7 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str) -> "Semver":
-        """The version of a text. Raises `CelError` if it is none."""
+        """The version of a text. Raises `CelError` if it is malformed."""
         match = _SEMVER.fullmatch(text) if len(text) <= _LONGEST_VERSION else None
         if match is None:
             raise CelError(f'"{text[:80]}" is not a semantic version')
@@ -142,7 +142,7 @@ class Semver:
 
 
 def is_number(value: Any) -> bool:
-    """If *value* is an int, uint or double."""
+    """Whether *value* is an int, uint or double."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

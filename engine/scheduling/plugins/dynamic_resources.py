@@ -165,7 +165,7 @@ class DynamicResources(RuntimePlugin):
     # --- the nodes ---------------------------------------------------------------------------
 
     def filter(self, state: PodState, info: NodeInfo) -> Status | None:
-        """If the allocated claims reach the node, and the others can get devices there."""
+        """Whether the allocated claims reach the node, and the others can get devices there."""
         node = info.node
         if node is None:
             return _rejected("node not found")

@@ -201,7 +201,7 @@ def _size(volume: PersistentVolume) -> int:
 
 
 def _may_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """If *claim* may have *volume* at all, whether it was made for it or not."""
+    """Whether *claim* may have *volume* at all, whether it was made for it or not."""
     mode, wanted_mode = volume.spec.volume_mode, claim.spec.volume_mode
     attributes = volume.spec.volume_attributes_class_name or ""
     return (
@@ -213,7 +213,7 @@ def _may_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> boo
 
 
 def _is_free_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """If *volume* is free for any claim, and is what *claim* asks for."""
+    """Whether *volume* is free for any claim, and is what *claim* asks for."""
     if volume.status.phase != AVAILABLE or volume.class_name != claim.class_name:
         return False
     if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):

@@ -151,7 +151,7 @@ def _less(left: Code, right: Code, op: ast.cmpop, opposite: ast.cmpop) -> Code:
     if a <= _NUMBERS and b <= _NUMBERS:
         left, right = _as_float(left, right), _as_float(right, left)
         if left.type == FLOAT and right.type == FLOAT and _is_simple(left) and _is_simple(right):
-            # Neither is true of what is no number.
+            # Neither is true of NaN.
             no = ast.IfExp(
                 ast.Compare(left.node, [opposite], [right.node]),
                 ast.Constant(False),
@@ -244,7 +244,7 @@ def _contains(here: "Expressions", left: Code, right: Code) -> Code:
         if type(held) in (str, dict):
             return here.known(left.value in held)
     if kinds == {"str"}:
-        return plain  # what is no text fails in both
+        return plain  # anything but a text fails in both
     if kinds == {"dict"}:
         check_key(left)
         return plain
