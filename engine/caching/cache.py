@@ -68,7 +68,7 @@ class Cache:
         self._put((self._new_info(node.name) if info is None else info).with_node(node))
 
     def update_node(self, node: Node) -> None:
-        """Take a new version of *node*; an unknown one is added."""
+        """Replace *node* by this version of it; an unknown one is added."""
         self.add_node(node)
 
     def remove_node(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Cache:
         self._place(pod)
 
     def update_pod(self, pod: Pod) -> None:
-        """Take a new version of a placed pod; an unknown one is added. Raises like `add_pod`."""
+        """Update a placed pod to this version; an unknown one is added. Raises like `add_pod`."""
         self.add_pod(pod)
 
     def remove_pod(self, pod: Pod) -> None:

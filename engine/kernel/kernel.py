@@ -181,7 +181,7 @@ class Kernel:
     # --- events ------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
-        """Take *event* in, at *now* (monotonic seconds); returns what is to be done about it."""
+        """Handle *event*, at *now* (monotonic seconds); returns what is to be done about it."""
         self.time.enter(now)
         self._handlers[type(event)](event)
         return self.take_instructions()

@@ -201,7 +201,7 @@ class Permits:
     # --- decisions ---------------------------------------------------------------------------
 
     def ask(self, placement: Placement) -> None:
-        """Let the placement through if it is approved; else keep it, or give its pod back."""
+        """Let the placement through if it is approved; else keep it waiting, or requeue its pod."""
         pod = placement.pod
         scheduler = self._scheduler
         profile = scheduler.profile_of(pod) if scheduler is not None else None

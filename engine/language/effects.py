@@ -73,7 +73,7 @@ class Effects:
         self.summaries[summary.parameter].add(name)
 
     def read_whole(self, view: str) -> None:
-        """*view* went where it cannot be followed."""
+        """*view* escaped to where it cannot be followed: all of it is read."""
         self.read(view, ALL)
         self.facts_escape = True
 

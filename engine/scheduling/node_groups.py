@@ -118,7 +118,7 @@ class Groups:
         nodes: NDArray[np.intp] | None,
         columns: Sequence[CounterColumn],
     ) -> None:
-        """Take the counts of *size* slots as of now.
+        """Bring the groups up to the present counts of *size* slots.
 
         *made_of* begins with what the ids of projections depend on. *nodes* are those ids by slot
         (None: all the same), *columns* the counters whose counts by node matter. Cost: a few
@@ -250,7 +250,7 @@ class Groups:
     # --- answers -----------------------------------------------------------------------------
 
     def share(self, shared: list[dict[str, Any]]) -> None:
-        """Take the figures that all groups share in addition to their counts; answers follow."""
+        """Set the figures that all groups share next to their counts, and update the answers."""
         if shared != self.shared or not self._contexts:
             context = context_of(shared)
             known = self._contexts.pop(context, None)

@@ -29,7 +29,7 @@ from engine.scheduling.victims import PLUGIN
 
 @dataclass(slots=True)
 class PostFiltered:
-    """What came of the post-filters; the fields are those of `Decision`.
+    """The outcome of the post-filters; the fields are those of `Decision`.
 
     `message` is empty if pods will be evicted. `sought_victims`: preemption was asked.
     `kept_by`, by policy: on how many nodes only pods that it keeps stood in the way. `refused_by`:

@@ -19,7 +19,7 @@ from engine.scheduling.pod_class import PodClass
 from engine.scheduling.select_host import SortKey
 from engine.scheduling.trial_patterns import TrialPatterns
 
-#: What came of trying a node. It helps to evict pods if at least VIOLATES; then some budget is
+#: The outcome of trying a node. It helps to evict pods if at least VIOLATES; then some budget is
 #: violated, or none.
 UNKNOWN: Final = 0
 NO_HELP: Final = 1
@@ -37,7 +37,7 @@ class Trials:
     Attributes:
         pod_class: Kept, so that no other object gets its identity.
         patterns: How trials ended on nodes that are alike; None if no two nodes are.
-        states: What came of trying the node, as it is: UNKNOWN, NO_HELP, VIOLATES or CLEAN.
+        states: The outcome of trying the node, as it is: UNKNOWN, NO_HELP, VIOLATES or CLEAN.
         refusals: Where evicting does not help, the interned status that says why.
         ranks: The place of the node's `candidate_key` among the distinct ones; -1: not asked for.
         victims: Of the nodes where evicting helps.

@@ -21,7 +21,7 @@ _MOST_PATTERNS: Final = 16_384
 
 
 class TrialPatterns:
-    """What came of trials, for the pods of one class and priority.
+    """The outcomes of trials, for the pods of one class and priority.
 
     Filters see a node through their projections. Those of the node without some pods follow from
     those that it has now and from what the pods hold: of two nodes with the same projections and

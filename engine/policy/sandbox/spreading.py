@@ -142,7 +142,7 @@ class Spreading:
         self._asked_at[child] = now
 
     def _listen(self) -> None:
-        """Receive what came; a child that took too long is given up."""
+        """Receive the answers that have arrived; a child that took too long is given up."""
         if not self._busy:
             return
         poll = select.poll()

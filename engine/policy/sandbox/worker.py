@@ -293,7 +293,7 @@ class PolicyWorker:
         return _answer_of(found) if found[0] == "=" else None
 
     def _sort_out(self, hook: _Hook, call: Call, entries: Sequence[bytes], text: str) -> RawAnswer:
-        """Take the failures out of an answer that has some."""
+        """Separate the failures from an answer that has some."""
         answer = _answer_of(text)
         verdicts: list[Any] = msgspec.json.decode(answer.verdicts)
         failures: list[tuple[int, PolicyFailure]] = []

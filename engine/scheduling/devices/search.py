@@ -246,13 +246,13 @@ class Search:
     def _take(
         self, c: int, plan: RequestPlan, device: PoolDevice, *, must: bool = False
     ) -> Callable[[], None] | None:
-        """Take *device* for a request: how to take that back, or None if it cannot be had.
+        """Take *device* for a request; returns the undo, or None if it is not available.
 
         With *must* a constraint in the way is an error: no other device would do.
         """
         wanted = plan.wanted
         taken = self._planner.consumption(plan, device)
-        if taken is None or not self._has_room(device, taken):
+        if taken is None or not self._has_capacity(device, taken):
             return None
         if is_kept_away(device.record.taints, wanted.tolerations):
             return None
@@ -291,7 +291,7 @@ class Search:
 
         return undo
 
-    def _has_room(self, device: PoolDevice, taken: Nanos) -> bool:
+    def _has_capacity(self, device: PoolDevice, taken: Nanos) -> bool:
         if not taken:
             return True
         allocating: Mapping[str, int] = _NOTHING

@@ -20,7 +20,7 @@ class ClaimWriter(Protocol):
     async def reserve(
         self, pod: Pod, claim: ResourceClaim, allocation: AllocationResult | None
     ) -> ResourceClaim:
-        """Let *pod* use *claim*, and give the claim *allocation* if it has none.
+        """Add *pod* to the users of *claim*, and write *allocation* if the claim has none.
 
         Returns the claim as stored.
         """
@@ -42,15 +42,15 @@ class ClaimWriter(Protocol):
         ...
 
     async def deallocate(self, claim: ResourceClaim) -> None:
-        """Take the allocation out of a claim that no pod uses; if that fails, the next try may."""
+        """Remove the allocation of a claim without users; a failure is left to a later attempt."""
         ...
 
     async def delete(self, claim: ResourceClaim) -> None:
-        """Delete a claim that a scheduler made; if that fails, the next try may."""
+        """Delete a claim that a scheduler made; a failure is left to a later attempt."""
         ...
 
     def start_release(self, pod: Pod, claim: ResourceClaim) -> None:
-        """Take *pod* out of the users of *claim*, without waiting for it."""
+        """Remove *pod* from the users of *claim*, without waiting for it."""
         ...
 
     def start_delete(self, claim: ResourceClaim) -> None:
