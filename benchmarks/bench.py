@@ -135,7 +135,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     if rows and rows[0]["median"]:
         figures = rows[0]["median"]
         report.OUT.print(
-            f"beside it, per pod ({rows[0]['workload']}, {rows[0]['scheduler']}): kube-apiserver "
+            f"others, per pod ({rows[0]['workload']}, {rows[0]['scheduler']}): kube-apiserver "
             f"{figures['apiserver_cpu_ms']:.2f} ms CPU, etcd {figures['etcd_cpu_ms']:.2f} ms, "
             f"load generator {figures['generator_cpu_ms']:.2f} ms",
             highlight=False,

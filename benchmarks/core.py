@@ -102,10 +102,12 @@ def of_workload(workload: Workload, nodes: int, pods: int) -> Scenario:
     Pods that the workload adds to the measured ones are decided too, evenly between them.
     """
     existing = list(workload.objects(nodes))
-    beside = list(workload.beside(nodes))
+    unmeasured = list(workload.unmeasured(nodes))
     decided: list[Manifest] = []
     for number in range(pods):
-        decided += beside[number * len(beside) // pods : (number + 1) * len(beside) // pods]
+        decided += unmeasured[
+            number * len(unmeasured) // pods : (number + 1) * len(unmeasured) // pods
+        ]
         decided.append(workload.make_pod(number))
     return Scenario(
         workload.name,
@@ -131,7 +133,7 @@ def of_openb(pods: int = 0) -> Scenario:
 
 
 def of_adversary(nodes: int, pods: int) -> Scenario:
-    """Nothing repeats: every node and every pod differs in everything that a hook may read."""
+    """Nodes and pods of which no two are equal in anything that a hook may read."""
 
     def node(number: int) -> Manifest:
         manifest = objects.node(

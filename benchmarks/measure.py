@@ -179,7 +179,7 @@ async def _warm_up(
     pods = [workload.make_pod(_WARM_UP_FROM + n) for n in range(max(1, settings.warm_up))]
     first = await run_load(wire, watch, pods[:1], patience=settings.patience, tick=tick)
     await run_load(wire, watch, pods[1:], patience=settings.patience, tick=tick)
-    await create_all(wire, workload.beside(settings.nodes))
+    await create_all(wire, workload.unmeasured(settings.nodes))
     await until_idle(subject)
     return (first.latencies() or [0.0])[0] * 1000
 

@@ -22,8 +22,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="json: write the results to FILE beside the table; without FILE, or with `-`, to the "
-        "standard output instead of it.",
+        help="json: also write the results to FILE; without FILE, or with `-`, to the standard "
+        "output instead of the table.",
     )
     return click.argument("file", required=False)(option(command))
 

@@ -28,7 +28,7 @@ class Workload:
         make_node: The node with a number.
         objects: Objects that exist before the scheduler starts (given the number of nodes):
             namespaces, Services, priority classes, and pods that are placed already.
-        beside: Pods that are created just before the measured ones and are not counted.
+        unmeasured: Pods that are created just before the measured ones and are not counted.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Workload:
     make_pod: Callable[[int], Manifest]
     make_node: Callable[[int], Manifest] = node
     objects: Callable[[int], Iterable[Manifest]] = _nothing
-    beside: Callable[[int], Iterable[Manifest]] = _nothing
+    unmeasured: Callable[[int], Iterable[Manifest]] = _nothing
 
 
 WORKLOADS: Final[dict[str, Workload]] = {}
@@ -263,8 +263,8 @@ def _unschedulable() -> Workload:
 
     return Workload(
         "unschedulable",
-        "beside unschedulable pods (two per node)",
+        "with unschedulable pods (two per node)",
         _BASE,
         lambda number: pod(_named(number)),
-        beside=impossible,
+        unmeasured=impossible,
     )

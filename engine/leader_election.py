@@ -185,7 +185,7 @@ class LeaderElector:
             wait = self.settings.retry_period * (1.0 + self._rng.random() * (_JITTER - 1.0))
             await self._sleep(wait)
         log.info("Became leader", lease=self._lease_name, identity=self.identity)
-        self._tell("became leader")
+        self._write_event("became leader")
 
     async def keep(self) -> None:
         """Renew the lease until it is lost.
@@ -227,10 +227,10 @@ class LeaderElector:
             log.warning("Cannot release the lease", lease=self._lease_name, reason=str(error))
         else:
             log.info("Released the lease", lease=self._lease_name)
-        self._tell("stopped leading")
+        self._write_event("stopped leading")
 
     async def _give_back(self, lease: _Lease) -> None:
-        """Give up *lease*, or what became of it meanwhile if that is still ours."""
+        """Give up *lease*, or its newer version if that is still ours."""
         try:
             await self._let_go(lease)
         except Conflict:
@@ -369,7 +369,7 @@ class LeaderElector:
                 if self._on_leader is not None:
                     self._on_leader(holder)
 
-    def _tell(self, what: str) -> None:
+    def _write_event(self, what: str) -> None:
         if self._on_transition is None:
             return
         uid = str(self._seen.metadata.get("uid", "")) if self._seen is not None else ""

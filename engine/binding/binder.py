@@ -1,4 +1,4 @@
-"""Binds a pod to a node through the API server, and finds out for certain what came of it.
+"""Binds a pod to a node through the API server, and makes sure of the outcome.
 
 Owns one thing: after `Binder.bind` returns the pod is on that node, and after it raises the pod is
 not on that node through us. "Exactly once" rests on four properties:

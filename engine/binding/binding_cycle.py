@@ -208,8 +208,8 @@ class BindingCycle:
         """Wait for the cycles at work; those left after *timeout* seconds are given up.
 
         So are those that wait for another program, which may take minutes: the next scheduler
-        waits for it. A cycle that is given up here leaves its binding to the API server: bound or
-        not, the next scheduler sees it there. Returns how many were given up.
+        waits for it. The outcome of a cycle that is given up here is up to the API server: the next
+        scheduler sees there whether the pod is bound. Returns how many were given up.
         """
         for action in self._actions:
             action.cancel()

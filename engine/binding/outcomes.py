@@ -120,7 +120,7 @@ class AttemptOutcomes:
 
     def failed(self, report: ReportFailure) -> None:
         """Report a failed attempt."""
-        # 1. Metrics and log: the attempt happened whatever became of the pod.
+        # 1. Metrics and log: the attempt counts whatever the state of the pod is now.
         pod, rejection = report.pod, report.rejection
         result = names.ERROR if rejection.is_error else names.UNSCHEDULABLE
         duration = self._clock.monotonic() - report.started_at

@@ -45,7 +45,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What a pod's status should say. No reason: leave the condition; None: the nomination."""
+    """The wanted status of a pod. An empty reason keeps the condition, None the nomination."""
 
     reason: str
     message: str
@@ -62,7 +62,7 @@ class _State:
 
 
 @dataclass(frozen=True, slots=True)
-class _PutOff:
+class _Retry:
     """A state that could not be written, and when it is worth another try."""
 
     pod: Pod
@@ -99,7 +99,7 @@ class PodStatusUpdater:
         self._waiting: dict[str, tuple[Pod, _State]] = {}
         # A pod is in one of the two at most. The last delay of each stays until its state is
         # written.
-        self._put_off: dict[str, _PutOff] = {}
+        self._retries: dict[str, _Retry] = {}
         self._pauses: dict[str, float] = {}
         self._writing: dict[str, asyncio.Event] = {}  # set when the write has ended
         self._sent: dict[str, asyncio.Event] = {}  # set when its request is answered, or given up
@@ -116,7 +116,7 @@ class PodStatusUpdater:
             pod: As the informer last showed it.
             reason: `Unschedulable`, `SchedulerError`, `SchedulingGated` or `WaitingOnPermit`.
             message: Not truncated: conditions have no limit of their own.
-            nominated_node: New nominated node, "" to clear it, None to leave it.
+            nominated_node: New nominated node, "" to clear it, None to keep it.
         """
         generation = pod.manifest.metadata.generation
         self._say(pod, _State(reason, message, generation, nominated_node))
@@ -141,7 +141,7 @@ class PodStatusUpdater:
     def withdraw(self, uid: str) -> bool:
         """Drop what still waits to be written for this pod; False if a request is on its way."""
         is_waiting = self._waiting.pop(uid, None) is not None
-        if self._put_off.pop(uid, None) is not None or is_waiting:
+        if self._retries.pop(uid, None) is not None or is_waiting:
             self._metrics.status_patches.labels("superseded").inc()
         return uid not in self._sent
 
@@ -156,7 +156,7 @@ class PodStatusUpdater:
             # A newer state must not lose what still waits and what it does not set itself.
             self._waiting[pod.uid] = (pod, state.over(waiting[1]))
             return
-        put_off = self._put_off.pop(pod.uid, None)
+        put_off = self._retries.pop(pod.uid, None)
         if put_off is not None:
             state = state.over(put_off.state)
         if self._says_already(pod, state):
@@ -179,16 +179,16 @@ class PodStatusUpdater:
         before = self._pauses.get(pod.uid)
         pause = FIRST_PAUSE if before is None else min(LONGEST_PAUSE, 2 * before)
         self._pauses[pod.uid] = pause
-        self._put_off[pod.uid] = _PutOff(pod, state, self._clock.monotonic() + pause)
+        self._retries[pod.uid] = _Retry(pod, state, self._clock.monotonic() + pause)
 
     def retry(self) -> None:
         """Write what could not be written, after a delay; to be called about once a second."""
         now = self._clock.monotonic()
-        for uid, kept in [*self._put_off.items()]:
+        for uid, kept in [*self._retries.items()]:
             if kept.due <= now:
                 if not self._submit(kept.pod, kept.state):
                     return
-                del self._put_off[uid]
+                del self._retries[uid]
 
     def forget(self, uid: str) -> None:
         """Drop what is known of a pod that was bound or deleted, and what still waits for it."""

@@ -1,4 +1,4 @@
-"""What the API server fills in and admits for kinds other than pods, and the two forms of events.
+"""Defaults and admission for kinds other than pods, and the two forms of events.
 
 Owns defaults that a scheduler can see. Fields that no scheduler reads are stored as they were sent.
 """

@@ -125,12 +125,12 @@ def forbidden(
 
 
 def not_found(kind: Kind, name: str) -> ApiStatus:
-    """There is no object of that name."""
+    """404: there is no object of that name."""
     return ApiStatus(404, f'{kind.resource} "{name}" not found', details=_details(kind, name))
 
 
 def no_such_path() -> ApiStatus:
-    """There is no such resource."""
+    """404: there is no such resource."""
     return ApiStatus(404, "the server could not find the requested resource", details={})
 
 

@@ -356,7 +356,7 @@ def _apply_conflict(disputed: list[tuple[str, FieldPath]]) -> ApiStatus:
         owners = sorted({owner for owner, _ in disputed})
         listed = "conflicts with " + ":\n".join(
             f'"{owner}":\n'
-            + "\n".join(f"- {_text(path)}" for who, path in disputed if who == owner)
+            + "\n".join(f"- {_text(path)}" for manager, path in disputed if manager == owner)
             for owner in owners
         )
     return ApiStatus(

@@ -1,4 +1,4 @@
-"""What the API server does to pods: defaults, admission, binding, status, graceful deletion.
+"""The API server's rules for pods: defaults, admission, binding, status, graceful deletion.
 
 Owns every rule that is special to pods. Works on plain manifests; lookups of other objects
 (priority classes, runtime classes, nodes) come in as a `Lookup`, time as text.

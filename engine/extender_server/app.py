@@ -135,7 +135,7 @@ class ExtenderApp:
             stages=stages,
             world=self.world,
             on_switch=self._switch,
-            write_event=self._tell,
+            write_event=self._write_event,
             metrics=self.metrics,
             clock=self._clock,
         )
@@ -218,7 +218,9 @@ class ExtenderApp:
         elif sources := new.bundle.runtime.facts.sources:
             log.warning("No facts are known without --watch", sources=len(sources))
 
-    def _tell(self, about: Reference, kind: str, reason: str, note: str, revision: str) -> None:
+    def _write_event(
+        self, about: Reference, kind: str, reason: str, note: str, revision: str
+    ) -> None:
         if self._recorder is not None:
             self._recorder.policies(about, kind, reason, note, revision)
 

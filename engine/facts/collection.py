@@ -74,18 +74,18 @@ async def collect(
 
 async def _first(source: Source, patience: float) -> Mapping[Subject, Readings] | str:
     """The first report of *source*, or why there is none."""
-    told: asyncio.Future[Mapping[Subject, Readings]] = asyncio.get_running_loop().create_future()
+    first: asyncio.Future[Mapping[Subject, Readings]] = asyncio.get_running_loop().create_future()
 
-    def tell(readings: Mapping[Subject, Readings]) -> None:
-        if not told.done():
-            told.set_result(readings)
+    def report(readings: Mapping[Subject, Readings]) -> None:
+        if not first.done():
+            first.set_result(readings)
 
-    following = asyncio.ensure_future(source.run(tell))
-    either: set[asyncio.Future[Any]] = {told, following}
+    following = asyncio.ensure_future(source.run(report))
+    either: set[asyncio.Future[Any]] = {first, following}
     try:
         await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        if told.done():
-            return told.result()
+        if first.done():
+            return first.result()
         if following.done() and (error := following.exception()) is not None:
             return str(error)
         return f"said nothing for {patience:g} s"

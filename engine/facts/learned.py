@@ -152,7 +152,7 @@ class LearnedConfigMap:
 
 
 class Learner(Protocol[P_contra]):
-    """Something that learns from pods; pure."""
+    """Learns from pods; pure."""
 
     @property
     def name(self) -> str:
@@ -241,7 +241,7 @@ class LearnedSource(Generic[P]):
         informers = self._informers()
         self._watched += [informer.counts for informer in informers]
         tasks = [asyncio.ensure_future(informer.run()) for informer in informers]
-        tasks += [asyncio.ensure_future(self._tell(tell)), asyncio.ensure_future(self._save())]
+        tasks += [asyncio.ensure_future(self._report(tell)), asyncio.ensure_future(self._save())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -292,7 +292,7 @@ class LearnedSource(Generic[P]):
         if learned:
             self._is_new = self._is_unsaved = True
 
-    async def _tell(self, tell: Tell) -> None:
+    async def _report(self, tell: Tell) -> None:
         while True:
             await asyncio.sleep(_TELL_SECONDS)
             if self._is_new:

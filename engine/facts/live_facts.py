@@ -41,7 +41,7 @@ _RESTART_SECONDS: Final = 5.0
 _PATIENCE_SECONDS: Final = 2.0
 _READING_TICK: Final = 0.02
 # Nodes are annotated one after the other; the queue need not look at each by itself.
-_TELL_SECONDS: Final = 0.1
+_REPORT_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class LiveFacts:
         ]
         self._prepared = config, new
         self._start(new, config)
-        await _spoken(new)
+        await _have_reported(new)
 
     def _drop_prepared(self) -> None:
         _, dropped = self._prepared
@@ -181,7 +181,7 @@ class LiveFacts:
         if self._is_started:
             self._start(self._running, self._config)
         if before or self._running:
-            self._tell_of_change()
+            self._report_soon()
 
     # --- the informers' calls, before those of the cache --------------------------------------
 
@@ -198,7 +198,7 @@ class LiveFacts:
     def _on_node(self, node: Node) -> None:
         if self._read_node(node):
             self._show([("node", node.name)])
-            self._tell_of_change()
+            self._report_soon()
 
     def _on_node_gone(self, node: Node) -> None:
         if self._read("nodes", ("node", node.name), {}):
@@ -207,7 +207,7 @@ class LiveFacts:
     def _on_pod(self, pod: Pod) -> None:
         if self._read_pod(pod):
             self._show([("pod", pod.key)])
-            self._tell_of_change()
+            self._report_soon()
 
     def _on_pod_gone(self, pod: Pod) -> None:
         if self._read("pods", ("pod", pod.key), {}):
@@ -267,7 +267,7 @@ class LiveFacts:
         Earlier decisions are made without facts, which a policy cannot distinguish from facts that
         are unknown.
         """
-        await _spoken(self._running)
+        await _have_reported(self._running)
 
     def _start(self, sources: Iterable[_Running], config: FactsConfig) -> None:
         assert self._is_started, "without a loop nothing follows the sources"
@@ -296,7 +296,7 @@ class LiveFacts:
         changed = self._put(running)
         if changed:
             self._show(changed)
-            self._tell_of_change()
+            self._report_soon()
 
     def _put(self, running: _Running) -> Collection[Subject]:
         """Have the store hold what a source said; the subjects of which something else is known."""
@@ -304,13 +304,13 @@ class LiveFacts:
             return ()
         return self._store.replace(running.place, running.readings)
 
-    def _tell_of_change(self) -> None:
+    def _report_soon(self) -> None:
         """Report soon that something is new; what comes until then is reported together."""
         if not self._is_telling:
             self._is_telling = True
-            asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
+            asyncio.get_running_loop().call_later(_REPORT_SECONDS, self._report)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._is_telling = False
         self._on_change()
 
@@ -322,7 +322,7 @@ class LiveFacts:
         self._show(self._store.subjects())
         if too_old != self._too_old:
             self._too_old = too_old
-            self._tell_of_change()
+            self._report_soon()
 
     def _show(self, subjects: Iterable[Subject]) -> None:
         now = self._clock.now()
@@ -372,7 +372,7 @@ class LiveFacts:
         return is_there and self._board.facts_of_node(name) != NO_FACTS
 
 
-async def _spoken(sources: Iterable[_Running]) -> None:
+async def _have_reported(sources: Iterable[_Running]) -> None:
     """Return when all of *sources* have reported or failed, or when their time is up."""
     sources = list(sources)
     spoke = [r.spoke for r in sources if not isinstance(r.config, AnnotationFacts)]

@@ -127,8 +127,8 @@ def read_document(
         return Document(problems=[f"not JSON: {error}"])
     document = read_plain(given, measured_at=measured_at, now=now)
     if (key := repeated_key(raw)) is not None:
-        told = f"the key `{key}` is there twice in an object: the last one counts"
-        document.problems.insert(0, told)
+        problem = f"the key `{key}` is there twice in an object: the last one counts"
+        document.problems.insert(0, problem)
     return document
 
 

@@ -1,8 +1,8 @@
-"""Where facts come from while the scheduler runs: a file, a ConfigMap, a Prometheus server.
+"""Sources of facts while the scheduler runs: a file or a ConfigMap.
 
-Owns getting at the text and noticing that it changed. What it says is `readings`', what becomes of
-it `LiveFacts`'. No source ends by itself, and no error of one stops the scheduler: what cannot be
-read is logged and tried again, and until then the facts grow old.
+Owns getting at the text and noticing that it changed. Decoding it is `readings`', storing it
+`LiveFacts`'. No source ends by itself, and no error of one stops the scheduler: what cannot be read
+is logged and tried again, and until then the facts grow old.
 """
 
 import asyncio

@@ -58,7 +58,7 @@ class Exchange:
         may_repeat: True if it changes nothing, so that it may be sent again on a fresh connection
             when a kept one turns out to be closed. Anything else could be carried out twice.
         stream: Takes the body of a 2xx answer piece by piece; the answer is then b"".
-        timer: What ends the exchange when its time is up.
+        timer: Ends the exchange when its time is up.
     """
 
     __slots__ = (
@@ -215,11 +215,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- the transport's calls ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It can take a request."""
+        """Take note that requests can be sent."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is closed, by either side."""
+        """Take note that either side has closed it."""
         self._transport = None
         del self._parser  # it refers to this connection
         exchange = self._exchange
@@ -307,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def abort(self) -> None:
-        """Close it at once, without waiting for the other side's farewell."""
+        """Close it at once, without waiting for the other side to close."""
         self._exchange = None
         if self._transport is not None:
             self._transport.abort()

@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, as one tree.
+"""The errors of requests to the API server, as one tree.
 
     ApiError                 the server refused, or could not be asked
     ├── Unauthorized         401  who are you?
@@ -17,7 +17,7 @@
 
 Owns the mapping from a `Status` answer to an exception. No exception of an HTTP library leaves
 `kube`: callers catch these. Each error says in *may_have_taken_effect* whether a write could have
-been carried out although no success was reported; only reading the object tells then.
+been carried out although no success was reported; only reading the object shows that.
 """
 
 import email.utils
@@ -33,7 +33,7 @@ class KubeConfigError(Exception):
 
 
 class NoKubeConfig(KubeConfigError):
-    """There is no kubeconfig where one is looked for."""
+    """No kubeconfig exists at the path or in the environment."""
 
 
 class ApiError(Exception):

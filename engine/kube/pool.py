@@ -1,8 +1,8 @@
 """A pool of keep-alive connections to one server.
 
 Owns opening, keeping and closing connections, and which one takes a request. A request takes the
-connection that was used last, so that few are warm rather than many lukewarm; if none is free it
-waits for whichever comes first, one that gets free or one that is opened for it.
+connection that was used last, so that a few stay warm and the rest can be closed; if none is free
+it waits for whichever comes first, one that gets free or one that is opened for it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How many cores this process may use."""
+"""Finds how many cores this process may use."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ _MINE: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(mine: Path = _MINE, cgroups: Path = _CGROUPS) -> float:
-    """Cores by affinity, or as many as a container's limit is worth if that is less; above 0.
+    """Cores by affinity, or a container's cpu limit in cores if that is less; above 0.
 
     Args:
         mine: A file like `/proc/self/cgroup`, which names the process's control group.

@@ -31,7 +31,7 @@ class EventLoop(uvloop.Loop):
             return socket.getaddrinfo(host, port, **words)  # needs no name server
         future: asyncio.Future[list[Any]] = self.create_future()
 
-        def tell(end: Callable[[Any], None], outcome: Any) -> None:
+        def finish(end: Callable[[Any], None], outcome: Any) -> None:
             if not future.done():  # else it was cancelled
                 end(outcome)
 
@@ -42,7 +42,7 @@ class EventLoop(uvloop.Loop):
             except Exception as error:
                 end, outcome = future.set_exception, error
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.call_soon_threadsafe(tell, end, outcome)
+                self.call_soon_threadsafe(finish, end, outcome)
 
         try:
             threading.Thread(target=look_up, name="getaddrinfo", daemon=True).start()

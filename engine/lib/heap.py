@@ -23,7 +23,7 @@ class KeyedHeap(Generic[K, T]):
     def __init__(self) -> None:
         self._entries: list[tuple[Any, int, K]] = []
         self._live: dict[K, tuple[tuple[Any, int, K], T]] = {}
-        self._tokens = itertools.count()  # tells entries of one key apart, and keeps ties in order
+        self._tokens = itertools.count()  # separates entries of one key, keeps ties in order
 
     def __len__(self) -> int:
         return len(self._live)

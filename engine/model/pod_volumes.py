@@ -25,7 +25,7 @@ class ClaimUse(NamedTuple):
 class Disk(NamedTuple):
     """A disk of a cloud or a network that a pod names itself, without a claim.
 
-    `kind` is the name of the source's field in the API. `monitors` tell Ceph clusters apart.
+    `kind` is the name of the source's field in the API. `monitors` distinguish Ceph clusters.
     `attachment` is what it counts as for a CSI driver that serves it; `problem` is why it cannot.
     """
 

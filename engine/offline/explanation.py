@@ -1,4 +1,4 @@
-"""Why a pod is placed where it is, or nowhere: everything that was decided, node by node.
+"""Explains why a pod is placed on its node or on none: the whole decision, node by node.
 
 Owns the record of an explanation, and assembling it from the engine's own answers; asks the
 policies nothing that a decision would not ask. How it is printed is `cli`'s.

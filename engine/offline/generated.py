@@ -49,10 +49,10 @@ def generated_workload(nodes: int, pods: int, seed: int) -> Workload:
 def _node(number: int, chance: random.Random) -> dict[str, Any]:
     cpu, memory, gpus = chance.choice(_SHAPES)
     name = f"node-{number:04d}"
-    room = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
+    capacity = {"cpu": cpu, "memory": memory, "pods": "110", "ephemeral-storage": "100Gi"}
     spec: dict[str, Any] = {}
     if gpus:
-        room["nvidia.com/gpu"] = str(gpus)
+        capacity["nvidia.com/gpu"] = str(gpus)
         spec["taints"] = [{"key": "nvidia.com/gpu", "value": "", "effect": "PreferNoSchedule"}]
     elif chance.random() < 0.1:
         spec["taints"] = [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]
@@ -70,8 +70,8 @@ def _node(number: int, chance: random.Random) -> dict[str, Any]:
         },
         "spec": spec,
         "status": {
-            "allocatable": room,
-            "capacity": room,
+            "allocatable": capacity,
+            "capacity": capacity,
             "conditions": [{"type": "Ready", "status": "True"}],
             "images": [
                 {"names": [f"registry.example/app-{number % _APPS}:1"], "sizeBytes": 1 << 28}

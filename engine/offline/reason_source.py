@@ -1,4 +1,4 @@
-"""Where in a policy's text a rejection comes from.
+"""Finds the place in a policy's text that a rejection comes from.
 
 Owns the search: the literal of the reason in the policy's file, then in what that loads, then the
 line of the hook. A reason is a constant or is put together from one, so the text itself is enough.

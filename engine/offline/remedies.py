@@ -71,7 +71,7 @@ def remedies(
         fits = bool(alone)
         match policy:
             case "NodeResourcesFit":
-                found += _room(pod, infos, nominator, fits)
+                found += _capacity(pod, infos, nominator, fits)
             case "TaintToleration":
                 found += _taints(pod, infos, fits)
             case "NodeAffinity":
@@ -96,22 +96,22 @@ def _only_cordoned(pod: Pod, snapshot: Snapshot, table: VerdictTable) -> dict[st
     for name in table.rejections.get("NodeUnschedulable", ()):
         info = snapshot.info(name)
         if info is not None and set(table.rejectors_of(name)) == both:
-            unborne = _unborne(pod, info)
-            if _CORDON in unborne:
-                found[name] = len(unborne) == 1
+            untolerated = _untolerated(pod, info)
+            if _CORDON in untolerated:
+                found[name] = len(untolerated) == 1
     return found
 
 
-def shortfall(pod: Pod, info: NodeInfo, promised: Sequence[Pod] = ()) -> dict[str, int]:
+def shortfall(pod: Pod, info: NodeInfo, nominated: Sequence[Pod] = ()) -> dict[str, int]:
     """How much of each resource *info* lacks for *pod*: millicores for cpu, else whole units.
 
-    *promised* are the nominated pods for which capacity is kept there.
+    *nominated* are the nominated pods for which capacity is kept there.
     """
     if info.node is None:
         return {}
     offered, wanted = info.node.allocatable, {**pod.requests, "pods": 1}
-    taken = Counter({**info.requested, "pods": len(info.pods) + len(promised)})
-    for other in promised:
+    taken = Counter({**info.requested, "pods": len(info.pods) + len(nominated)})
+    for other in nominated:
         taken.update(other.requests)
     lacking = {
         name: amount + taken.get(name, 0) - offered.get(name, 0) for name, amount in wanted.items()
@@ -119,10 +119,12 @@ def shortfall(pod: Pod, info: NodeInfo, promised: Sequence[Pod] = ()) -> dict[st
     return {name: amount for name, amount in lacking.items() if amount > 0 and wanted[name] > 0}
 
 
-def _room(pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool) -> Iterator[Remedy]:
+def _capacity(
+    pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool
+) -> Iterator[Remedy]:
     """The nodes that lack the least of what the pod asks for."""
 
-    def promised(info: NodeInfo) -> list[Pod]:
+    def nominated(info: NodeInfo) -> list[Pod]:
         others = nominator.pods_on(info.name)
         return [one for one in others if one.uid != pod.uid and one.priority >= pod.priority]
 
@@ -130,7 +132,9 @@ def _room(pod: Pod, infos: list[NodeInfo], nominator: Nominator, fits: bool) -> 
         wanted = {**pod.requests, "pods": 1}
         return max(amount / max(1, wanted[name]) for name, amount in lacking.items())
 
-    short = [(lacking, info) for info in infos if (lacking := shortfall(pod, info, promised(info)))]
+    short = [
+        (lacking, info) for info in infos if (lacking := shortfall(pod, info, nominated(info)))
+    ]
     short.sort(key=lambda pair: (len(pair[0]), share(*pair), pair[1].name))
     for lacking, info in short[:_MOST]:
         amounts = " and ".join(
@@ -152,8 +156,8 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
     """The sets of taints to tolerate, the one that opens most nodes first."""
     sets: Counter[tuple[str, ...]] = Counter()
     for info in infos:
-        if unborne := _unborne(pod, info):
-            sets[unborne] += 1
+        if untolerated := _untolerated(pod, info):
+            sets[untolerated] += 1
     # A pod that tolerates a set of taints tolerates its subsets.
     opened = {
         taints: sum(number for within, number in sets.items() if {*within} <= {*taints})
@@ -164,7 +168,7 @@ def _taints(pod: Pod, infos: list[NodeInfo], fits: bool) -> Iterator[Remedy]:
         yield Remedy("TaintToleration", text, opened[taints] if fits else 0)
 
 
-def _unborne(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
+def _untolerated(pod: Pod, info: NodeInfo) -> tuple[str, ...]:
     """The taints that keep the pod off the node, sorted."""
     tolerations = pod.manifest.spec.tolerations
     return tuple(
@@ -301,7 +305,7 @@ def bytes_text(amount: int, *, is_least: bool = False) -> str:
             break
         value, unit, size = value / 1024, larger, size * 1024
     places = 0 if value >= 100 else 1 if value >= 10 else 2
-    # In whole hundredths and the like of the unit: floats would round as they please.
+    # In whole decimal fractions of the unit: floats would round inexactly.
     parts = -(-amount * 10**places // size) if is_least else round(value * 10**places)
     whole, rest = divmod(parts, 10**places)
     digits = f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".") if places else str(whole)

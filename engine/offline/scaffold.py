@@ -204,7 +204,7 @@ _PIECES: Final[dict[str, _Piece]] = {
         ("cluster", "make_node", "make_pod"),
     ),
     "candidate_key": _Piece(
-        "Makes room where the fewest budgets are violated and the fewest pods evicted.",
+        "Frees capacity where the fewest budgets are violated and the fewest pods evicted.",
         "the victims and the violations",
         "",
         "def candidate_key(node, victims, violations):\n    return (violations, len(victims))\n",

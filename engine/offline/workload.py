@@ -146,8 +146,8 @@ def _shape(node: Manifest) -> bytes:
     for name in _OWN_LABELS:
         labels.pop(name, None)
     status, spec = node.get("status") or {}, node.get("spec") or {}
-    room = status.get("allocatable")
-    return msgspec.json.encode([room, labels, spec.get("taints") or []], order="sorted")
+    allocatable = status.get("allocatable")
+    return msgspec.json.encode([allocatable, labels, spec.get("taints") or []], order="sorted")
 
 
 def _copy_of(node: Manifest, name: str) -> dict[str, Any]:
@@ -554,18 +554,18 @@ def table_node(row: Mapping[str, str]) -> dict[str, Any]:
     Its GPUs have the resource names of Alibaba's device plugin, and a sum of thousandths.
     """
     gpus = _amount(row, "gpu")
-    room = {
+    allocatable = {
         "cpu": f"{_amount(row, 'cpu_milli')}m",
         "memory": f"{_amount(row, 'memory_mib')}Mi",
         "pods": _PODS_PER_NODE,
     }
     if gpus:
-        room |= {f"{GPU_PREFIX}count": str(gpus), GPU_MILLI: str(_WHOLE * gpus)}
+        allocatable |= {f"{GPU_PREFIX}count": str(gpus), GPU_MILLI: str(_WHOLE * gpus)}
     labels = {_GPU_MODEL: row["model"]} if row["model"] else {}
     return {
         "kind": "Node",
         "metadata": {"name": row["sn"], "labels": labels},
-        "status": {"allocatable": room},
+        "status": {"allocatable": allocatable},
     }
 
 

@@ -120,9 +120,9 @@ class Answers:
         keyed = []
         groups = request["groups"] or [None] * len(request["pods"])
         ready = [self._ready(manifest, request, "queue_key") for manifest in request["pods"]]
-        everyone = [pod for pod, _ in ready]
+        all_pods = [pod for pod, _ in ready]
         for (pod, scheduler), group in zip(ready, groups, strict=True):
-            _see_groups(scheduler, world, {**request, "group": group}, everyone)
+            _see_groups(scheduler, world, {**request, "group": group}, all_pods)
             key = scheduler.hooks.queue_key(pod, world.snapshot)
             if isinstance(key, PolicyFailure):
                 raise ValueError(str(key))

@@ -144,8 +144,8 @@ def _larger(node: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], dict[str,
                 continue
             grown = {**offered, **given}
             capacity = {**(status.get("capacity") or {}), **given}
-            room = {**status, "allocatable": grown, "capacity": capacity}
-            yield given, {**node, "status": room}
+            more_status = {**status, "allocatable": grown, "capacity": capacity}
+            yield given, {**node, "status": more_status}
 
 
 def _little_more(name: str, nanos: int) -> int:

@@ -92,7 +92,7 @@ def compare_runs(
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What became of a pod: its last node, or why it has none, and then how it ended, if it did."""
+    """The outcome of a pod: its last node, or why it has none, and then how it ended, if it did."""
 
     node: str
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What a decision log consists of: its entries as lines of JSON, and the hash of a state.
+"""The format of a decision log: its entries as lines of JSON, and the hash of a state.
 
 Owns the format. An entry is a JSON object with its number `n`, its time `t` (seconds since the
 epoch) and its kind `e`:

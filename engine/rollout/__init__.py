@@ -1,4 +1,4 @@
-"""How an edit of policies comes into force, and how it is rolled back.
+"""Rolls edits of policies out, and back if they misbehave.
 
 Owns the way of an offer: from a source (`sources`, `offers`) through its stages (`trial`,
 `rehearsal`), into force and through probation (`revisions`, the pure state), to the saved last good

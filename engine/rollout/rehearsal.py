@@ -68,7 +68,7 @@ def rehearse(
             note(_failures_of(decision))
             if decision.node is not None:
                 placed.setdefault(pod.scheduler_name, pod)
-                note(groups.leave_failures(pod))
+                note(groups.permit_failures(pod))
             if time.monotonic() - started > TRIAL_SECONDS:
                 log.warning("Trial ended early", decided=i + 1, pods=len(pods))
                 break
@@ -80,7 +80,7 @@ def rehearse(
             explanation = scheduler.explain(pod, snapshot)
             note(_failures_of(explanation.decision))
             note(scheduler.tie_failures(pod, explanation.feasible, snapshot))
-            note(groups.leave_failures(pod))
+            note(groups.permit_failures(pod))
             victims = _victims(snapshot, [*pods, pod])
             note(scheduler.preemption_failures(profile, victims, snapshot))
     finally:
@@ -141,7 +141,7 @@ class _Groups:
                     self._sizes[_key(enabled, pod, said[0])] += 1
         self._waiting = 0
 
-    def leave_failures(self, pod: Pod) -> list[PolicyFailure]:
+    def permit_failures(self, pod: Pod) -> list[PolicyFailure]:
         """The failures of `permit` for *pod* as the first and as the last placed of its group."""
         failures: list[PolicyFailure] = []
         for waiting in self._moments(pod):

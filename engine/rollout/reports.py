@@ -1,4 +1,4 @@
-"""What a roll-out reports of its outcomes: log lines, events, metrics, and the page `/policies`.
+"""The reports of a roll-out: log lines, events, metrics, and the page `/policies`.
 
 Owns the texts and the history. Whether an outcome is worth a report is `rollout`'s.
 """

@@ -1,4 +1,4 @@
-"""What a candidate must pass before it decides for real pods: checks, its tests, a trial.
+"""The stages that a candidate must pass before it decides for real pods: checks, tests, a trial.
 
 Owns these steps and their order, and what a rejection says. Everything slow runs outside the event
 loop: building in a worker thread, tests in a sandboxed child, trial decisions in a worker thread on

@@ -1,4 +1,4 @@
-"""What the process reports about itself: logs, metrics, and endpoints for probes and pages.
+"""Telemetry of the process: logs, metrics, and endpoints for probes and pages.
 
 Owns the form of log lines (`logs`), metrics that are counted where something happens (`metrics`),
 and the HTTP server of `/healthz`, `/metrics` and the pages (`health`), whose number of connections

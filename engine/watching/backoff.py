@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential, jittered, with a ceiling.
+"""Delays between tries: exponential, jittered, with a ceiling.
 
 Owns the arithmetic only; sleeping is the caller's. The generator of random numbers is
 passed in, so tests and replays see the same delays.

@@ -52,7 +52,7 @@ _PASSING = (ConnectionLost, TimedOut, ServerError, TooManyRequests)
 #: starting forbids everything until it has read the RBAC roles.
 _MOST_REFUSALS = 6
 #: What one refusal counts if the server is known to have read the roles: two seconds in all.
-_REFUSAL_OF_ONE_THAT_KNOWS = 2
+_REFUSAL_WITH_ROLES = 2
 #: A watch that ends this soon without an event was refused in disguise; it does not reset backoff.
 _SHORT_WATCH_SECONDS = 1.0
 #: A watch that lives this long has worked, even if nothing happened.
@@ -199,7 +199,7 @@ class Reflector:
         self._is_absent = False
         self._was_lost = False
         self._refusals = 0  # 403s in a row
-        self._asks_one_that_knows = False
+        self._has_read_roles = False
         self.state: State = "new"
         self.resource_version = ""
 
@@ -219,7 +219,7 @@ class Reflector:
         self.state = "listing"
         # Asked before the list: its refusal may be older than what shows that the roles are read. A
         # reflector that has listed already keeps what it knows, and has time.
-        self._asks_one_that_knows = not self._has_listed and self._options.has_read_roles()
+        self._has_read_roles = not self._has_listed and self._options.has_read_roles()
         started = self._clock.monotonic()
         try:
             count = await self._list_pages(self._options.page_size)
@@ -275,7 +275,7 @@ class Reflector:
     async def _after_failed_list(self, error: ApiError) -> None:
         self.counts.failures += 1
         is_missing = isinstance(error, NotFound)
-        weight = _REFUSAL_OF_ONE_THAT_KNOWS if self._asks_one_that_knows else 1
+        weight = _REFUSAL_WITH_ROLES if self._has_read_roles else 1
         self._refusals = self._refusals + weight if isinstance(error, Forbidden) else 0
         is_absent = is_missing or self._refusals >= _MOST_REFUSALS
         if not self._options.optional or not is_absent:
