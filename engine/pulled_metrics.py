@@ -95,7 +95,7 @@ def show_policies(
 
     metrics.pull_counter(
         "starsched_sandbox_restarts_total",
-        "Sandboxes that were killed or died and were started again.",
+        "Sandboxes that were killed or exited and were restarted.",
         (),
         lambda: [((), restarts())],
     )
@@ -124,7 +124,7 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
     )
     metrics.pull_counter(
         "starsched_fact_failures_total",
-        "How often a source of facts could not be asked or has broken, by source.",
+        "How often a source of facts could not be queried or failed, by source.",
         ("source",),
         lambda: [((source,), number) for source, number in facts.failures().items()],
     )
@@ -135,7 +135,7 @@ def show_recording(metrics: Metrics, recorder: Recorder) -> None:
     recorded = recorder.writer.counts
     metrics.pull_counter(
         "starsched_recorded_entries_total",
-        "Entries of the decision log, by what became of them: written, dropped.",
+        "Entries of the decision log, by outcome: written, dropped.",
         ("outcome",),
         lambda: [(("written",), recorded.written), (("dropped",), recorded.dropped)],
     )

@@ -197,7 +197,7 @@ class BindingCycle:
             await action()
         except Exception:
             # The pod is in the queue already and is tried again in any case.
-            log.exception("What a plugin does about an unschedulable pod failed", pod=pod.key)
+            log.exception("Action of a plugin for an unschedulable pod failed", pod=pod.key)
             self._loop_errors.inc()
 
     async def wait_for_capacity(self) -> None:

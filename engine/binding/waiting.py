@@ -47,5 +47,5 @@ def why_in_vain(cache: Cache, pod: Pod) -> str | None:
     if known is None:
         return f'pod does not exist any more: pod "{pod.name}" not found'
     if not cache.is_assumed(pod.uid):
-        return f'pod "{pod.name}" is on node "{known.node_name}" by another hand'
+        return f'pod "{pod.name}" is on node "{known.node_name}", bound by another component'
     return None

@@ -88,7 +88,7 @@ async def _first(source: Source, patience: float) -> Mapping[Subject, Readings] 
             return first.result()
         if following.done() and (error := following.exception()) is not None:
             return str(error)
-        return f"said nothing for {patience:g} s"
+        return f"no report within {patience:g} s"
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

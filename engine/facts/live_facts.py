@@ -283,7 +283,7 @@ class LiveFacts:
             except Exception as error:
                 # Facts are useful, but no error of a source may stop the scheduler.
                 self._broken[source.name] = self._broken.get(source.name, 0) + 1
-                log.exception("A source of facts broke", source=source.name, reason=str(error))
+                log.exception("Source of facts failed", source=source.name, reason=str(error))
                 running.spoke.set()
             await asyncio.sleep(_RESTART_SECONDS)
 

@@ -55,7 +55,7 @@ class Trouble:
         """Note that nothing is wrong any more."""
         if self._reason:
             self._reason = ""
-            log.info("Trouble with facts is over", **self._part)
+            log.info("Source of facts has recovered", **self._part)
 
     def tell(self, message: str, reason: str) -> None:
         """Count a problem, and log it if it is a new one."""

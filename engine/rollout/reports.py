@@ -122,7 +122,7 @@ class Reports:
         self.last_rejected = None
         self._count("unchanged", is_ok=True)
         if is_news:
-            log.info("The source says what is in force", revision=active.bundle.revision)
+            log.info("The source offers the revision in force", revision=active.bundle.revision)
             self._note("unchanged", active.bundle.revision)
             self.write_accepted(active)
 

@@ -150,7 +150,7 @@ class Metrics:
         )
         self.preemption_attempts = Counter(
             "scheduler_preemption_attempts_total",
-            "Number of times that victims were looked for because a pod fitted nowhere.",
+            "Number of searches for preemption victims for pods that fit nowhere.",
             registry=registry,
         )
         self.preemption_victims = Histogram(
@@ -189,13 +189,13 @@ class Metrics:
         )
         self.binding_retries = Counter(
             "starsched_binding_retries_total",
-            "Binding requests sent again, by what made it necessary.",
+            "Binding requests sent again, by the reason.",
             ["cause"],
             registry=registry,
         )
         self.events_dropped = Counter(
             "starsched_events_dropped_total",
-            "Events that were not written, by why: `full`, `rejected`, `failed`, `shutdown`.",
+            "Events that were not written, by reason: `full`, `rejected`, `failed`, `shutdown`.",
             ["cause"],
             registry=registry,
         )
@@ -207,7 +207,7 @@ class Metrics:
         )
         self.loop_errors = Counter(
             "starsched_loop_errors_total",
-            "Unexpected exceptions that the scheduling loop survived, by where.",
+            "Unexpected exceptions that did not end the scheduling loop, by place.",
             ["step"],
             registry=registry,
         )
@@ -219,8 +219,7 @@ class Metrics:
         )
         self.policy_reloads = Counter(
             "starsched_policy_reloads_total",
-            "Policy candidates by what became of them: `accepted`, `rejected`, `unchanged`, "
-            "`rolled_back`.",
+            "Policy candidates by outcome: `accepted`, `rejected`, `unchanged`, `rolled_back`.",
             ["result"],
             registry=registry,
         )
@@ -248,7 +247,7 @@ class Metrics:
         )
         self.evaluation_seconds = Histogram(
             "starsched_evaluation_duration_seconds",
-            "Round trips to the sandbox: what no verdict was kept for, of all policies at once.",
+            "Round trips to the sandbox, each for all evaluations without a kept verdict.",
             buckets=exponential(0.00005, 2, 16),
             registry=registry,
         )

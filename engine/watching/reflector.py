@@ -319,7 +319,7 @@ class Reflector:
                 # Half a line may be the network's fault; the same twice is the server's.
                 is_repeated = self._garbled_at == self.resource_version
                 self._garbled_at = self.resource_version
-                await self._wait(None, "Watch sent something that is no event")
+                await self._wait(None, "Watch sent a line that is not an event")
                 if is_repeated:
                     self._garbled_at = None
                     return

@@ -305,7 +305,7 @@ async def test_waiting_ends_when_somebody_else_binds_the_pod(bench: Bench) -> No
     failing = asyncio.create_task(bench.reason(pod, state))
     await eventually(lambda: bench.is_selected("data"))
     bench.cache.add_pod(pod.with_node("other"))
-    why = 'binding volumes: pod "p" is on node "other" by another hand'
+    why = 'binding volumes: pod "p" is on node "other", bound by another component'
     assert await asyncio.wait_for(failing, 5) == why
 
 

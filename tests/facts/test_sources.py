@@ -197,7 +197,7 @@ async def test_a_config_map_without_its_key_is_told_of(
             running = asyncio.ensure_future(source.run(lambda _: None))
             await eventually(lambda: source.failures == 1)
             cluster.update("configmaps", {**_facts_map(), "data": {"one.json": "{}"}})
-            await eventually(lambda: "Trouble with facts is over" in [x["event"] for x in logs])
+            await eventually(lambda: "Source of facts has recovered" in [x["event"] for x in logs])
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     assert [x["reason"] for x in logs if x["event"] == "Malformed facts"] == [want]
@@ -401,7 +401,7 @@ async def test_a_named_pipe_is_refused_and_a_file_in_its_place_is_read(
             await asyncio.gather(running, return_exceptions=True)
     assert [(line["event"], line.get("reason")) for line in logs] == [
         ("Cannot read facts", "want a regular file, got a named pipe"),
-        ("Trouble with facts is over", None),
+        ("Source of facts has recovered", None),
     ]
 
 
