@@ -86,7 +86,7 @@ def _read(trace: Trace) -> tuple[list[dict[str, Any]], list[dict[str, str]], dic
 
 
 def configuration(policy: str, trace: Trace = Trace()) -> str:
-    """The profile `gpu` as the comparison has it: no plugin but those that it is about.
+    """The profile `gpu` of the comparison, with only the plugins that are compared.
 
     A node has to have the cpu, the memory and the GPUs; *policy* alone scores, and without a score
     the tie is random. Nothing is evicted. The typical pods of FGD are those of *trace*.

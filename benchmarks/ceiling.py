@@ -37,7 +37,7 @@ class _Work(NamedTuple):
 
 
 async def bind_everything(endpoint: Endpoint) -> None:
-    """Bind every pod that comes, for ever."""
+    """Bind every pod that comes, forever."""
     async with Wire(endpoint, in_flight=_IN_FLIGHT) as wire:
         nodes = [node["metadata"]["name"] for node in await wire.list_all("/api/v1/nodes")]
         version = await version_now(wire)

@@ -176,7 +176,7 @@ class Reloads:
 
     `in_force`: from the ConfigMap's update to the switch, by edit. `first_pod`: to the first pod
     seen bound where only the new revision puts pods. `pauses`: how many pauses between decisions
-    were at most so long, by bound, as the scheduler counted them. `latencies`: from creation to
+    were at most this long, by bound, as the scheduler counted them. `latencies`: from creation to
     binding of each pod that came in those times, ascending. `stages`: what the switches took in
     milliseconds, as the scheduler logged it: check, test, load, trial.
     """
@@ -338,7 +338,7 @@ async def measure_memory(
 ) -> list[dict[str, Any]]:
     """Memory after the start and while *churn* pods are scheduled and deleted.
 
-    One point each so many pods: pods so far, RSS and PSS of parent and sandbox, in MiB.
+    One point per interval: pods so far, RSS and PSS of parent and sandbox, in MiB.
     """
     subject = Quiet()
     points: list[dict[str, Any]] = []

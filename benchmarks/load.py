@@ -69,7 +69,7 @@ async def version_now(wire: Wire) -> str:
 async def follow(
     wire: Wire, path: str, version: str, *, accept: str = "application/json"
 ) -> AsyncIterator[bytes]:
-    """The lines of a watch from *version* on, for ever.
+    """The lines of a watch from *version* on, forever.
 
     The server drops watchers that lag behind, and on a busy machine every watcher lags: the watch
     goes on from the last version seen, as every client of the API does. Raises `WireError` when
@@ -192,7 +192,7 @@ async def run_load(
         watch: Open since before the call.
         pods: Manifests with namespace and name.
         rate: Pods created per second; 0 for as fast as the server takes them.
-        patience: Give up when nothing was bound for so many seconds.
+        patience: Seconds without any binding after which to give up.
         tick: Called with the number of bound pods from time to time.
     """
     keys = [key_of(p) for p in pods]

@@ -42,7 +42,7 @@ class Workload:
 
 WORKLOADS: Final[dict[str, Workload]] = {}
 
-# Every default profile has these; a scheduler without them is none.
+# Every default profile has these; no scheduler works without them.
 _BASE: Final = frozenset({"NodeResourcesFit", "TaintToleration", "NodeUnschedulable"})
 
 

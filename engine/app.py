@@ -383,7 +383,7 @@ class App:
     # --- scheduling ------------------------------------------------------------------------
 
     async def _schedule(self) -> None:
-        """Decide pods for ever, in time slices between which other tasks run."""
+        """Decide pods forever, in time slices between which other tasks run."""
         monotonic = self._clock.monotonic
         kernel, bindings = self.kernel, self.bindings
         while True:

@@ -93,7 +93,7 @@ _decoder = msgspec.json.Decoder(_Lease)
 
 
 def _decode(raw: bytes) -> _Lease:
-    """The lease of an answer. Raises `ServerError` if it is none, such as the page of a proxy."""
+    """The lease of an answer. Raises `ServerError` for anything else, such as a page of a proxy."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -175,7 +175,7 @@ class BindingCycle:
             self._ended(sent)
 
     def cancel(self, uid: str) -> bool:
-        """Stop preparing the pod of *uid*; False if it is not being prepared, or not any more.
+        """Stop preparing the pod with *uid*; False if it is not being prepared.
 
         Its capacity on the node is needed for a more important pod. The cycle ends as a failed one.
         """

@@ -139,7 +139,7 @@ class DeviceClaimWriter:
             except NotFound as error:
                 raise PreBindError(f"{doing}: {_text(error)}") from error
             except ApiError as error:
-                # After a conflict or a lost answer the claim says what is left to do.
+                # After a conflict or a lost answer the claim shows what is left to do.
                 may_pass = isinstance(error, Conflict | TooManyRequests) or (
                     error.status == 0 or error.status >= 500
                 )
@@ -348,7 +348,7 @@ class DeviceClaimWriter:
         await self._repeat(send_unless_used)
 
     def _is_placed(self, pod: Pod) -> bool:
-        """If the watch has shown *pod* on a node."""
+        """Whether the watch has shown *pod* on a node."""
         return self._cache.get_pod(pod.uid) is not None and not self._cache.is_assumed(pod.uid)
 
     async def _delete(self, claim: ResourceClaim) -> None:

@@ -326,7 +326,7 @@ class PodStatusUpdater:
 
 
 def _shows(pod: Pod, state: _State) -> bool:
-    """If the status of *pod* says what *state* says."""
+    """Whether the status of *pod* says what *state* says."""
     if state.nominated is not None and state.nominated != pod.nominated_node_name:
         return False
     return not state.reason or any(

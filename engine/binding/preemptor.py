@@ -191,7 +191,7 @@ class Preemptor:
         await asyncio.gather(*map(evict_or_note, others))
         if failures:
             raise failures[0]
-        # 3. The last by itself: if the node cannot be had, one victim less has gone for nothing.
+        # 3. The last by itself: if the others cannot be evicted, one victim less is lost in vain.
         await evict(last)
         # 4. A pod that is tried before the watch has caught up sees the victims as they were, and
         #    evicts them again.

@@ -183,7 +183,7 @@ def expired(message: str, *, metadata: dict[str, Any] | None = None) -> ApiStatu
 
 
 def unsupported_media_type(message: str = "415: Unsupported Media Type") -> ApiStatus:
-    """The Content-Type is none that this verb takes."""
+    """The verb does not accept the Content-Type."""
     return ApiStatus(415, message, details={} if message.startswith("415") else None)
 
 

@@ -96,7 +96,7 @@ class Kubelets(_Companion):
     Args:
         start_delay: Seconds from binding to Running.
         stop_delay: Seconds that a terminating pod takes, at most its grace period.
-        run_seconds: How long a pod runs until it has Succeeded; None for ever.
+        run_seconds: How long a pod runs until it has Succeeded; None forever.
     """
 
     _kind = kinds.PODS

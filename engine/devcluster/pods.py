@@ -377,7 +377,7 @@ def bind(pod: Json, target: str, sent: Json, node: Json | None, now: str) -> Jso
 
 
 def target_of(binding: Json) -> str:
-    """The node that *binding* names. Refuses with 500, as the real server does, if it is none."""
+    """The node that *binding* names. Refuses with 500, as the real server, if there is none."""
     target = binding.get("target") or {}
     causes: list[Cause] = []
     if target.get("kind") not in (None, "", "Node"):

@@ -67,7 +67,7 @@ def wrong(field: str, value: object, detail: str) -> Cause:
 
 
 def unsupported(field: str, value: str, supported: tuple[str, ...]) -> Cause:
-    """The value is none of a closed set."""
+    """The value is not one of a closed set."""
     listed = ", ".join(f'"{item}"' for item in supported)
     return Cause(
         field,

@@ -130,8 +130,8 @@ class Judge:
     def _fits(self, pod: Pod, snapshot: Snapshot, name: str) -> bool:
         """True if the filters accept the node *name*.
 
-        Nothing is asked beyond that: kube-scheduler asks about a tenth of all nodes, and to say
-        each time of every other node why it is none took longer than it waits.
+        Nothing is asked beyond that: kube-scheduler asks about a tenth of all nodes, and explaining
+        each time why every other node was excluded took longer than it waits.
         """
         steps = self._scheduler.steps(pod, snapshot)
         try:

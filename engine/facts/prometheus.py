@@ -122,7 +122,7 @@ class PrometheusSource:
 
 
 def read_answer(query: FactQuery, body: bytes) -> Document:
-    """The readings in the answer to *query*. Raises `QueryError` if it is none.
+    """The readings in the answer to *query*. Raises `QueryError` for any other body.
 
     Series without the labels that say what they are about, and samples that are histograms, are
     left out. Where several series are about the same subject, the one whose labels sort first

@@ -432,7 +432,7 @@ class ApiClient:
         if bookmarks:
             params["allowWatchBookmarks"] = "true"
         # A healthy server has closed by then. Counted from the start and not from the last event:
-        # the hang is noticed no later, and a server that trickles events for ever is one too.
+        # the hang is noticed no later, and a server that trickles events forever is one too.
         request = Request("GET", _target(path, params), timeout_seconds + grace)
         await self._authorize(request)
         # Libraries' line readers refuse long lines; a node with many images or a pod with many

@@ -108,7 +108,7 @@ class _ConfiguredCredentials:
     """Credentials of a `kubernetes` Configuration, read again by its loader when old or rejected.
 
     One refresh at a time; requests go on with the old value while it runs, except the one that
-    began it and those that the server rejected: they wait, but not for ever.
+    began it and those that the server rejected: they wait, but not forever.
     """
 
     def __init__(self, configuration: Any, loader: Any, clock: Clock) -> None:

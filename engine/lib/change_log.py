@@ -16,8 +16,8 @@ class ChangeLog(Generic[T]):
         end: How many changes there have been; grows with each.
 
     Args:
-        least: How many changes are kept at least. A reader further behind starts over, which for
-            so many changes should cost about the same.
+        least: How many changes are kept at least. A reader further behind starts over, which should
+            cost about as much as that many changes.
     """
 
     __slots__ = ("_changes", "_least", "_start", "end")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def walk(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """*root* and every directory in it, but for hidden ones, and for links to where they are in.
+    """*root* and every directory in it, except hidden ones and links to a parent.
 
     Hidden ones are a mounted ConfigMap's earlier versions, or a version control's.
     """
@@ -24,8 +24,8 @@ def walk(root: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
 def files_in(directory: Path, suffixes: Collection[str]) -> list[Path]:
     """The files of *directory* itself with one of *suffixes*, by name, but for hidden ones.
 
-    A pipe is none, and a link to nothing is none either: a mounted ConfigMap has one for a moment
-    where a key was taken out.
+    Pipes are left out, and so are dangling links: a mounted ConfigMap briefly has one where a key
+    was removed.
     """
     return sorted(
         child

@@ -24,7 +24,7 @@ class FolderWatch:
     """The operating system's notifications for a folder that may come and go.
 
     Done in a thread of its own that is not waited for: setting notifications up and taking them
-    down can block, for ever where a folder vanishes at the wrong moment. Then the caller has to
+    down can block, forever where a folder vanishes at the wrong moment. Then the caller has to
     poll every few seconds.
 
     Args:

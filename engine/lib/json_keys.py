@@ -13,7 +13,7 @@ class _Repeated(Exception):
 
 
 def repeated_key(text: bytes | str) -> str | None:
-    """A key that an object in *text* has twice; None if there is none, or *text* is no JSON."""
+    """A key that an object in *text* has twice; None if there is none, or *text* is not JSON."""
     try:
         json.loads(text, object_pairs_hook=_once)
     except _Repeated as found:

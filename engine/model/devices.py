@@ -340,7 +340,7 @@ class ResourceClaim(Record, frozen=True):
         return self.status.allocation
 
     def is_reserved_for(self, uid: str) -> bool:
-        """If the pod of *uid* is among its users."""
+        """Whether the pod with *uid* is among its users."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
 
 

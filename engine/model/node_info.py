@@ -144,7 +144,7 @@ class NodeInfo:
 
     @property
     def lowest_priority(self) -> float:
-        """The least priority of its pods; infinity if there are none. Found when it is asked."""
+        """The lowest priority of its pods; infinity if there are none. Computed on demand."""
         if self._lowest_priority is None:
             priorities = (pod.priority for pod in self.pods.values())
             self._lowest_priority = min(priorities, default=math.inf)
@@ -211,7 +211,7 @@ class NodeInfo:
         return copy
 
     def without_pod(self, uid: str) -> "NodeInfo":
-        """Without the pod of *uid*. Raises `KeyError` if it is not here."""
+        """Without the pod with *uid*. Raises `KeyError` if it is not here."""
         pod = self.pods[uid]
         copy = self._copy()
         copy.pods = self.pods.copy()

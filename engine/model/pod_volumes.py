@@ -1,7 +1,7 @@
 """The volumes of a pod that scheduling cares about: claims, and disks that it names itself.
 
-Owns which sources those are. What lives on the node anyway (emptyDir, configMap, projected, ...)
-is no volume here, so most pods have none.
+Owns which sources those are. Volumes that live on the node anyway (emptyDir, configMap, projected,
+...) do not count, so most pods have none.
 """
 
 from collections.abc import Iterable, Mapping

@@ -78,7 +78,7 @@ def field_requirement_problem(requirement: NodeSelectorRequirement) -> str | Non
 def _holds(
     requirement: LabelSelectorRequirement | NodeSelectorRequirement, labels: Mapping[str, str]
 ) -> bool:
-    """If *labels* meet *requirement*, which has no problem. A missing key meets NotIn."""
+    """Whether *labels* meet *requirement*, which has no problem. A missing key meets NotIn."""
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -110,7 +110,7 @@ def check_label_selector(selector: LabelSelector) -> None:
 
 
 def matches_label_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """If an object with *labels* is selected: by everything in *selector*; by None never.
+    """Whether an object with *labels* is selected: by everything in *selector*; by None never.
 
     Raises `SelectorError` for a malformed selector, whatever the labels are.
     """
@@ -169,7 +169,7 @@ def _field_holds(requirement: NodeSelectorRequirement, fields: Mapping[str, str]
 def matches_node_selector_term(
     term: NodeSelectorTerm, labels: Mapping[str, str], node_name: str
 ) -> bool:
-    """If a node meets every requirement of *term*. An empty or malformed term matches nothing.
+    """Whether a node meets every requirement of *term*. An empty or malformed term matches nothing.
 
     Without a *node_name* requirements on fields are met if they make sense: kube-scheduler asks so
     about the nodes of a volume, which it knows by their labels.
@@ -191,7 +191,7 @@ def matches_node_selector_term(
 def matches_node_selector(
     selector: NodeSelector | None, labels: Mapping[str, str], node_name: str
 ) -> bool:
-    """If a node meets one of the terms; None asks for nothing and matches every node."""
+    """Whether a node meets one of the terms; None asks for nothing and matches every node."""
     if selector is None:
         return True
     return any(

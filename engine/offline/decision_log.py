@@ -85,7 +85,7 @@ class Damage:
 
 
 def number_of(file: Path) -> int | None:
-    """The number of a log's file; None if it is none."""
+    """The number of a log's file; None for any other file."""
     found = _NAME.fullmatch(file.name)
     return int(found[1]) if found else None
 

@@ -43,7 +43,7 @@ def show_facts(
         The sources of *config* that no document is of.
 
     Raises:
-        ManifestError: for a document that is none.
+        ManifestError: for a malformed document.
     """
     # 1. The places of the sources: as configured, after the sources that need no configuration.
     left = list(documents)

@@ -116,7 +116,7 @@ def sample_calls(
 
 
 def with_arrivals(workload: Workload, pods: int, seed: int) -> Workload:
-    """*workload* with at least *pods* pods that come, if it has so many pods.
+    """*workload* with at least *pods* arriving pods, if it has that many.
 
     A cluster at rest has no pod that wants a node, so some that have one are taken off their nodes,
     in an order that the seed gives, and come again.

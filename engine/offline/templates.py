@@ -24,8 +24,8 @@ _MOST: Final = 100_000
 def planned_objects(manifest: Manifest) -> list[dict[str, Any]]:
     """What a cluster would make of *manifest*: its pods, before them a Deployment's ReplicaSet.
 
-    Empty for what makes no pods, or was made by a cluster. Raises `ManifestError` for a number of
-    pods that is none.
+    Empty for what makes no pods, or was made by a cluster. Raises `ManifestError` for a malformed
+    number of pods.
     """
     kind, metadata = str(manifest.get("kind", "")), _object(manifest.get("metadata"))
     spec = _object(manifest.get("spec"))

@@ -24,7 +24,8 @@ class TextError(ValueError):
 class Loader(yaml.CSafeLoader):
     """YAML without its dates: the times of Kubernetes are text. A key counts once, or not at all.
 
-    YAML says so, PyYAML takes the last one in silence; of a ConfigMap that is a policy lost.
+    YAML requires that; PyYAML silently takes the last one, which in a ConfigMap would lose a
+    policy.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -102,7 +103,7 @@ def parsed_json(name: str, raw: bytes) -> Any:
 
 
 def _repeated(name: str, raw: bytes, key: str) -> TextError:
-    """That *key* is there twice, and where; JSON that is YAML too has its places from there."""
+    """The error that *key* is repeated, with its place if the JSON is valid YAML too."""
     try:
         for _ in yaml.load_all(raw, Loader):
             pass
@@ -116,7 +117,7 @@ def _repeated(name: str, raw: bytes, key: str) -> TextError:
 
 
 def _is_tab(text: str, line: int, column: int) -> bool:
-    """If the line of that number, from 0, is indented with a tab there."""
+    """Whether the line of that number, from 0, is indented with a tab there."""
     lines = text.splitlines()
     begin = lines[line][: column + 1] if line < len(lines) else ""
     return begin.endswith("\t") and not begin.strip()

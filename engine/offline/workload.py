@@ -236,7 +236,7 @@ def _merge(into: Cluster, more: Cluster) -> None:
 def _come_at_start(cluster: Cluster, workload: Workload) -> None:
     pod = workload.cluster.pod_of  # which knows the classes of every file
     # A pod keeps its nomination, as in the cluster: others do not use that capacity. Its victims
-    # go, or the pod would wait for ever.
+    # go, or the pod would wait forever.
     for one in cluster.pending_pods():
         workload.arrivals.append(Arrival(0.0, pod(one, unplaced=False)))
     workload.departures += [(0.0, pod_of(one).key) for one in cluster.leaving_pods()]

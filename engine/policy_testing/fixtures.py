@@ -281,7 +281,7 @@ def find_misshapen(name: str, raw: bytes) -> FixtureError | None:
 
 
 def _check_body(found: _Found, kind: str) -> None:
-    """Raise if a field has a type that the API forbids, or a quantity is none."""
+    """Raise if a field has a type that the API forbids, or a quantity is malformed."""
     if kind == "Pod" and not isinstance(spec := found.manifest.get("spec"), dict):
         raise found.problem(f"want an object, got {shown(spec)}", ("spec",))
     for problem in _shape_problems(found, kind):

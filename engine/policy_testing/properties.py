@@ -15,7 +15,7 @@ from engine.model.quantity import NANO, QuantityError, nano_value
 Judge = Callable[[Mapping[str, Any]], dict[str, Any]]
 Counterexample = dict[str, Any]
 
-# All orders of so many nodes are tried; of more, as many orders as runs say.
+# All orders of up to this many nodes are tried; of more, as many orders as runs say.
 _FEW_NODES: Final = 4
 # A label and an annotation that no policy can know.
 _UNKNOWN: Final = {"tests.starsched.dev/unknown": "anything"}

@@ -214,7 +214,7 @@ class PolicyTestRunner:
         )
 
     def expand(self, test: PolicyTest) -> list[PolicyTest]:
-        """The cases of a table; *test* itself if it is none, or its cases cannot be found."""
+        """The cases of a table; *test* itself if it is not one, or its cases cannot be found."""
         if not test.is_table:
             return [test]
         self._begin(test)

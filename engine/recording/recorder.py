@@ -38,7 +38,7 @@ from engine.recording.log_writer import Checkpoint, LogWriter, key_of
 
 log = structlog.get_logger(component="record")
 
-#: A new file waits for pods that hold volumes or devices, but not for ever: so many decisions.
+#: A new file waits for pods that hold volumes or devices, but at most for this many decisions.
 _MOST_DEFERRED: Final = 5000
 
 

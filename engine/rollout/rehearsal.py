@@ -41,7 +41,7 @@ def rehearse(
 ) -> list[PolicyFailure]:
     """The first failure of each (policy, hook) over everything that can be asked about *pods*.
 
-    Each pod is decided, with what the queue asks before and what is asked of a pod that has a node.
+    Each pod is decided, with the hooks of the queue before and those of placed pods after that.
     Scores are asked only for pods that fit on several nodes. So each profile also explains one
     decision, which asks for all scores: that of a pod that was placed, or else of a made-up pod
     that tolerates every taint and requests nothing. Hooks that are asked only about equally good

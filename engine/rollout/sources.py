@@ -58,7 +58,7 @@ class PolicySource(Protocol):
 
 
 class BuiltinSource:
-    """The built-in policies alone, for ever."""
+    """The built-in policies alone, which never change."""
 
     name = "builtin"
 
@@ -92,8 +92,8 @@ class ConfigMapSource:
     """A ConfigMap, read and watched through the API server.
 
     A deleted ConfigMap is gone; one without data is empty. A policy among the binary data, where
-    kubectl puts files that are not UTF-8, is a problem: to leave it out would decide as much as
-    to use it. Other binary data is not read.
+    kubectl puts files that are not UTF-8, is a problem: ignoring it would change decisions as much
+    as using it. Other binary data is not read.
     """
 
     def __init__(self, client: ApiClient, namespace: str, name: str) -> None:

@@ -58,7 +58,7 @@ def _ignore(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class Handlers(Generic[T]):
-    """A handler made of functions; what is left out is ignored."""
+    """A handler made of functions; events without a function are ignored."""
 
     on_add: Callable[[T], None] = _ignore
     on_update: Callable[[T, T], None] = _ignore

@@ -1,4 +1,4 @@
-"""Lists one resource, then watches it, for ever: the transport half of an informer.
+"""Lists and then watches one resource until cancelled: the transport half of an informer.
 
 Owns the order of requests and what follows each failure. What the objects mean, and what changed
 between two lists, is the sink's business (`informer.py`).
