@@ -39,7 +39,7 @@ class PlacedPod(NamedTuple):
     placed_at: float | None
 
 
-# A pod that asks for nothing uses a little all the same.
+# A pod without requests still uses a little.
 _LEAST: Final = {"cpu": 10, "memory": 16 << 20}
 
 

@@ -156,7 +156,7 @@ class Learner(Protocol[P_contra]):
 
     @property
     def name(self) -> str:
-        """Under which what it learned is kept."""
+        """The key that its state is saved under."""
         ...
 
     def observe(self, pod: P_contra, /, now: float) -> bool:
@@ -172,11 +172,11 @@ class Learner(Protocol[P_contra]):
         ...
 
     def to_plain(self) -> dict[str, Any]:
-        """The same for a restart."""
+        """The state to save, as plain data."""
         ...
 
     def restore(self, plain: Any, now: float) -> None:
-        """Go on from what was kept; nothing has happened after *now*."""
+        """Continue from saved state; times in it that are after *now* count as *now*."""
         ...
 
 

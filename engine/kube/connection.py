@@ -184,9 +184,9 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         owner: What it reports to.
-        scratch: What has just been read, for a moment. All connections of a loop may share it: the
-            event loop hands over what it has read before it reads anything else. Without it TLS
-            allocates a quarter of a megabyte for each read.
+        scratch: The read buffer. All connections of a loop may share it: the event loop hands over
+            what it has read before it reads anything else. Without it TLS allocates a quarter of a
+            megabyte for each read.
         context: The TLS settings that it is opened with; None for plain HTTP.
     """
 

@@ -31,12 +31,12 @@ MOST_OPENING: Final = 4
 _LOOK_SECONDS: Final = 1.0
 #: How long a name's addresses are used before it is asked for again.
 _ADDRESS_SECONDS: Final = 10.0
-#: Read at once at most; a page of a list takes many reads.
+#: Most bytes per read; a page of a list takes many reads.
 _SCRATCH_BYTES: Final = 1 << 17
 _HAPPY_EYEBALLS_DELAY: Final = 0.25
-#: The least time between two times that silent streams are given up.
+#: The least time between two checks for silent streams.
 _DOUBT_SECONDS: Final = 60.0
-#: After which streams that were heard until just before get a second look.
+#: Seconds after which streams that had data just before are checked again.
 _SECOND_LOOK_SECONDS: Final = 5.0
 #: Iterations of the event loop that `close` gives the transports to end.
 _CLOSING_ROUNDS: Final = 20

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-#: Names as nearly all are; to escape one takes several times as long as to see that it needs none.
+#: Names that need no escaping, as nearly all: matching one is several times faster than escaping.
 _is_plain: Final = re.compile(r"[A-Za-z0-9._-]+").fullmatch
 
 

@@ -58,7 +58,7 @@ class Transport(Protocol):
         ...
 
     def send_now(self, request: Request) -> "asyncio.Future[bytes] | None":
-        """As `send`, without a task; None if this way cannot.
+        """As `send`, without a task; None if this transport cannot.
 
         The caller takes the future's exception. Cancelling it gives the answer up.
         """

@@ -12,7 +12,7 @@ class CannotListen(Exception):
 async def listen(
     runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> int:
-    """Serve *runner* on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
+    """Serve *runner* on *host* and *port* (0: any); returns the port. Raises `CannotListen`."""
     try:
         await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as error:

@@ -139,7 +139,7 @@ def _coming(number: int, pods: int, chance: random.Random) -> dict[str, Any]:
         spec["schedulingGroup"] = {"podGroupName": _GROUP}
         spec["priority"] = 100
     elif number >= pods - max(1, pods // 10):
-        # More than is free on nearly every node, less than the largest have.
+        # More than nearly every node has free, less than the largest nodes have.
         spec["containers"][0]["resources"] = {"requests": {"cpu": "31", "memory": "8Gi"}}
         spec["priority"] = 1000
     return manifest

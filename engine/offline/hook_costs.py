@@ -22,7 +22,7 @@ from engine.policy.bundle import Bundle
 from engine.policy.evaluator import Call
 from engine.policy.sandbox.process import SandboxEvaluator
 
-# Calls of a hook that are kept, and how many evaluations one sample of its time may take.
+# The most calls kept per hook, and the most evaluations in one sample of its time.
 _MOST_CALLS: Final = 48
 _MOST_ENTRIES: Final = 1_500
 # Shorter calls are repeated in a sample, so that the resolution of the clock does not matter.

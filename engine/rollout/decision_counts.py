@@ -1,6 +1,6 @@
 """Counts of the decisions made with one revision, by which a roll-out judges it.
 
-Owns the counts; what is too many is `rollout`'s.
+Owns the counts; the bounds are `revisions`'.
 """
 
 from collections.abc import Sequence

@@ -66,7 +66,7 @@ class Store(Protocol):
     async def save(self, last_good: LastGood) -> bool:
         """Keep *last_good* instead of what was there. Raises `StoreError`.
 
-        False if that is worth another try: a place where it belongs has not taken it.
+        False if it should be tried again: one of several stores has refused it.
         """
         ...
 

@@ -21,7 +21,7 @@ class Offers:
     """The offers of *source*, one at a time.
 
     Attributes:
-        latest: The newest offer, whether it was taken already or not.
+        latest: The newest offer, taken or not.
         reference: The object that the newest offers come from, for events; None if there is none.
     """
 

@@ -31,7 +31,7 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def ping() -> str | None:
-    """The check that only needs a living process."""
+    """A check that passes as long as the process runs."""
     return None
 
 
@@ -72,7 +72,7 @@ class HealthServer:
         router.add_get("/", self._serve_index)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen on *host* and *port* (0: a free one); the port. Raises `CannotListen`."""
+        """Listen on *host* and *port* (0: a free one); returns the port. Raises `CannotListen`."""
         self._runner = web.AppRunner(self._application, access_log=None)
         await self._runner.setup()
         bound_port = await listen(self._runner, host, port)
