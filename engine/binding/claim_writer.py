@@ -254,7 +254,8 @@ class DeviceClaimWriter:
                     return False
                 try:
                     with waiting_for_others():
-                        await asyncio.wait_for(changed.wait(), min(left, POLL_SECONDS))
+                        async with asyncio.timeout(min(left, POLL_SECONDS)):
+                            await changed.wait()
                 except TimeoutError:
                     continue
         finally:

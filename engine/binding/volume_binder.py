@@ -179,8 +179,10 @@ class VolumeBinder:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
                     raise _Failed("context deadline exceeded")
+                # `wait_for` of Python 3.11 swallows a cancellation that arrives with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), min(left, POLL_SECONDS))
+                    async with asyncio.timeout(min(left, POLL_SECONDS)):
+                        await changed.wait()
 
     @contextlib.contextmanager
     def _listening(self, keys: list[str]) -> Iterator[asyncio.Event]:

@@ -141,6 +141,10 @@ class Bench:
         found = await self.get(CLAIMS, claim_name)
         return SELECTED_NODE in found["metadata"].get("annotations", {})
 
+    async def waits_for(self, claim_name: str) -> bool:
+        """Whether the claim names the node, and the binder has got that answer and waits."""
+        return self.binder.is_waiting and await self.is_selected(claim_name)
+
     async def is_claimed(self, volume_name: str) -> bool:
         return "claimRef" in (await self.get(VOLUMES, volume_name))["spec"]
 
@@ -229,7 +233,7 @@ async def test_a_volume_is_made_for_the_chosen_node(bench: Bench) -> None:
     made = await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     found = await bench.get(CLAIMS, "data")
     assert found["metadata"]["annotations"][SELECTED_NODE] == NODE
     assert found["spec"] == made["spec"]
@@ -259,7 +263,7 @@ async def test_a_provisioner_that_fails_says_so_on_the_claim(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made", annotations={"keep": "me"}))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     await eventually(lambda: SELECTED_NODE in bench.cached(CLAIMS, "data").metadata.annotations)
     await bench.patch(CLAIMS, "data", {"metadata": {"annotations": {SELECTED_NODE: None}}})
     assert await failing == 'binding volumes: provisioning failed for PVC "data"'
@@ -273,7 +277,7 @@ async def test_a_volume_made_elsewhere_is_noticed(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     await bench.create(VOLUMES, volume(name, storage_class="made", node="elsewhere"))
     await bench.bind_claim("data", name)
     assert await failing == (
@@ -293,7 +297,7 @@ async def test_waiting_ends_with_the_pod(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     bench.cache.remove_pod(pod)
     assert await failing == 'binding volumes: pod does not exist any more: pod "p" not found'
 
@@ -303,7 +307,7 @@ async def test_waiting_ends_when_somebody_else_binds_the_pod(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     bench.cache.add_pod(pod.with_node("other"))
     why = 'binding volumes: pod "p" is on node "other", bound by another component'
     assert await asyncio.wait_for(failing, 5) == why
@@ -313,7 +317,7 @@ async def test_waiting_ends_with_the_node(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     bench.cache.remove_node(NODE)
     want = f'binding volumes: failed to get node "{NODE}": node "{NODE}" not found'
     assert await failing == want
@@ -323,7 +327,7 @@ async def test_waiting_ends_with_the_claim(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     failing = asyncio.create_task(bench.reason(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     await bench.clean()
     assert await failing == (
         "binding volumes: failed to check provisioning pvc: "
@@ -347,7 +351,7 @@ async def test_two_pods_of_one_claim_are_bound_together(bench: Bench) -> None:
     await bench.create(CLAIMS, claim(storage_class="made"))
     pods = [bench.decide("data", name=name) for name in ("p", "q")]
     bindings = [asyncio.create_task(bench.pre_bind(pod, state)) for pod, state in pods]
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     await bench.create(VOLUMES, volume(name, storage_class="made"))
     await bench.bind_claim("data", name)
     await asyncio.gather(*bindings)
@@ -357,7 +361,7 @@ async def test_a_wait_that_is_given_up_leaves_nothing_behind(bench: Bench) -> No
     await bench.create(CLAIMS, claim(storage_class="made"))
     pod, state = bench.decide("data")
     binding = asyncio.create_task(bench.pre_bind(pod, state))
-    await eventually(lambda: bench.is_selected("data"))
+    await eventually(lambda: bench.waits_for("data"))
     binding.cancel()
     with pytest.raises(asyncio.CancelledError):
         await binding
