@@ -10,7 +10,7 @@ from prometheus_client import Histogram
 
 from engine.kernel.events import ObjectChanged
 from engine.lib.clock import Clock
-from engine.queueing.events import ADD, DELETE, UPDATE, spelt
+from engine.queueing.events import ADD, DELETE, UPDATE, qualified_kind
 from engine.watching.informer import Handler
 
 _SAMPLE_MASK: Final = 15
@@ -55,9 +55,9 @@ class SampledHandler:
         self._handler = handler
         self._clock = clock
         self._seen = 0
-        self._added = seconds.labels(f"{spelt(kind)}{ADD}")
-        self._updated = seconds.labels(f"{spelt(kind)}{UPDATE}")
-        self._deleted = seconds.labels(f"{spelt(kind)}{DELETE}")
+        self._added = seconds.labels(f"{qualified_kind(kind)}{ADD}")
+        self._updated = seconds.labels(f"{qualified_kind(kind)}{UPDATE}")
+        self._deleted = seconds.labels(f"{qualified_kind(kind)}{DELETE}")
 
     def on_add(self, obj: Any) -> None:
         """An object appeared."""

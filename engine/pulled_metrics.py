@@ -120,7 +120,7 @@ def show_facts(metrics: Metrics, facts: LiveFacts) -> None:
         "starsched_fact_readings_total",
         "How often a source of facts has reported readings, by source.",
         ("source",),
-        lambda: [((source,), number) for source, number in facts.told.items()],
+        lambda: [((source,), number) for source, number in facts.report_counts.items()],
     )
     metrics.pull_counter(
         "starsched_fact_failures_total",

@@ -96,7 +96,7 @@ class LiveFacts:
         self._too_old = 0  # how many readings are not shown any more
         self._is_started = False
         self._is_telling = False
-        self.told: dict[str, int] = {}  # by source: how often it reported something
+        self.report_counts: dict[str, int] = {}  # by source: how often it reported something
         self._broken: dict[str, int] = {}  # by source: how often it had to be started again
 
     # --- configuration -----------------------------------------------------------------------
@@ -290,7 +290,7 @@ class LiveFacts:
     def _told(
         self, running: _Running, source: Source, readings: Mapping[Subject, Readings]
     ) -> None:
-        self.told[source.name] = self.told.get(source.name, 0) + 1
+        self.report_counts[source.name] = self.report_counts.get(source.name, 0) + 1
         running.readings = dict(readings)
         running.spoke.set()
         changed = self._put(running)
@@ -354,7 +354,7 @@ class LiveFacts:
         return {
             "sources": {
                 r.source.name: {
-                    "told": self.told.get(r.source.name, 0),
+                    "told": self.report_counts.get(r.source.name, 0),
                     "failures": failures.get(r.source.name, 0),
                     "subjects": len(r.readings),
                 }

@@ -173,6 +173,19 @@ def is_load(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "load"
 
 
+def statements_of(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Everything that runs, definitions included: no loads, and no texts that only document."""
+    stack: list[ast.stmt] = list(tree.body)
+    while stack:
+        statement = stack.pop()
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        if value is not None and (is_load(value) or isinstance(value, ast.Constant)):
+            continue
+        yield statement
+        for name in ("body", "orelse"):
+            stack += getattr(statement, name, [])
+
+
 def stored_names(node: ast.AST) -> Iterator[str]:
     """The names that are assigned anywhere under *node*."""
     for part in walk(node):

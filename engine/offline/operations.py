@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from engine.language.syntax import children, is_load, parse, with_loaded
+from engine.language.syntax import children, parse, statements_of, with_loaded
 from engine.policy.evaluator import Call, InProcessEvaluator, Program
 from engine.policy.sandbox.modules import Natives
 
@@ -119,7 +119,9 @@ def marked(text: str) -> tuple[str, list[_Mark]]:
         inserts.append((node.lineno, node.col_offset, f"({_MARK}({mark}) or ("))
         inserts.append((node.end_lineno or 0, node.end_col_offset or 0, "))"))
 
-    for statement in _statements(tree):
+    for statement in statements_of(tree):
+        if isinstance(statement, ast.FunctionDef):
+            continue  # a definition is not counted as an operation
         own = _own_expressions(statement)
         number = len(marks)
         marks.append(_Mark(statement.lineno, 1 + sum(map(_weight, own))))
@@ -141,20 +143,6 @@ def marked(text: str) -> tuple[str, list[_Mark]]:
     for row, offset, mark in reversed(ordered):
         rows[row - 1] = rows[row - 1][:offset] + mark.encode() + rows[row - 1][offset:]
     return b"\n".join(rows).decode(), marks
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """What runs: no definitions, no loads, and no texts that only document."""
-    stack: list[ast.stmt] = list(tree.body)
-    while stack:
-        statement = stack.pop()
-        value = statement.value if isinstance(statement, ast.Expr) else None
-        if value is not None and (is_load(value) or isinstance(value, ast.Constant)):
-            continue
-        if not isinstance(statement, ast.FunctionDef):
-            yield statement
-        for name in ("body", "orelse"):
-            stack += getattr(statement, name, [])
 
 
 def _own_expressions(statement: ast.stmt) -> list[ast.expr]:

@@ -6,12 +6,12 @@ test runs see such copies.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from engine.language.syntax import is_load, parse, with_loaded
+from engine.language.syntax import parse, statements_of, with_loaded
 from engine.policy.bundle import Bundle
 
 _MARK: Final = "starsched_covered"
@@ -130,7 +130,7 @@ def marked_text(text: str) -> tuple[str, list[int]]:
     # (line, offset in bytes, what to insert); of two at one place the later is outside.
     marks: list[tuple[int, int, str]] = []
     lines = set()
-    for statement in _statements(tree):
+    for statement in statements_of(tree):
         line = statement.lineno
         head: ast.expr | None = None
         if isinstance(statement, ast.If):
@@ -150,16 +150,3 @@ def marked_text(text: str) -> tuple[str, list[int]]:
     for row, offset, mark in sorted(marks, key=lambda m: m[:2], reverse=True):
         rows[row - 1] = rows[row - 1][:offset] + mark.encode() + rows[row - 1][offset:]
     return b"\n".join(rows).decode(), sorted(lines)
-
-
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Everything that runs: no loads, and no texts that only document."""
-    stack: list[ast.stmt] = list(tree.body)
-    while stack:
-        statement = stack.pop()
-        value = statement.value if isinstance(statement, ast.Expr) else None
-        if value is not None and (is_load(value) or isinstance(value, ast.Constant)):
-            continue
-        yield statement
-        for name in ("body", "orelse"):
-            stack += getattr(statement, name, [])

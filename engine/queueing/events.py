@@ -34,7 +34,7 @@ AGE: Final = "Age"
 """Time has passed for facts."""
 
 
-def spelt(kind: str) -> str:
+def qualified_kind(kind: str) -> str:
     """*kind* as kube-scheduler's metrics write it, such as `storage.k8s.io/StorageClass`."""
     group = _GROUPS.get(kind)
     return f"{group}/{kind}" if group else kind
@@ -56,7 +56,7 @@ class ClusterEvent:
         """The text in metrics and logs, as kube-scheduler writes it."""
         if self.custom_label:
             return self.custom_label
-        resource = "UnschedulablePod" if self.resource == POD else spelt(self.resource)
+        resource = "UnschedulablePod" if self.resource == POD else qualified_kind(self.resource)
         return f"{resource}{self.action}"
 
     @property

@@ -243,7 +243,7 @@ async def test_a_config_map_that_is_not_there_keeps_nobody_waiting(cluster: DevC
     cluster.create(config_map(_files(COOL, source)), _node("a"))
     async with running_scheduler(cluster, from_config_map=True, wait=False) as app:
         await app.leading.wait()
-        assert list(app.facts.told.values()) == [1]
+        assert list(app.facts.report_counts.values()) == [1]
 
 
 def _heat(app: App) -> Any:

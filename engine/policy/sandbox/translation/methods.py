@@ -404,7 +404,7 @@ def _abs(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
 def _str(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:
     if not only(codes[0].type, "str", "int", "bool", "none"):
         raise Untranslatable("a text of something else")
-    return Code(call("h_spelt", codes[0].node), STR)
+    return Code(call("h_as_text", codes[0].node), STR)
 
 
 def _hash(here: "Expressions", node: ast.Call, codes: Sequence[Code]) -> Code:

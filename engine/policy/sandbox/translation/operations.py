@@ -271,7 +271,7 @@ def joined(separator: str, items: Sequence[str]) -> str:
     return found
 
 
-def spelt(value: Any) -> str:
+def as_text(value: Any) -> str:
     """`str()` of what both languages write alike."""
     if type(value) is str:
         return value

@@ -163,7 +163,7 @@ HELPERS: Final = {
         for name in (
             "refuse", "spend", "bounded", "concatenated", "repeated", "less", "less_or_equal",
             "equal", "lesser", "larger", "float_less", "float_less_or_equal", "least", "greatest",
-            "ordered", "whole", "clamped", "hashed", "texts", "joined", "spelt", "unresolvable",
+            "ordered", "whole", "clamped", "hashed", "texts", "joined", "as_text", "unresolvable",
             "reject", "kind_of", "product", "number", "small",
         )
     },
