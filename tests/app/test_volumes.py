@@ -66,12 +66,14 @@ class World:
 
         return str(await self.until(node_of, f"{name} to be bound"))
 
-    async def told(self, name: str) -> str:
-        async def message() -> Any:
-            said = condition(await self.cluster.pod(name), "PodScheduled")
-            return said and said.get("message")
+    async def pending_because(self, name: str, text: str) -> None:
+        """Wait until the condition of pod *name* says *text*; it may say something else before."""
 
-        return str(await self.until(message, f"{name} to be told why"))
+        async def says_so() -> bool:
+            found = condition(await self.cluster.pod(name), "PodScheduled")
+            return found is not None and text in found.get("message", "")
+
+        await self.until(says_so, f"the condition of {name} to say: {text}")
 
     async def claimed(self, name: str) -> Json:
         async def reference() -> Any:
@@ -161,9 +163,10 @@ async def test_a_pod_is_tried_again_when_its_volume_could_not_be_made(world: Wor
         lambda: _has(world.app, "data"), "the scheduler to see that the claim has a node"
     )
     await world.cluster.request("PATCH", f"{CLAIMS}/data", failed)
-    assert await world.told("web") == (
+    await world.pending_because(
+        "web",
         'running PreBind plugin "VolumeBinding": binding volumes: '
-        'selectedNode annotation reset for PVC "data"'
+        'selectedNode annotation reset for PVC "data"',
     )
     await world.provision("data", "new")
     assert await world.bound("web") == "n1"
@@ -177,15 +180,11 @@ async def _has(app: App, name: str) -> bool:
 async def test_a_pod_waits_for_its_claim_and_for_a_volume(world: World) -> None:
     await world.create(storage_class("local"), node("n1"))
     await world.create(pod("web", volumes=uses("data")))
-    want = '0/1 nodes are available: persistentvolumeclaim "data" not found.'
-    assert (await world.told("web")).startswith(want)
+    await world.pending_because(
+        "web", '0/1 nodes are available: persistentvolumeclaim "data" not found.'
+    )
     await world.create(claim())
-    told = "node(s) didn't find available persistent volumes to bind"
-
-    async def is_told() -> bool:
-        return told in await world.told("web")
-
-    await world.until(is_told, "the pod to be told of the missing volume")
+    await world.pending_because("web", "node(s) didn't find available persistent volumes to bind")
     await world.create(volume())
     await world.claimed("disk")
     await world.bind_claim("data", "disk")
@@ -216,7 +215,7 @@ async def test_a_node_takes_no_more_volumes_than_its_driver_says(world: World) -
     await world.create(pod("a", volumes=uses("a")))
     assert await world.bound("a") == "n1"
     await world.create(pod("b", volumes=uses("b")))
-    assert "1 node(s) exceed max volume count" in await world.told("b")
+    await world.pending_because("b", "1 node(s) exceed max volume count")
     await world.cluster.end_pod("a")
     assert await world.bound("b") == "n1"
 
@@ -228,6 +227,6 @@ async def test_a_claim_of_one_pod_passes_to_the_next_when_it_ends(world: World) 
     await world.create(pod("a", volumes=uses("data")))
     await world.bound("a")
     await world.create(pod("b", volumes=uses("data")))
-    assert "ReadWriteOncePod access mode already in-use" in await world.told("b")
+    await world.pending_because("b", "ReadWriteOncePod access mode already in-use")
     await world.cluster.end_pod("a")
     await world.bound("b")
